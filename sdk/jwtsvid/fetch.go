@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/countersign-dev/countersign/internal/redact"
 	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/trace"
 )
 
 const (
@@ -138,10 +140,12 @@ func (s *Source) renew(o order) (ca.Token, error) {
 	case s.slots <- struct{}{}:
 		defer func() { <-s.slots }()
 	case <-ctx.Done():
-		return "", ca.Errorf(ca.Unavailable, "%d calls of the authority in flight, none ended in time", maxCalls)
+		err := ca.Errorf(ca.Unavailable, "%d calls of the authority in flight, none ended in time", maxCalls)
+		s.noteFailure(err)
+		return "", err
 	}
 	asked := s.cfg.Now()
-	got, err := s.sign(ctx, o)
+	got, err := s.traced(ctx, o)
 	if s.ctx.Err() != nil {
 		return "", errClosed
 	}
@@ -152,17 +156,28 @@ func (s *Source) renew(o order) (ca.Token, error) {
 
 var errClosed = ca.Errorf(ca.Unavailable, "the source of JWT-SVIDs is closed")
 
+// traced is sign in a trace of its own: callers share its result, and may be gone before it ends.
+func (s *Source) traced(ctx context.Context, o order) (got holding, err error) {
+	ctx, span := trace.Begin(ctx, s.cfg.Tracer, "jwt_svid.issue")
+	defer func() { span.End(err) }()
+	if span != nil { // without a tracer, texts cost nothing
+		span.Set("identity", o.id)
+		span.Set("audiences", strings.Join(o.audiences, " "))
+	}
+	return s.sign(ctx, o)
+}
+
 // sign asks the authority, a second time with a new credential if the first was rejected, and
 // verifies the reply.
 func (s *Source) sign(ctx context.Context, o order) (holding, error) {
-	bearer, err := s.cfg.Token(ctx)
+	bearer, err := s.bearer(ctx)
 	if err != nil {
 		return holding{}, err
 	}
 	reply, err := s.ask(ctx, o, bearer.Token)
 	if err != nil && ca.ActionFor(err) == ca.RefreshToken && bearer.Token != "" {
 		s.cfg.TokenRejected(bearer.Token)
-		next, failed := s.cfg.Token(ctx)
+		next, failed := s.bearer(ctx)
 		if failed != nil {
 			return holding{}, redact.Error(failed, bearer.Token)
 		}
@@ -181,8 +196,16 @@ func (s *Source) sign(ctx context.Context, o order) (holding, error) {
 	return got, nil
 }
 
-func (s *Source) ask(ctx context.Context, o order, credential ca.Token) (ca.Token, error) {
-	token, err := s.cfg.Signer.SignJWT(ctx, ca.JWTRequest{
+func (s *Source) bearer(ctx context.Context) (b ca.Bearer, err error) {
+	ctx, span := trace.Start(ctx, "token", trace.Internal)
+	defer func() { span.End(err) }()
+	return s.cfg.Token(ctx)
+}
+
+func (s *Source) ask(ctx context.Context, o order, credential ca.Token) (token ca.Token, err error) {
+	ctx, span := trace.Start(ctx, "sign", trace.Internal)
+	defer func() { span.End(err) }()
+	token, err = s.cfg.Signer.SignJWT(ctx, ca.JWTRequest{
 		ID: uuid.NewString(), SubjectID: o.id, Audiences: append([]string(nil), o.audiences...), TTL: s.cfg.TTL, Token: credential,
 	})
 	if _, ok := errors.AsType[*ca.Error](err); err != nil && !ok {
@@ -198,14 +221,17 @@ func (s *Source) settle(o order, got holding, err error) {
 	defer s.mu.Unlock()
 	if err == nil {
 		s.pause = pause{}
+		s.record.succeeded()
 		s.keep(o.key(), &got, now)
 		return
 	}
+	var next time.Time
 	switch ca.ActionFor(err) {
 	case ca.Wait, ca.Configure, ca.Drop, ca.RefreshToken: // the agent's own credential is everybody's
 		s.pause.length = min(max(2*s.pause.length, leastPause), mostPause)
 		wait := max(s.pause.length, min(ca.RetryAfter(err), mostPause))
 		s.pause.until, s.pause.err = now.Add(wait+rand.N(wait/10+1)), err
+		next = s.pause.until
 	case ca.Missing:
 		s.missing.Store(true)
 	case ca.EndAttempt:
@@ -215,7 +241,9 @@ func (s *Source) settle(o order, got holding, err error) {
 		}
 		h.refused, h.again = err, now.Add(refusalWait+rand.N(refusalWait/10))
 		s.keep(o.key(), h, now)
+		next = h.again
 	}
+	s.record.failed(err, now, next)
 }
 
 // keep stores what is held of an order. When there is too much, another order goes.

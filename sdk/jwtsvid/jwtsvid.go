@@ -24,6 +24,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/internal/loglimit"
 	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/trace"
 )
 
 const (
@@ -54,6 +55,8 @@ type Config struct {
 	// the authority rejected, before Token is called again. Default: no credential.
 	Token         func(context.Context) (ca.Bearer, error)
 	TokenRejected func(ca.Token)
+	// Tracer has a trace for each token that the authority is asked for. Default: none.
+	Tracer trace.Tracer
 	// Now is the wall clock. Default: time.Now.
 	Now func() time.Time
 	// Log receives no token. Default: [slog.Default].
@@ -125,6 +128,7 @@ type Source struct {
 	mu       sync.Mutex
 	held     map[string]*holding // by order.key
 	pause    pause
+	record   record
 	watchers map[*func()]struct{}
 	changed  chan struct{} // closed when the keys change, and replaced
 }
@@ -136,7 +140,7 @@ func New(cfg Config) (*Source, error) {
 		return nil, err
 	}
 	s := &Source{
-		cfg: cfg, slots: make(chan struct{}, maxCalls), held: map[string]*holding{}, watchers: map[*func()]struct{}{}, changed: make(chan struct{}),
+		cfg: cfg, slots: make(chan struct{}, maxCalls), held: map[string]*holding{}, watchers: map[*func()]struct{}{}, changed: make(chan struct{}), record: newRecord(),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.wg.Go(s.follow)
@@ -174,6 +178,9 @@ func (s *Source) order(id string, audiences []string) (order, error) {
 		case !isAudience(audience):
 			return order{}, ca.Errorf(ca.Invalid, "the audience %.256q is not 1 to %d printable bytes", audience, maxAudience)
 		case !slices.ContainsFunc(s.cfg.Audiences, func(allowed string) bool { return allows(allowed, audience) }):
+			s.mu.Lock()
+			s.record.refused++
+			s.mu.Unlock()
 			return order{}, ca.Errorf(ca.Denied, "no JWT-SVID is given for the audience %.256q", audience)
 		}
 	}

@@ -45,6 +45,7 @@ func (s *Source) follow() {
 		if heard {
 			wait, said = leastWatchPause, ""
 		}
+		s.noteEnd(err, wait)
 		if what := text.Clean(errText(err)); what != said {
 			s.cfg.Log.Warn("the watch of the JWT keys ended; watching again", "error", what, "lasted", s.cfg.Now().Sub(began).Round(time.Second))
 			said = what
@@ -82,6 +83,7 @@ func (s *Source) take(jwks []byte) error {
 		return ca.Errorf(ca.Internal, "the authority's keys: %w", err)
 	}
 	s.missing.Store(false)
+	s.noteKeys()
 	if was := s.published.Swap(next); was == nil || string(was.jwks) != string(next.jwks) {
 		s.cfg.Log.Info("took the keys of JWT-SVIDs", "keys", len(next.keys))
 		s.tell()

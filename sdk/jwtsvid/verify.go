@@ -78,7 +78,7 @@ func read(payload []byte, now time.Time) (claims, error) {
 func (s *Source) checkReply(ctx context.Context, o order, token ca.Token) (holding, error) {
 	got, err := s.checkToken(ctx, o, token)
 	if err != nil {
-		return holding{}, redact.Error(ca.Errorf(ca.Denied, "the authority's JWT-SVID fails our checks: %w", err), token)
+		return holding{}, &ca.Error{Reason: ca.Denied, Message: errReply.Error() + ": " + text.WithoutTokens(err.Error(), token), Err: errReply}
 	}
 	return got, nil
 }

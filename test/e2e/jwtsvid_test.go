@@ -62,6 +62,19 @@ func TestGoSPIFFEHasJWTSVIDs(t *testing.T) {
 			t.Errorf("another %s: %v", what, err)
 		}
 	}
+	for _, want := range []string{
+		`countersign_jwt_svid_signed_total{provider="file"} 4`, `countersign_jwt_svid_refused_audiences_total{provider="file"} 1`, `countersign_jwt_svid_held{provider="file"} 4`,
+		`countersign_jwt_svid_keys{provider="file"} `, `countersign_jwt_svid_failures_total{provider="file",reason="reply"} 0`,
+	} {
+		if page := getPage(t, a.status, "/metrics"); !strings.Contains(page, want) {
+			t.Errorf("/metrics has no %s", want)
+		}
+	}
+	for path, want := range map[string]string{"/status": `"state": "offered"`, "/": "JWT-SVIDs"} {
+		if page := getPage(t, a.status, path); !strings.Contains(page, want) || strings.Contains(page, token[strings.LastIndex(token, ".")+1:]) {
+			t.Errorf("%s has no %s, or a token", path, want)
+		}
+	}
 	a.stop(t, syscall.SIGKILL)
 	a.start(t)
 	later, err := workloadapi.NewJWTSource(ctx, workloadapi.WithClientOptions(addr))

@@ -129,7 +129,7 @@ var arrows = map[string][]string{
 	"sdk/xds":                                   {"internal/text", "internal/version"},
 	"sdk/sds":                                   {"internal/host/grpcsocket", "internal/text", "internal/version", "sdk/ca", "sdk/pki", "sdk/secret", "sdk/unixpeer", "sdk/xds"},
 	"sdk/workloadapi":                           {"internal/host/grpcsocket", "internal/loglimit", "internal/text", "proto/spiffe/workload/v1", "sdk/ca", "sdk/pki", "sdk/secret", "sdk/unixpeer"},
-	"sdk/jwtsvid":                               {"internal/clock", "internal/jws", "internal/loglimit", "internal/redact", "internal/text", "sdk/ca", "sdk/pki"},
+	"sdk/jwtsvid":                               {"internal/clock", "internal/jws", "internal/loglimit", "internal/redact", "internal/text", "sdk/ca", "sdk/pki", "sdk/trace"},
 	"sdk/unixpeer":                              {"sdk/secret"},
 	"sdk/filesecret":                            {"internal/clock", "internal/host/filewatch", "internal/host/safefile", "internal/text", "internal/version", "sdk/pki", "sdk/secret"},
 	"sdk/filesecret/output":                     {"internal/host/command", "internal/host/safefile", "internal/text", "sdk/pki", "sdk/secret"},

@@ -172,7 +172,7 @@ func runAgent(ctx context.Context, c config.Config, in *settings.Flags) (err err
 	}
 	providers.recorder.Outputs(outputs.Described(c))
 	providers.recorder.KeepsState(c.State.Dir)
-	showAgent(page, out, a, providers, counts, child, machineOf(c, in.FileName()))
+	showAgent(page, out, a, providers, counts, child, jwts, machineOf(c, in.FileName()))
 	defer returnMemory(a)()
 	defer outputs.Write(written, a.Secrets(), log)()
 	defer tokens.watch(tokenInterval, a.Retry)()

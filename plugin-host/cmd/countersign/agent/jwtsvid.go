@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/status"
 	"github.com/countersign-dev/countersign/sdk/agent"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/jwtsvid"
@@ -17,6 +18,7 @@ import (
 type jwtSVIDs struct {
 	*jwtsvid.Source
 	provider  string
+	audiences []string
 	authority atomic.Pointer[secret.Authority] // of that provider: its client and its tokens
 }
 
@@ -25,11 +27,11 @@ func openJWTSVIDs(c config.JWTSVID, cfg *agent.Config, log *slog.Logger) (*jwtSV
 	if !c.On() {
 		return nil, nil
 	}
-	j := &jwtSVIDs{provider: c.Provider}
+	j := &jwtSVIDs{provider: c.Provider, audiences: c.Audiences}
 	j.follow(cfg.Authorities)
 	source, err := jwtsvid.New(jwtsvid.Config{
 		Signer: j.authority.Load().Client.(ca.JWTSigner), Audiences: c.Audiences, TTL: c.TTL.Duration,
-		Token: j.token, TokenRejected: j.rejected, Log: log.With("provider", c.Provider),
+		Token: j.token, TokenRejected: j.rejected, Tracer: cfg.Tracer, Log: log.With("provider", c.Provider),
 	})
 	if err != nil {
 		return nil, err
@@ -59,6 +61,13 @@ func (j *jwtSVIDs) rejected(token ca.Token) {
 	if reject := j.authority.Load().TokenRejected; reject != nil {
 		reject(token)
 	}
+}
+
+func (j *jwtSVIDs) status() *status.JWTSVIDs {
+	if j == nil {
+		return nil
+	}
+	return status.JWTSVIDsOf(j.provider, j.audiences, j.Status())
 }
 
 func (j *jwtSVIDs) close() error {

@@ -15,8 +15,8 @@ import (
 
 // showAgent serves /, /healthz, /readyz, /metrics and /status. They have no authentication, so
 // the address is local, and they never show a key.
-func showAgent(page *operatorpage.Page, out *outsidePages, a *agent.Agent, providers *providers, m *metrics.Metrics, child *proxyChild, machine status.Machine) {
-	report := func() status.Report { return reportOf(a, providers, child, machine) }
+func showAgent(page *operatorpage.Page, out *outsidePages, a *agent.Agent, providers *providers, m *metrics.Metrics, child *proxyChild, jwts *jwtSVIDs, machine status.Machine) {
+	report := func() status.Report { return reportOf(a, providers, child, jwts, machine) }
 	m.Watch(a, report)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", operatorpage.Say(http.StatusOK, "ok"))

@@ -156,6 +156,8 @@ func (c *Config) rule(path string) string {
 	switch {
 	case path == "default_provider":
 		return c.choice.Rule
+	case path == "workload_api.jwt_svid.provider":
+		return "default_provider"
 	case list == "providers" && strings.HasSuffix(rest, ".token.file"):
 		return istiocompat.TokenRule(c.providerOf(strings.TrimSuffix(rest, ".token.file")))
 	case list == "providers" && strings.Contains(name, ".token.exchange."):

@@ -47,6 +47,14 @@ type JWTSVID struct {
 // On reports whether JWT-SVIDs are served.
 func (j JWTSVID) On() bool { return len(j.Audiences) > 0 || j.Provider != "" || j.TTL.Duration != 0 }
 
+// SignsJWT reports whether an entry of the providers signs JWT-SVIDs. The configuration need not be
+// complete.
+func (c *Config) SignsJWT(entry string) bool {
+	j := c.WorkloadAPI.JWTSVID
+	name := cmp.Or(j.Provider, c.DefaultProvider)
+	return j.On() && (name == entry || name == "" && len(c.Providers) == 1)
+}
+
 // WorkloadIdentity is a secret with a SPIFFE ID.
 type WorkloadIdentity struct {
 	Name string `json:"name"`

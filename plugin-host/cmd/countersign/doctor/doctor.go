@@ -27,6 +27,8 @@ type Patient struct {
 	// Sign has the CA sign a throwaway key and describes the result. Default: nothing is
 	// signed.
 	Sign func(ctx context.Context, client ca.Client) (string, error)
+	// JWTSVIDs means that the configuration has the provider sign them. Its keys are asked for.
+	JWTSVIDs bool
 	// Hide removes what Sign sent and nobody may see, from the provider's log. Default: nothing.
 	Hide func(text string) string
 }
@@ -55,8 +57,12 @@ func (e *Error) Error() string { return "step " + e.Step + " failed: " + e.Err.E
 // Unwrap implements [errors.Unwrap].
 func (e *Error) Unwrap() error { return e.Err }
 
-// errDone ends an examination before its last step.
-var errDone = errors.New("nothing more to examine")
+var (
+	// errDone ends an examination before its last step.
+	errDone = errors.New("nothing more to examine")
+	// errSkip leaves a step out.
+	errSkip = errors.New("not to be examined")
+)
 
 // step is what a step does, and how to fix it if it fails.
 type step struct {
@@ -79,6 +85,7 @@ var steps = []step{
 	{"authority", (*examination).ask, "check that the CA is reachable from here and accepts what the settings name", true},
 	{"configure", (*examination).configure, "check that everything the settings name exists and is reachable from here", true},
 	{"ready", (*examination).ready, "wait until what it waits for is there, and try again", false},
+	{"jwt-svid", (*examination).jwtKeys, "name a provider with the ability jwt-svid in workload_api.jwt_svid.provider, or leave workload_api.jwt_svid out", true},
 	{"sign", (*examination).sign, "check what the CA requires of a request: its token, names and lifetime", false},
 }
 
@@ -90,6 +97,9 @@ func Examine(ctx context.Context, p Patient, report func(Step)) error {
 	for _, s := range steps {
 		began, mark := time.Now(), e.output.Mark()
 		result, err := s.run(e, ctx)
+		if errors.Is(err, errSkip) {
+			continue
+		}
 		done := Step{Name: s.name, Took: time.Since(began), Result: result}
 		if err != nil && !errors.Is(err, errDone) {
 			done.Error, done.Advice = err.Error(), e.adviceFor(s, err)

@@ -2,9 +2,13 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
+	"github.com/countersign-dev/countersign/internal/jws"
 	"github.com/countersign-dev/countersign/internal/redact"
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/schema"
@@ -133,9 +137,42 @@ func (e *examination) ready(ctx context.Context) (string, error) {
 		return e.hide("", e.probe.Why(err))
 	}
 	if e.Sign == nil {
-		return "nothing was signed; --sign requests a real certificate for a throwaway key", errDone
+		return "nothing was signed; --sign requests a real certificate for a throwaway key", e.doneUnless(e.JWTSVIDs)
 	}
 	return "ready", nil
+}
+
+func (e *examination) doneUnless(more bool) error {
+	if more {
+		return nil
+	}
+	return errDone
+}
+
+// keysTimeout is how long a provider may take to send its JWT keys, which it has at once.
+const keysTimeout = 30 * time.Second
+
+// jwtKeys asks for the keys of JWT-SVIDs, as an agent does when it starts. Nothing is signed.
+func (e *examination) jwtKeys(ctx context.Context) (string, error) {
+	if !e.JWTSVIDs {
+		return "", errSkip
+	}
+	if !slices.Contains(e.described.Abilities, wire.JWTSVID) {
+		return "", ca.Errorf(ca.Invalid, "workload_api.jwt_svid names this provider, which lacks the ability %q", wire.JWTSVID)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, keysTimeout, ca.Errorf(ca.Deadline, "the provider sent no keys of JWT-SVIDs within %s", keysTimeout))
+	defer cancel()
+	var keys jws.Keys
+	err := e.probe.WatchJWTKeys(ctx, func(jwks []byte) (err error) {
+		if keys, err = jws.ParseKeys(jwks); err != nil {
+			return err
+		}
+		return errDone // one set is enough
+	})
+	if !errors.Is(err, errDone) {
+		return e.hide("", e.probe.Why(err))
+	}
+	return fmt.Sprintf("keys published: %d", len(keys)), e.doneUnless(e.Sign != nil)
 }
 
 func (e *examination) sign(ctx context.Context) (string, error) {

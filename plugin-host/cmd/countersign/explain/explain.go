@@ -64,12 +64,16 @@ type explained struct {
 	Socket    string             `json:"socket"`            // the agent's SDS socket; empty: off
 	Gateway   string             `json:"gateway,omitempty"` // the gateway's socket; empty: off
 	Secrets   []config.Source    `json:"secrets"`
+	JWTSVIDs  string             `json:"-"` // who signs them, for whom; in JSON the settings say so
 }
 
 func explain(c config.Config) explained {
 	e := explained{Settings: c.Explain(), Authority: c.Choice(), Socket: c.ListenPath(), Secrets: c.Sources()}
 	if c.Gateway.Enabled {
 		e.Gateway = c.Gateway.Socket
+	}
+	if j := c.WorkloadAPI.JWTSVID; j.On() {
+		e.JWTSVIDs = fmt.Sprintf("JWT-SVIDs for the audiences %s are signed by %s\n", strings.Join(text.CleanAll(j.Audiences), ", "), j.Provider)
 	}
 	return e
 }
@@ -93,7 +97,7 @@ func writeExplained(w io.Writer, e explained) error {
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "\n%s; the agent serves %s\n", answer(e.Authority, e.Secrets), e.sockets())
+	_, err := fmt.Fprintf(w, "\n%s; the agent serves %s\n%s", answer(e.Authority, e.Secrets), e.sockets(), e.JWTSVIDs)
 	return err
 }
 
@@ -187,13 +191,21 @@ The exit code is 2 if a setting is wrong.`,
 				fmt.Fprintf(cmd.OutOrStdout(), "warning: %s\n", fault)
 			}
 			if len(c.Providers) > 0 {
-				fmt.Fprintf(cmd.OutOrStdout(), "not checked: the settings of %s, and whether the CA answers; run \"countersign provider doctor%s\"\n", names(c.Providers), fileFlag(&in))
+				fmt.Fprintf(cmd.OutOrStdout(), "not checked: the settings of %s, and whether the CA answers%s; run \"countersign provider doctor%s\"\n", names(c.Providers), signsJWT(c), fileFlag(&in))
 			}
 			return nil
 		},
 	}
 	in.AddFlags(cmd)
 	return cmd
+}
+
+// signsJWT is what else nobody knows without running a provider.
+func signsJWT(c config.Config) string {
+	if j := c.WorkloadAPI.JWTSVID; j.On() {
+		return " and " + j.Provider + " signs JWT-SVIDs"
+	}
+	return ""
 }
 
 func names(providers []config.Provider) string {

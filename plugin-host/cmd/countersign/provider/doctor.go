@@ -22,7 +22,8 @@ func doctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "doctor [NAME[@VERSION] | PATH]", Short: "Check a provider step by step and explain how to fix the first failing step",
 		Long: `Check a provider step by step: its file, permissions, architecture, pin, start,
-handshake, metadata, settings (those of the configuration) and certificate authority.
+handshake, metadata, settings (those of the configuration), certificate authority, and the
+keys of JWT-SVIDs if workload_api.jwt_svid names it.
 Explain how to fix the first failing step. Without an argument, check all providers of
 the configuration.
 
@@ -89,6 +90,7 @@ func patientOf(look looked, what string) doctor.Patient {
 		}
 		if entry.Name == what || err == nil && provider == target.Name {
 			p.Entry = &look.Entries[i]
+			p.JWTSVIDs = look.config.SignsJWT(entry.Name)
 			return p
 		}
 	}

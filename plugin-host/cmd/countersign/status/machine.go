@@ -136,6 +136,9 @@ func (r Report) troubles() (all []mark) {
 	if r.State != nil && r.State.Failing != "" {
 		say(fair, "The state cannot be kept.")
 	}
+	if trouble := r.JWTSVIDs.trouble(); trouble != "" {
+		say(r.JWTSVIDs.mark().Grade, trouble)
+	}
 	if r.Configuration.Refused != "" {
 		say(fair, "The changed configuration was refused.")
 	}

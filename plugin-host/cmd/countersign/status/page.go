@@ -21,6 +21,7 @@ func write(r Report) *markup {
 	m.head(r)
 	m.secrets(r)
 	m.workloads(r.Workloads)
+	m.jwtSVIDs(r.JWTSVIDs)
 	m.gateway(r.Gateway)
 	m.outputs(r)
 	m.errors(r)

@@ -17,6 +17,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/program/buildinfo"
 	"github.com/countersign-dev/countersign/sdk/gateway"
 	"github.com/countersign-dev/countersign/sdk/identities"
+	"github.com/countersign-dev/countersign/sdk/jwtsvid"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
@@ -57,6 +58,10 @@ func hostileReport() Report {
 		Gateway: &gateway.Status{Address: hostile, Since: now, Credential: hostile, Failure: failure, Names: slices.Repeat([]gateway.Name{
 			{Name: hostile, State: hostile, Version: hostile, Since: now, NotAfter: now, Refused: hostile},
 		}, 300)},
+		JWTSVIDs: JWTSVIDsOf(hostile, slices.Repeat([]string{hostile}, 50), jwtsvid.Status{
+			Keys: slices.Repeat([]string{hostile}, 50), KeysAt: now, Failing: true,
+			Failure: &jwtsvid.Failure{Reason: hostile, Text: hostile, At: now}, KeysFailure: &jwtsvid.Failure{Reason: hostile, Text: hostile, At: now, NextTry: now.Add(time.Minute)},
+		}),
 		OpenStreams: []Stream{{ID: 1, Caller: hostile, Node: hostile, Since: now}},
 		Errors:      []Error{{At: now, Count: 2, Where: hostile, Reason: hostile, Text: hostile, Does: "a", Do: "b", Now: true}},
 	}

@@ -35,6 +35,8 @@ type Report struct {
 	Proxy *proxy.Status   `json:"proxy,omitempty"`
 	// Workloads are the counters of an agent of many identities.
 	Workloads *identities.Counts `json:"workloads,omitempty"`
+	// JWTSVIDs is how signing of JWT-SVIDs goes, if they are configured.
+	JWTSVIDs *JWTSVIDs `json:"jwt_svids,omitempty"`
 	// Gateway is the state of the connection to a discovery service.
 	Gateway *gateway.Status `json:"gateway,omitempty"`
 	// OpenStreams are the newest ones, Events the counters of all.

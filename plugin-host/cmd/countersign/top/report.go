@@ -17,6 +17,7 @@ type report struct {
 	Secrets   []secret   `json:"secrets"`
 	Providers []provider `json:"providers"`
 	Outputs   []output   `json:"outputs"`
+	JWTSVIDs  *jwtSVIDs  `json:"jwt_svids"`
 	Restart   []string   `json:"restart_pending"`
 	State     struct {
 		Failing string `json:"failing"`
@@ -71,6 +72,37 @@ type output struct {
 	Failure struct {
 		Text string `json:"text"`
 	} `json:"failure"`
+}
+
+type jwtSVIDs struct {
+	Provider string     `json:"provider"`
+	State    string     `json:"state"`
+	Keys     []string   `json:"keys"`
+	Held     int        `json:"held"`
+	Signed   int        `json:"signed"`
+	Refused  int        `json:"refused_audiences"`
+	Failing  bool       `json:"failing"`
+	Failure  jwtFailure `json:"failure"`
+	Watch    jwtFailure `json:"keys_failure"`
+}
+
+type jwtFailure struct {
+	Reason string    `json:"reason"`
+	Text   string    `json:"text"`
+	At     time.Time `json:"at"`
+}
+
+// well reports whether nothing is to be done.
+func (j *jwtSVIDs) well() bool { return j == nil || j.State == "offered" || j.State == "waiting" }
+
+// trouble is what is wrong now.
+func (j *jwtSVIDs) trouble() string {
+	for _, f := range []jwtFailure{j.Watch, j.Failure} {
+		if !j.well() && f.Reason != "" {
+			return f.Reason + ": " + f.Text
+		}
+	}
+	return ""
 }
 
 type stream struct {
@@ -140,6 +172,7 @@ func (r report) summary() (words string, well bool) {
 		{"not ready: " + r.NotReady, r.NotReady != ""},
 		{fmt.Sprintf("files behind: %d", behind), behind > 0},
 		{"state not kept", r.State.Failing != ""},
+		{"JWT-SVIDs failing", !r.JWTSVIDs.well()},
 	} {
 		if trouble.is {
 			words, well = words+"; "+trouble.words, false

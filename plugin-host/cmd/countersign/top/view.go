@@ -61,7 +61,7 @@ func (v *view) lines(width int, now time.Time, paint painter) []string {
 	var all []string
 	for _, t := range []*table{
 		v.summaries(now), v.secrets(now), v.roots(now), v.happened("EVENT", 0, newest),
-		v.providers(), v.outputs(now), v.authorities(), v.streams(now), v.happened("EARLIER", newest, maxEvents),
+		v.providers(), v.jwtSVIDs(), v.outputs(now), v.authorities(), v.streams(now), v.happened("EARLIER", newest, maxEvents),
 	} {
 		if lines := t.lines(width, paint); len(lines) > 0 {
 			all = append(append(all, lines...), "")
@@ -136,6 +136,17 @@ func (v *view) providers() *table {
 	v.each(func(g *agent) {
 		for _, p := range g.last.Providers {
 			t.row(plain(p.Name), plain(g.address), colored(p.State, grade(p.State == "ready")), plain(dash(p.Version)), plain(strconv.Itoa(p.Restarts)), plain(p.LastError))
+		}
+	})
+	return t
+}
+
+func (v *view) jwtSVIDs() *table {
+	t := newTable("JWT-SVIDS BY", "AGENT", "STATE", "KEYS", "HELD", "SIGNED", "REFUSED", "FAILURE")
+	v.each(func(g *agent) {
+		if j := g.last.JWTSVIDs; j != nil {
+			t.row(plain(j.Provider), plain(g.address), colored(j.State, grade(j.well())), plain(strconv.Itoa(len(j.Keys))),
+				plain(strconv.Itoa(j.Held)), plain(strconv.Itoa(j.Signed)), plain(strconv.Itoa(j.Refused)), plain(j.trouble()))
 		}
 	})
 	return t

@@ -1,0 +1,120 @@
+package status
+
+import (
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/jwtsvid"
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+// JWTSVIDs is how signing of JWT-SVIDs goes.
+type JWTSVIDs struct {
+	Provider string `json:"provider"`
+	// State is offered, waiting (for the provider's first keys), failing (the last request for
+	// one), keys-not-followed, no-keys, or unable (the provider lacks the ability).
+	State string `json:"state"`
+	// Audiences are those that are allowed.
+	Audiences []string `json:"audiences"`
+	jwtsvid.Status
+}
+
+// The states of JWT-SVIDs.
+const (
+	jwtOffered     = "offered"
+	jwtWaiting     = "waiting"
+	jwtFailing     = "failing"
+	jwtNotFollowed = "keys-not-followed"
+	jwtNoKeys      = "no-keys"
+	jwtUnable      = "unable"
+)
+
+// JWTSVIDsOf describes those of a provider.
+func JWTSVIDsOf(provider string, audiences []string, s jwtsvid.Status) *JWTSVIDs {
+	j := &JWTSVIDs{Provider: provider, State: jwtOffered, Audiences: audiences, Status: s}
+	switch {
+	case s.Missing:
+		j.State = jwtUnable
+	case len(s.Keys) == 0 && s.KeysFailure == nil:
+		j.State = jwtWaiting
+	case len(s.Keys) == 0:
+		j.State = jwtNoKeys
+	case s.KeysFailure != nil:
+		j.State = jwtNotFollowed
+	case s.Failing:
+		j.State = jwtFailing
+	}
+	return j
+}
+
+func (j *JWTSVIDs) mark() mark {
+	return map[string]mark{
+		jwtOffered:     {"offered", good},
+		jwtWaiting:     {"waiting for the provider's keys", fair},
+		jwtFailing:     {"offered; the last request failed", fair},
+		jwtNotFollowed: {"offered; changes of the keys are not known", fair},
+		jwtNoKeys:      {"not offered: no keys are known", bad},
+		jwtUnable:      {"not offered: the provider signs none", bad},
+	}[j.State]
+}
+
+// trouble is a sentence about what is wrong, or empty.
+func (j *JWTSVIDs) trouble() string {
+	if j == nil || j.State == jwtOffered || j.State == jwtWaiting {
+		return ""
+	}
+	return map[string]string{
+		jwtFailing: "A JWT-SVID could not be signed.", jwtNotFollowed: "The keys of JWT-SVIDs are not followed.",
+		jwtNoKeys: "JWT-SVIDs have no keys.", jwtUnable: "The provider of JWT-SVIDs signs none.",
+	}[j.State]
+}
+
+func (m *markup) jwtSVIDs(j *JWTSVIDs) {
+	if j == nil {
+		return
+	}
+	m.section("jwt-svids", "JWT-SVIDs", func() {
+		m.mark(j.mark())
+		failures := 0
+		for _, n := range j.Failures {
+			failures += n
+		}
+		m.numbers([]number{
+			{"Keys", len(j.Keys)}, {"Held", j.Held}, {"Signed", j.Signed}, {"Failed requests", failures}, {"Audiences refused", j.Refused},
+		})
+		m.put("<dl class=\"facts\">\n")
+		m.fact("Provider", clean(j.Provider))
+		m.fact("Audiences", cleanAll(j.Audiences))
+		m.fact("Keys", cleanAll(j.Keys))
+		m.at("Keys received", j.KeysAt)
+		m.jwtFailure("keys", j.KeysFailure, true)
+		m.jwtFailure("request", j.Failure, j.Failing)
+		m.put("</dl>\n")
+	})
+}
+
+// jwtFailure writes a failure, and while it lasts what to do.
+func (m *markup) jwtFailure(of string, f *jwtsvid.Failure, lasts bool) {
+	if f == nil {
+		return
+	}
+	shown := &secret.Failure{Reason: of + ": " + f.Reason, At: f.At}
+	if lasts {
+		shown.NextTry = f.NextTry
+	}
+	m.failure(shown)
+	m.fact("Error", clean(f.Text))
+	if lasts {
+		m.fact("What to do", jwtAdvice(f))
+	}
+}
+
+// jwtAdvice says what the operator can do about a failure.
+func jwtAdvice(f *jwtsvid.Failure) string {
+	switch f.Reason {
+	case jwtsvid.BadReply:
+		return wrongReply
+	case ca.Invalid.String():
+		return "Compare the SPIFFE ID, the audiences and workload_api.jwt_svid.ttl with what the CA signs."
+	}
+	_, do := adviceOn(secret.Event{Reason: f.Reason, Failure: &secret.Failure{Action: f.Action, Text: f.Text}})
+	return do
+}
