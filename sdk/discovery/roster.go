@@ -90,8 +90,8 @@ func (r *roster) settle(s *session, cluster string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	from := s.holder
-	if cluster == from.cluster {
-		return nil
+	if _, open := r.open[s]; !open || cluster == from.cluster {
+		return nil // a stream that has ended counts nowhere
 	}
 	err := r.hold(s, holder{cluster, from.identity})
 	if err == nil {
@@ -117,10 +117,13 @@ func (r *roster) release(by holder) {
 	}
 }
 
-// leave undoes enter.
+// leave undoes enter, once.
 func (r *roster) leave(s *session) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if _, open := r.open[s]; !open {
+		return
+	}
 	delete(r.open, s)
 	r.release(s.holder)
 	if s.place >= 0 {

@@ -58,7 +58,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.metrics = newMetrics(s.urls)
 	s.engine, err = xds.New(xds.Config[*Caller]{
-		Types: types, Admit: s.admit, Node: s.meet, Observe: s.observe, Log: cfg.Log, Limits: cfg.Limits.Names,
+		Types: types, Admit: s.admit, Node: s.meet, Ended: s.ended, Observe: s.observe, Log: cfg.Log, Limits: cfg.Limits.Names,
 	})
 	return s, err
 }

@@ -81,6 +81,13 @@ type stream[Q, R any] struct {
 // Context returns the stream's context with the session.
 func (s stream[Q, R]) Context() context.Context { return s.ctx }
 
+// ended frees what a stream counted against before its client can open the next one.
+func (s *Server) ended(ctx context.Context) {
+	if of := sessionOf(ctx); of != nil {
+		s.roster.leave(of)
+	}
+}
+
 // serve admits and serves a stream.
 func serve[Q, R any](s *Server, on xds.Stream[Q, R], implied, service string, run func(xds.Stream[Q, R], string) error) error {
 	of, err := s.open(on.Context(), service)

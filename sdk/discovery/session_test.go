@@ -2,6 +2,7 @@ package discovery
 
 import (
 	"context"
+	"maps"
 	"testing"
 	"time"
 
@@ -34,6 +35,34 @@ func TestEndedSessionIsNotServed(t *testing.T) {
 	}
 	if _, err := server.admit(t.Context()); status.Code(err) != codes.Unauthenticated {
 		t.Errorf("a stream without a session: %v", err)
+	}
+}
+
+// The engine ends a session before its handler returns, perhaps while its first request is
+// being handled.
+func TestEndedSessionCountsNowhere(t *testing.T) {
+	server, err := New(Config{Authenticator: authn.Ordered{}, Types: []Type{{URL: secretURL, Source: nothing{}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := server.roster
+	first, second := &session{caller: &Caller{Cluster: "east"}}, &session{caller: &Caller{Cluster: "east"}}
+	for _, s := range []*session{first, second} {
+		if err := r.enter(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	server.ended(context.WithValue(t.Context(), sessionKey{}, first))
+	if err := r.settle(first, "west"); err != nil {
+		t.Error(err)
+	}
+	r.leave(first)
+	if want := map[holder]int{{cluster: "east"}: 1}; !maps.Equal(r.holders, want) || len(r.open) != 1 {
+		t.Errorf("%v hold %d sessions, want %v and 1", r.holders, len(r.open), want)
+	}
+	r.leave(second)
+	if len(r.holders)+len(r.open)+len(r.deadlines) != 0 {
+		t.Errorf("%v hold %d sessions", r.holders, len(r.open))
 	}
 }
 

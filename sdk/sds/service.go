@@ -69,7 +69,7 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 	}
 	engine, err := xds.New(xds.Config[secret.Caller]{
 		Types: []xds.Type[secret.Caller]{{URL: TypeURL, Source: cfg.Resources}},
-		Admit: s.admit, Observe: cfg.Observe, Limits: cfg.Limits, Log: cfg.Log,
+		Admit: s.admit, Ended: ended, Observe: cfg.Observe, Limits: cfg.Limits, Log: cfg.Log,
 	})
 	if err != nil {
 		return nil, err
@@ -117,11 +117,11 @@ func (s *Service) FetchSecrets(ctx context.Context, req *discoveryv3.DiscoveryRe
 	if s.sessions == nil {
 		return s.engine.Fetch(ctx, req, TypeURL)
 	}
-	ctx, caller, err := s.join(ctx)
+	ctx, err := s.join(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer s.sessions.Leave(caller)
+	defer membershipOf(ctx).leave()
 	return s.engine.Fetch(ctx, req, TypeURL)
 }
 

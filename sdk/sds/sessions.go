@@ -3,6 +3,7 @@ package sds
 import (
 	"context"
 	"errors"
+	"sync"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -21,12 +22,31 @@ type Sessions interface {
 	// holds neither the token nor anything that reveals it. An error is from package
 	// ca; its text is shown to the client.
 	Join(ctx context.Context, peer secret.Caller, token ca.Token) (secret.Caller, error)
-	// Leave is called when a call admitted by Join has ended.
+	// Leave is called once when a call admitted by Join ends: for a stream, before its client
+	// can see the status.
 	Leave(caller secret.Caller)
 }
 
-// callerKey is the context key of a stream's caller.
+// callerKey is the context key of a stream's membership.
 type callerKey struct{}
+
+// membership is a stream's place among the sessions.
+type membership struct {
+	caller secret.Caller
+	leave  func() // may be called twice
+}
+
+func membershipOf(ctx context.Context) *membership {
+	of, _ := ctx.Value(callerKey{}).(*membership)
+	return of
+}
+
+// ended leaves for a stream whose handler still runs.
+func ended(ctx context.Context) {
+	if of := membershipOf(ctx); of != nil {
+		of.leave()
+	}
+}
 
 // stream is a stream whose caller is already known.
 type stream[Q, R any] struct {
@@ -42,37 +62,37 @@ func serveStream[Q, R any](s *Service, on xds.Stream[Q, R], serve func(xds.Strea
 	if s.sessions == nil {
 		return serve(on, TypeURL)
 	}
-	ctx, caller, err := s.join(on.Context())
+	ctx, err := s.join(on.Context())
 	if err != nil {
 		return err
 	}
-	defer s.sessions.Leave(caller)
+	defer membershipOf(ctx).leave()
 	return serve(stream[Q, R]{on, ctx}, TypeURL)
 }
 
-// join admits a call and returns its context with the caller.
-func (s *Service) join(ctx context.Context) (context.Context, secret.Caller, error) {
+// join admits a call and returns its context with the membership.
+func (s *Service) join(ctx context.Context) (context.Context, error) {
 	peer, err := s.admitPeer(ctx)
 	if err != nil {
-		return nil, secret.Caller{}, err
+		return nil, err
 	}
 	token, err := bearer(ctx, s.headers)
 	if err != nil {
-		return nil, secret.Caller{}, statusOf(err)
+		return nil, statusOf(err)
 	}
 	caller, err := s.sessions.Join(ctx, peer, token)
 	if err != nil {
-		return nil, secret.Caller{}, statusOf(err)
+		return nil, statusOf(err)
 	}
-	return context.WithValue(ctx, callerKey{}, caller), caller, nil
+	return context.WithValue(ctx, callerKey{}, &membership{caller, sync.OnceFunc(func() { s.sessions.Leave(caller) })}), nil
 }
 
 // admit returns the caller of a joined stream, or the peer if there are no sessions. It
 // checks the policy again because that may have changed.
 func (s *Service) admit(ctx context.Context) (secret.Caller, error) {
 	peer, err := s.admitPeer(ctx)
-	if caller, ok := ctx.Value(callerKey{}).(secret.Caller); ok && err == nil {
-		return caller, nil
+	if of := membershipOf(ctx); of != nil && err == nil {
+		return of.caller, nil
 	}
 	return peer, err
 }

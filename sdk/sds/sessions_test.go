@@ -194,6 +194,9 @@ func TestEndedRightEndsOnlyItsStream(t *testing.T) {
 	if _, err := streams[0].Recv(); status.Code(err) != codes.Unauthenticated || !strings.Contains(err.Error(), "the token has expired") {
 		t.Errorf("the stream ended with %v", err)
 	}
+	if len(d.left) == 0 {
+		t.Error("its client learned of the end before its place was free")
+	}
 	leaves(t, d, 1)
 	streams[1].ask("more")
 	streams[1].ask("default") // asked for anew, so sent again

@@ -24,6 +24,10 @@ type Config[C any] struct {
 	// error that ends it. No Source is called before Node returns. Node is called again only if
 	// [Engine.End] ran meanwhile. Default: the caller stays the same.
 	Node func(ctx context.Context, caller C, node *core.Node) (C, error)
+	// Ended is called once for each stream that was admitted, before its client can see the
+	// final status: a limit that it frees is free when the client opens the next stream. It
+	// must not block and must be safe for concurrent use. Default: none.
+	Ended func(context.Context)
 	// Observe receives stream events. It must not block and must be safe for concurrent
 	// use. Default: none.
 	Observe func(Event[C])
@@ -68,6 +72,9 @@ func (c Config[C]) checked() (Config[C], error) {
 	}
 	if c.Log == nil {
 		c.Log = slog.Default()
+	}
+	if c.Ended == nil {
+		c.Ended = func(context.Context) {}
 	}
 	if c.Observe == nil {
 		c.Observe = func(Event[C]) {}

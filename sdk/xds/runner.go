@@ -139,8 +139,11 @@ func (r *runner[C, Q, R]) end(err error) {
 		r.timer.Stop()
 	}
 	r.mu.Unlock()
+	if !first {
+		return
+	}
+	r.engine.cfg.Ended(r.stream.Context())
 	switch {
-	case !first:
 	case r.finish != nil:
 		r.finish(err)
 	default:

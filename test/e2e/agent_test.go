@@ -142,8 +142,8 @@ func (a *agent) start(t *testing.T) {
 	t.Helper()
 	a.process = prepareProcess(t, a.user, "/bin/sh", "-c", a.limit()+`exec "$0" "$@"`,
 		filepath.Join(a.bin, "countersign"), "agent", "--config", a.config())
-	a.process.cmd.Env = append(a.process.cmd.Env, a.env...)
-	a.process.begin(t)
+	a.cmd.Env = append(a.cmd.Env, a.env...)
+	a.begin(t)
 	poll(t, "the agent's socket", func() bool {
 		if a.Ended() != nil {
 			t.Fatal("the agent has ended")

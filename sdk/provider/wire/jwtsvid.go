@@ -2,8 +2,6 @@ package wire
 
 import (
 	"context"
-	"errors"
-	"io"
 	"strings"
 	"unicode"
 
@@ -43,21 +41,7 @@ func (r *Remote) SignJWT(ctx context.Context, req ca.JWTRequest) (ca.Token, erro
 // WatchJWTKeys implements [ca.JWTSigner]. It passes on a set a second at most, the newest. If
 // the provider ends the watch without an error, it returns [ca.ErrUnavailable].
 func (r *Remote) WatchJWTKeys(ctx context.Context, changed func(jwks []byte) error) error {
-	// Leaving ends the stream, and with it the goroutine of pace.
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	stream, err := r.jwts.WatchJwtKeys(ctx, &providerv1.WatchJwtKeysRequest{})
-	if err != nil {
-		return failed(ctx, err, "")
-	}
-	return pace(ctx, func() ([]byte, error) {
-		out, err := stream.Recv()
-		switch {
-		case errors.Is(err, io.EOF):
-			return nil, ca.Errorf(ca.Unavailable, "the provider ended the watch of its JWT keys")
-		case err != nil:
-			return nil, failed(ctx, err, "")
-		}
+	return watch(ctx, r.jwts.WatchJwtKeys, &providerv1.WatchJwtKeysRequest{}, "its JWT keys", func(out *providerv1.WatchJwtKeysResponse) ([]byte, error) {
 		return out.GetJwks(), checkJWKS(out.GetJwks())
 	}, changed)
 }

@@ -3,8 +3,6 @@ package wire
 import (
 	"cmp"
 	"context"
-	"errors"
-	"io"
 	"slices"
 	"time"
 
@@ -152,21 +150,7 @@ func (r *Remote) Roots(ctx context.Context) ([]byte, error) {
 // WatchRoots implements [ca.RootWatcher]. It passes on a set a second at most, the newest. If
 // the provider ends the watch without an error, it returns [ca.ErrUnavailable].
 func (r *Remote) WatchRoots(ctx context.Context, changed func(roots []byte) error) error {
-	// Leaving ends the stream, and with it the goroutine of pace.
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	stream, err := r.watcher.WatchRoots(ctx, &providerv1.WatchRootsRequest{})
-	if err != nil {
-		return failed(ctx, err, "")
-	}
-	return pace(ctx, func() ([]byte, error) {
-		out, err := stream.Recv()
-		switch {
-		case errors.Is(err, io.EOF):
-			return nil, ca.Errorf(ca.Unavailable, "the provider ended the watch of its roots")
-		case err != nil:
-			return nil, failed(ctx, err, "")
-		}
+	return watch(ctx, r.watcher.WatchRoots, &providerv1.WatchRootsRequest{}, "its roots", func(out *providerv1.WatchRootsResponse) ([]byte, error) {
 		return out.GetRoots(), checkRoots(out.GetRoots())
 	}, changed)
 }

@@ -25,7 +25,7 @@ const (
 	// maxRecord bounds the record of one authority, in bytes. An API server takes 1 MiB for all.
 	maxRecord = 512 << 10
 	timeout   = 10 * time.Second // for each request
-	attempts  = 5                // to write, if others write as well
+	attempts  = 5                // to write, if other replicas write as well
 )
 
 // Config says where the records are.
@@ -39,7 +39,10 @@ type Config struct {
 }
 
 // Store is a ra.Updater. It reads the API server at each call, and is safe for concurrent use.
-type Store struct{ cfg Config }
+type Store struct {
+	cfg  Config
+	turn chan struct{} // taken by who updates: the authorities of a process would conflict
+}
 
 // New checks the settings. It sends nothing.
 func New(cfg Config) (*Store, error) {
@@ -54,7 +57,7 @@ func New(cfg Config) (*Store, error) {
 	case len(validation.IsDNS1123Subdomain(cfg.Name)) > 0:
 		return nil, fmt.Errorf("records: name %.256q of the ConfigMap: use lowercase letters, digits, hyphens and dots, 253 at most", cfg.Name)
 	}
-	return &Store{cfg}, nil
+	return &Store{cfg, make(chan struct{}, 1)}, nil
 }
 
 // CheckName refuses names of authorities that cannot be a key of a ConfigMap.
@@ -89,6 +92,12 @@ func (s *Store) Save(ctx context.Context, authority string, record []byte) error
 func (s *Store) Update(ctx context.Context, authority string, change func(record []byte) []byte) error {
 	if err := CheckName(authority); err != nil {
 		return fmt.Errorf("record of authority %.256q: %w", authority, err)
+	}
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	case <-ctx.Done():
+		return fmt.Errorf("record of authority %.256q: %w", authority, ctx.Err())
 	}
 	var err error
 	for range attempts {
