@@ -15,7 +15,7 @@ import (
 func TestLeafFollowsNewRootAcrossStreams(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
 	cfg := config(t, authority)
-	cfg.Authorities[0].Client = struct{ ca.Client }{authority} // roots come with replies
+	cfg.Authorities[0].Client = struct{ ca.Client }{authority}          // roots come with replies
 	cfg.Secrets[0].TTL, cfg.Secrets[0].RenewRatio = 10*time.Second, 0.8 // renewed after two seconds
 	running(t, cfg)
 	leaf, roots := follow(t, cfg.Socket.Path, "default"), follow(t, cfg.Socket.Path, "ROOTCA")
