@@ -122,13 +122,13 @@ e2e-step: ## test the Step provider against a real step-ca
 	@export COUNTERSIGN_STEP_CA; COUNTERSIGN_STEP_CA="$$(scripts/get-step-ca)"; $(HEAVY) -timeout 5m -run Real ./providers/step/...
 
 .PHONY: e2e-spiffe
-e2e-spiffe: ## test the Workload API with spiffe-helper and SPIFFE libraries in Python and Rust
-	@export COUNTERSIGN_SPIFFE_{HELPER,PYTHON,RUST}; COUNTERSIGN_SPIFFE_HELPER="$$(scripts/get-spiffe-helper)"; \
+e2e-spiffe: ## test the Workload API with spiffe-helper and SPIFFE libraries in Python, Rust and Java
+	@export COUNTERSIGN_SPIFFE_{HELPER,PYTHON,RUST,JAVA}; COUNTERSIGN_SPIFFE_HELPER="$$(scripts/get-spiffe-helper)"; \
 		COUNTERSIGN_SPIFFE_PYTHON="$$(scripts/get-spiffe-python)"; COUNTERSIGN_SPIFFE_RUST="$$(scripts/get-spiffe-rust)"; \
-		$(WITH) $(HEAVY) -timeout 5m -run RealSPIFFE ./test/e2e
+		COUNTERSIGN_SPIFFE_JAVA="$$(scripts/get-spiffe-java)"; $(WITH) $(HEAVY) -timeout 5m -parallel 8 -run RealSPIFFE ./test/e2e
 
 .PHONY: e2e-spire
-e2e-spire: ## test SPIRE as a source against a real SPIRE
+e2e-spire: ## test SPIRE as a source, and its bundle endpoint, against a real SPIRE
 	@export COUNTERSIGN_SPIRE; COUNTERSIGN_SPIRE="$$(scripts/get-spire)"; $(HEAVY) -timeout 8m -run Real ./sdk/spiresecret
 
 .PHONY: e2e-vault

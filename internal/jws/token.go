@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/json"
 )
 
 const maxKeyID = 256
@@ -46,6 +47,18 @@ func Parse(token string, algorithms []jose.SignatureAlgorithm) (Token, error) {
 func (t Token) Type() string {
 	text, _ := t.signed.Signatures[0].Header.ExtraHeaders[jose.HeaderType].(string)
 	return text
+}
+
+// UnverifiedSubject returns what the token says its subject is: enough to find the keys that it has
+// to verify with, and for nothing else. It is empty if the token does not say.
+func (t Token) UnverifiedSubject() string {
+	var claims struct {
+		Subject string `json:"sub"`
+	}
+	if json.Unmarshal(t.signed.UnsafePayloadWithoutVerification(), &claims) != nil {
+		return ""
+	}
+	return claims.Subject
 }
 
 // Payload returns the claims if one of the keys has signed them.

@@ -2,10 +2,13 @@ package jwtsvid
 
 import (
 	"context"
+	"crypto"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"time"
 
+	"github.com/go-jose/go-jose/v4"
 	"github.com/google/uuid"
 
 	"github.com/countersign-dev/countersign/internal/redact"
@@ -26,6 +29,7 @@ const (
 // holding is the last token of an order, or why there is none.
 type holding struct {
 	token       ca.Token
+	signer      jose.JSONWebKey // which has signed it
 	renew, ends time.Time
 	refused     error     // the authority's no, or a reply that failed a check
 	again       time.Time // when to ask again after that
@@ -85,7 +89,7 @@ func (s *Source) look(o order, now time.Time) (token ca.Token, due bool, err err
 	switch {
 	case h == nil:
 		h = &holding{}
-	case h.token != "" && now.Before(h.ends.Add(-leastLeft)):
+	case h.token != "" && now.Before(h.ends.Add(-leastLeft)) && s.publishes(h.signer):
 		token = h.token
 	}
 	if token != "" && now.Before(h.renew) {
@@ -103,6 +107,16 @@ func (s *Source) look(o order, now time.Time) (token ca.Token, due bool, err err
 		err = nil
 	}
 	return token, false, err
+}
+
+// publishes reports whether the authority still vouches for a key: nobody can verify a token of
+// another one.
+func (s *Source) publishes(key jose.JSONWebKey) bool {
+	p := s.published.Load()
+	return p != nil && slices.ContainsFunc(p.keys, func(k jose.JSONWebKey) bool {
+		public, ok := k.Key.(interface{ Equal(crypto.PublicKey) bool })
+		return k.KeyID == key.KeyID && ok && public.Equal(key.Key)
+	})
 }
 
 // renew gets a token and holds it. It runs once for an order at a time, and does not end with
@@ -127,43 +141,44 @@ func (s *Source) renew(o order) (ca.Token, error) {
 		return "", ca.Errorf(ca.Unavailable, "%d calls of the authority in flight, none ended in time", maxCalls)
 	}
 	asked := s.cfg.Now()
-	token, ends, err := s.sign(ctx, o)
+	got, err := s.sign(ctx, o)
 	if s.ctx.Err() != nil {
 		return "", errClosed
 	}
-	s.settle(o, token, asked, ends, err)
-	return token, err
+	got.renew = asked.Add(got.ends.Sub(asked) / 2)
+	s.settle(o, got, err)
+	return got.token, err
 }
 
 var errClosed = ca.Errorf(ca.Unavailable, "the source of JWT-SVIDs is closed")
 
 // sign asks the authority, a second time with a new credential if the first was rejected, and
 // verifies the reply.
-func (s *Source) sign(ctx context.Context, o order) (ca.Token, time.Time, error) {
+func (s *Source) sign(ctx context.Context, o order) (holding, error) {
 	bearer, err := s.cfg.Token(ctx)
 	if err != nil {
-		return "", time.Time{}, err
+		return holding{}, err
 	}
 	reply, err := s.ask(ctx, o, bearer.Token)
 	if err != nil && ca.ActionFor(err) == ca.RefreshToken && bearer.Token != "" {
 		s.cfg.TokenRejected(bearer.Token)
 		next, failed := s.cfg.Token(ctx)
 		if failed != nil {
-			return "", time.Time{}, redact.Error(failed, bearer.Token)
+			return holding{}, redact.Error(failed, bearer.Token)
 		}
 		if next.Token != bearer.Token {
 			reply, err = s.ask(ctx, o, next.Token)
 		}
 	}
 	if err != nil {
-		return "", time.Time{}, err
+		return holding{}, err
 	}
-	ends, err := s.checkReply(ctx, o, reply)
+	got, err := s.checkReply(ctx, o, reply)
 	if err != nil {
 		s.cfg.Log.Error("the authority's JWT-SVID is refused", "spiffe_id", o.id, "error", err)
-		return "", time.Time{}, err
+		return holding{}, err
 	}
-	return reply, ends, nil
+	return got, nil
 }
 
 func (s *Source) ask(ctx context.Context, o order, credential ca.Token) (ca.Token, error) {
@@ -177,23 +192,23 @@ func (s *Source) ask(ctx context.Context, o order, credential ca.Token) (ca.Toke
 }
 
 // settle remembers how a call ended.
-func (s *Source) settle(o order, token ca.Token, asked, ends time.Time, err error) {
+func (s *Source) settle(o order, got holding, err error) {
 	now := s.cfg.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err == nil {
 		s.pause = pause{}
-		s.keep(o.key(), &holding{token: token, renew: asked.Add(ends.Sub(asked) / 2), ends: ends}, now)
+		s.keep(o.key(), &got, now)
 		return
 	}
 	switch ca.ActionFor(err) {
-	case ca.Wait, ca.Configure, ca.Drop:
+	case ca.Wait, ca.Configure, ca.Drop, ca.RefreshToken: // the agent's own credential is everybody's
 		s.pause.length = min(max(2*s.pause.length, leastPause), mostPause)
 		wait := max(s.pause.length, min(ca.RetryAfter(err), mostPause))
 		s.pause.until, s.pause.err = now.Add(wait+rand.N(wait/10+1)), err
 	case ca.Missing:
 		s.missing.Store(true)
-	case ca.EndAttempt, ca.RefreshToken:
+	case ca.EndAttempt:
 		h := &holding{}
 		if was := s.held[o.key()]; was != nil {
 			*h = *was

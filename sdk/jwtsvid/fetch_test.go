@@ -36,6 +36,25 @@ func TestTokenIsKeptUntilHalfOfItsLife(t *testing.T) {
 	})
 }
 
+// A key that the authority publishes no more may be one that it lost.
+func TestTokenOfAWithdrawnKeyIsNotGivenOut(t *testing.T) {
+	inBubble(t, func(t *testing.T, a *authority, s *jwtsvid.Source) {
+		first := fetch(t, s, database)
+		a.answer(func(_ context.Context, req ca.JWTRequest) (ca.Token, error) {
+			return token(t, "b", "b", claimsOf(req, nil), nil), nil
+		})
+		a.publish(jwks("b", "a"))
+		if fetch(t, s, database) != first {
+			t.Error("while its key is published, it is another")
+		}
+		a.publish(jwks("b"))
+		if fetch(t, s, database) == first {
+			t.Error("its key is withdrawn, and it is given out")
+		}
+		a.asked(2)
+	})
+}
+
 func TestCrowdCostsOneCall(t *testing.T) {
 	inBubble(t, func(t *testing.T, a *authority, s *jwtsvid.Source) {
 		a.answer(func(_ context.Context, req ca.JWTRequest) (ca.Token, error) {
@@ -154,6 +173,8 @@ func TestOnlyAllowedAudiencesAreAskedFor(t *testing.T) {
 			{[]string{"a\nb"}, ca.ErrInvalid},
 			{[]string{strings.Repeat("x", 3000)}, ca.ErrInvalid},
 			{slices.Repeat([]string{database}, 65), ca.ErrInvalid},
+			{slices.Repeat([]string{"https://" + strings.Repeat("x", 1000)}, 9), ca.ErrInvalid},
+			{[]string{"https://" + strings.Repeat("<", 1400)}, ca.ErrInvalid}, // \u003c
 			{[]string{"databases"}, ca.ErrDenied},
 			{[]string{"http://x"}, ca.ErrDenied},
 			{[]string{"*"}, ca.ErrDenied},
@@ -193,6 +214,21 @@ func TestRejectedCredentialIsReadAgainOnce(t *testing.T) {
 		}
 		a.asked(3)
 	}, credential)
+}
+
+func TestRejectedCredentialCostsFewCallsWhateverIsAskedFor(t *testing.T) {
+	inBubble(t, func(t *testing.T, a *authority, s *jwtsvid.Source) {
+		a.fail(ca.Errorf(ca.Unauthenticated, "expired"))
+		for i := range 100 {
+			if _, err := s.Fetch(t.Context(), web, []string{fmt.Sprintf("https://%d", i)}); !errors.Is(err, ca.ErrUnauthenticated) {
+				t.Fatal(err)
+			}
+		}
+		a.asked(1)
+		a.answer(nil)
+		time.Sleep(2 * time.Second)
+		fetch(t, s, database)
+	})
 }
 
 func TestMissingAbilityIsUnimplementedAndHasNoKeys(t *testing.T) {

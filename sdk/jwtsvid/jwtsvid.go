@@ -33,6 +33,9 @@ const (
 	maxAudiences = 64
 	maxAudience  = 2048 // bytes
 	maxToken     = 16 << 10
+	// maxAllAudiences bounds them together, in JSON: a token with more does not fit into maxToken, and
+	// the authority's failure to make it would count against all callers.
+	maxAllAudiences = 8 << 10
 	// Calls of the authority at the same time, for different identities or audiences.
 	maxCalls    = 64
 	callTimeout = 30 * time.Second
@@ -162,8 +165,12 @@ func (s *Source) order(id string, audiences []string) (order, error) {
 	if n := len(audiences); n == 0 || n > maxAudiences {
 		return order{}, ca.Errorf(ca.Invalid, "a JWT-SVID has 1 to %d audiences, not %d", maxAudiences, n)
 	}
+	size := 0
 	for _, audience := range audiences {
+		size += sizeInJSON(audience)
 		switch {
+		case size > maxAllAudiences:
+			return order{}, ca.Errorf(ca.Invalid, "the audiences have more than %d bytes together", maxAllAudiences)
 		case !isAudience(audience):
 			return order{}, ca.Errorf(ca.Invalid, "the audience %.256q is not 1 to %d printable bytes", audience, maxAudience)
 		case !slices.ContainsFunc(s.cfg.Audiences, func(allowed string) bool { return allows(allowed, audience) }):
@@ -171,6 +178,19 @@ func (s *Source) order(id string, audiences []string) (order, error) {
 		}
 	}
 	return order{id, slices.Compact(slices.Sorted(slices.Values(audiences)))}, nil
+}
+
+// sizeInJSON returns the most bytes that an encoder makes of a string: some write \uXXXX for all
+// that is not plain.
+func sizeInJSON(text string) (size int) {
+	for _, c := range []byte(text) {
+		if c < 0x80 && !strings.ContainsRune(`"\/<>&`, rune(c)) {
+			size++
+		} else {
+			size += len(`\u0000`)
+		}
+	}
+	return size + len(`"",`)
 }
 
 func allows(rule, audience string) bool {

@@ -2,6 +2,7 @@ package jwtsvid
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -76,18 +77,32 @@ func sleep(ctx context.Context, d time.Duration) {
 
 // take puts a set of keys in the place of the one before, or refuses it as a whole.
 func (s *Source) take(jwks []byte) error {
+	next, err := readKeys(jwks)
+	if err != nil {
+		return ca.Errorf(ca.Internal, "the authority's keys: %w", err)
+	}
+	s.missing.Store(false)
+	if was := s.published.Swap(next); was == nil || string(was.jwks) != string(next.jwks) {
+		s.cfg.Log.Info("took the keys of JWT-SVIDs", "keys", len(next.keys))
+		s.tell()
+	}
+	return nil
+}
+
+// readKeys reads a JWK set.
+func readKeys(jwks []byte) (*published, error) {
 	if len(jwks) > maxJWKS {
-		return ca.Errorf(ca.Internal, "the authority's keys have %d bytes, %d are allowed", len(jwks), maxJWKS)
+		return nil, fmt.Errorf("they have %d bytes, %d are allowed", len(jwks), maxJWKS)
 	}
 	keys, err := jws.ParseKeys(jwks)
 	if err != nil {
-		return ca.Errorf(ca.Internal, "the authority's keys: %w", err)
+		return nil, err
 	}
 	out := jose.JSONWebKeySet{}
 	seen := map[string]bool{}
 	for _, key := range keys {
 		if key.KeyID == "" || seen[key.KeyID] {
-			return ca.Errorf(ca.Internal, "the authority's keys: each needs a kid of its own, and %.64q is not", key.KeyID)
+			return nil, fmt.Errorf("each needs a kid of its own, and %.64q is not", key.KeyID)
 		}
 		seen[key.KeyID] = true
 		// Nothing but the key: what else the authority says of it, such as certificates, is
@@ -95,15 +110,7 @@ func (s *Source) take(jwks []byte) error {
 		out.Keys = append(out.Keys, jose.JSONWebKey{Key: key.Key, KeyID: key.KeyID})
 	}
 	served, err := json.Marshal(out)
-	if err != nil {
-		return ca.Errorf(ca.Internal, "the authority's keys: %w", err)
-	}
-	s.missing.Store(false)
-	if was := s.published.Swap(&published{keys, served}); was == nil || string(was.jwks) != string(served) {
-		s.cfg.Log.Info("took the keys of JWT-SVIDs", "keys", len(keys))
-		s.tell()
-	}
-	return nil
+	return &published{keys, served}, err
 }
 
 // tell wakes who waits for keys.

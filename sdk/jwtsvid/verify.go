@@ -74,44 +74,45 @@ func read(payload []byte, now time.Time) (claims, error) {
 	return c, err
 }
 
-// checkReply verifies a token of the authority and returns when it ends.
-func (s *Source) checkReply(ctx context.Context, o order, token ca.Token) (time.Time, error) {
-	ends, err := s.checkToken(ctx, o, token)
+// checkReply verifies a token of the authority, and returns it with its signer and its end.
+func (s *Source) checkReply(ctx context.Context, o order, token ca.Token) (holding, error) {
+	got, err := s.checkToken(ctx, o, token)
 	if err != nil {
-		return ends, redact.Error(ca.Errorf(ca.Denied, "the authority's JWT-SVID fails our checks: %w", err), token)
+		return holding{}, redact.Error(ca.Errorf(ca.Denied, "the authority's JWT-SVID fails our checks: %w", err), token)
 	}
-	return ends, nil
+	return got, nil
 }
 
-func (s *Source) checkToken(ctx context.Context, o order, token ca.Token) (ends time.Time, err error) {
+func (s *Source) checkToken(ctx context.Context, o order, token ca.Token) (got holding, err error) {
 	parsed, err := parse(token)
 	if err != nil {
-		return ends, err
+		return got, err
 	}
 	if parsed.KeyID == "" {
-		return ends, errors.New("it names no key")
+		return got, errors.New("it names no key")
 	}
-	payload, err := parsed.Payload(s.await(ctx, parsed.KeyID, parsed.Algorithm))
+	keys := s.await(ctx, parsed.KeyID, parsed.Algorithm)
+	payload, err := parsed.Payload(keys)
 	if err != nil {
-		return ends, err
+		return got, err
 	}
 	now := s.cfg.Now()
 	c, err := read(payload, now)
 	if err != nil {
-		return ends, err
+		return got, err
 	}
-	ends = jws.At(*c.Expiry)
-	switch got := slices.Compact(slices.Sorted(slices.Values(c.Audience))); {
+	got = holding{token: token, signer: keys[0], ends: jws.At(*c.Expiry)} // each has a kid of its own
+	switch audiences := slices.Compact(slices.Sorted(slices.Values(c.Audience))); {
 	case c.Subject != o.id:
-		return ends, fmt.Errorf("its subject is %.256q, not %q", c.Subject, o.id)
-	case !slices.Equal(got, o.audiences):
-		return ends, fmt.Errorf("its audiences are [%s], not those asked for", text.Clean(strings.Join(got, " ")))
-	case ends.After(now.Add(s.cfg.TTL + leeway)):
-		return ends, fmt.Errorf("it lives until %s, longer than asked for", clock.Stamp(ends))
-	case !ends.After(now.Add(leastLeft)):
-		return ends, fmt.Errorf("it ends at %s, too early to be used", clock.Stamp(ends))
+		return got, fmt.Errorf("its subject is %.256q, not %q", c.Subject, o.id)
+	case !slices.Equal(audiences, o.audiences):
+		return got, fmt.Errorf("its audiences are [%s], not those asked for", text.Clean(strings.Join(audiences, " ")))
+	case got.ends.After(now.Add(s.cfg.TTL + leeway)):
+		return got, fmt.Errorf("it lives until %s, longer than asked for", clock.Stamp(got.ends))
+	case !got.ends.After(now.Add(leastLeft)):
+		return got, fmt.Errorf("it ends at %s, too early to be used", clock.Stamp(got.ends))
 	}
-	return ends, nil
+	return got, nil
 }
 
 // Validate judges a JWT-SVID by the standard: signed by one of the keys, of one of the trust
@@ -134,6 +135,11 @@ func (s *Source) Validate(token ca.Token, audience string, trustDomains []string
 	return id, claims, nil
 }
 
+func domainOf(id string) string {
+	domain, _, _ := strings.Cut(strings.TrimPrefix(id, "spiffe://"), "/")
+	return domain
+}
+
 func validate(token ca.Token, audience string, trustDomains []string, keys jws.Keys, now time.Time) (id string, all map[string]any, err error) {
 	parsed, err := parse(token)
 	if err != nil {
@@ -147,8 +153,7 @@ func validate(token ca.Token, audience string, trustDomains []string, keys jws.K
 	if err != nil {
 		return "", nil, err
 	}
-	domain, _, _ := strings.Cut(strings.TrimPrefix(c.Subject, "spiffe://"), "/")
-	switch {
+	switch domain := domainOf(c.Subject); {
 	case !slices.Contains(trustDomains, domain):
 		return "", nil, fmt.Errorf("its trust domain is %.256q, whose keys are not known here", domain)
 	case !slices.Contains(c.Audience, audience):

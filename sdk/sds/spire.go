@@ -150,6 +150,7 @@ func spiffeID(item *secret.Item) string {
 }
 
 // List implements [xds.Lister]: what has a SPIFFE ID, and not the same again by its other names.
+// While a certificate is missing, be it expired, nobody can tell its name.
 func (s *spire) List(caller secret.Caller) ([]string, error) {
 	domains, missing, err := s.domains(caller)
 	if err != nil {
@@ -162,7 +163,11 @@ func (s *spire) List(caller secret.Caller) ([]string, error) {
 		}
 	}
 	for _, identity := range s.cfg.Identities {
-		if item, err := s.Source.Peek(caller, identity.Certificate); err == nil && spiffeID(item) != "" {
+		item, err := s.Source.Peek(caller, identity.Certificate)
+		switch {
+		case errors.Is(err, secret.ErrNotReady):
+			missing = true
+		case err == nil && spiffeID(item) != "":
 			add(spiffeID(item))
 		}
 	}
@@ -171,8 +176,8 @@ func (s *spire) List(caller secret.Caller) ([]string, error) {
 			add("spiffe://" + d.name)
 		}
 	}
-	if len(names) == 0 && missing {
-		return nil, xds.ErrNotReady
+	if missing {
+		return names, xds.ErrNotReady
 	}
 	return names, nil
 }

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/countersign-dev/countersign/internal/test/secrettest"
+	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/sds"
 	"github.com/countersign-dev/countersign/sdk/secret"
@@ -180,6 +181,32 @@ func TestClientThatNamesNothingGetsWhatHasASPIFFEID(t *testing.T) {
 	}
 }
 
+// What has expired without a successor is still the client's: nobody can tell that it is gone.
+func TestExpiredSecretsAreNotRemovedFromTheList(t *testing.T) {
+	names := []string{edgeTD, edgeID, ownTD, webID, farTD}
+	secrets := spireSecrets(t)
+	conn := dial(t, start(t, secrets, sds.Config{SPIRE: spireNames()}))
+	d := openDelta(t, conn, nil)
+	d.gets(slices.Sorted(slices.Values(names))...)
+	secrets.Empty("default", "edge", "ROOTCA")
+	secrets.Put(rootsOf("far-roots", "f2"))
+	d.gets(farTD)
+	secrets.Put(rootsOf("far-roots", "f3"))
+	after := openDelta(t, conn, d.versions) // as after a restart
+	after.gets(farTD)
+	secrets.Put(pairOf(t, "default", webID, "w2"))
+	if got := after.gets(webID); key(got[webID]) != "key w2" {
+		t.Errorf("got %q", key(got[webID]))
+	}
+	secrets.Forget("edge", "edge-roots")
+	secrets.Put(rootsOf("ROOTCA", "r1"))
+	gone := []string{edgeTD, edgeID}
+	slices.Sort(gone)
+	if got, removed := after.get(); len(got) > 0 || !slices.Equal(removed, gone) {
+		t.Errorf("got %v and the removal of %v, want %v", slices.Collect(maps.Keys(got)), removed, gone)
+	}
+}
+
 func TestWithoutSPIRENamesNothingIsNoSubscription(t *testing.T) {
 	c := open(t, dial(t, start(t, spireSecrets(t), sds.Config{})))
 	c.ask()
@@ -291,6 +318,41 @@ func awaitTold(t *testing.T, server *sds.Server, root string) {
 	for deadline := time.Now().Add(patience); !server.RootAcknowledged([]string{"ROOTCA"}, root); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the acknowledgement is not seen")
+		}
+	}
+}
+
+// households gives each caller the secrets of its own identity.
+type households struct{ *secrettest.Drawer }
+
+func (h households) Join(_ context.Context, _ secret.Caller, token ca.Token) (secret.Caller, error) {
+	return secret.Caller{ID: token.Reveal()}, nil
+}
+
+func (h households) Leave(secret.Caller) {}
+
+func (h households) Peek(caller secret.Caller, name string) (*secret.Item, error) {
+	if strings.HasPrefix(name, "edge") != (caller.ID == "edge") {
+		return nil, secret.ErrUnknown
+	}
+	return h.Drawer.Peek(caller, name)
+}
+
+func TestRootIsAcknowledgedByTheNamesOfEachSecretWithIt(t *testing.T) {
+	h := households{secrettest.New(pairOf(t, "default", webID, "w1"), rootsOf("ROOTCA", "r1"), pairOf(t, "edge", "spiffe://example.org/edge", "e1"), rootsOf("edge-roots", "r1"))}
+	server, socket := startServer(t, h, sds.Config{SPIRE: spireNames(), Sessions: h})
+	for _, caller := range []string{"web", "edge"} {
+		stream, err := secretv3.NewSecretDiscoveryServiceClient(dial(t, socket)).StreamSecrets(with(t, "authorization", "Bearer "+caller))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := &client{SecretDiscoveryService_StreamSecretsClient: stream, t: t}
+		c.ask(ownTD)
+		c.collect(ownTD)
+	}
+	for _, roots := range []string{"ROOTCA", "edge-roots"} {
+		if server.RootAcknowledged([]string{roots}, "r2") {
+			t.Errorf("nobody has acknowledged r2 in %s", roots)
 		}
 	}
 }

@@ -174,7 +174,7 @@ type bundles struct {
 	log *slog.Logger
 
 	mu    sync.Mutex
-	made  map[string]madeBundle          // by name and trust domains
+	made  map[string]madeBundle          // by name, trust domains and secrets
 	names map[string]map[string]struct{} // by the name of a secret: what else it was served as
 }
 
@@ -188,7 +188,7 @@ type madeBundle struct {
 func (b *bundles) resource(name string, v Validator, all []trusted) (*xds.Resource, error) {
 	keys, content := []string{name}, []string{string(cmp.Or(v, ValidatorAuto))}
 	for _, t := range all {
-		keys = append(keys, t.name)
+		keys = append(keys, t.name, t.roots) // known needs the name of every secret
 		content = append(content, t.name, t.item.Version)
 	}
 	key, now := strings.Join(keys, " "), version.Of([]byte(strings.Join(content, " ")))

@@ -40,6 +40,12 @@ type spire struct {
 // startSPIRE starts a server. Its agent is away.
 func startSPIRE(t *testing.T) *spire {
 	t.Helper()
+	return startServer(t, "example.org", "")
+}
+
+// startServer starts the server of a trust domain, with more settings of its own.
+func startServer(t *testing.T, trustDomain, more string) *spire {
+	t.Helper()
 	bin := os.Getenv("COUNTERSIGN_SPIRE")
 	if bin == "" {
 		t.Fatal("COUNTERSIGN_SPIRE does not name the folder of SPIRE's programs: `make e2e-spire` builds them")
@@ -50,15 +56,16 @@ server {
   bind_address = "127.0.0.1"
   bind_port = "%s"
   socket_path = "%s"
-  trust_domain = "example.org"
+  trust_domain = "%s"
   data_dir = "%s"
   log_level = "WARN"
+  %s
 }
 plugins {
   DataStore "sql" { plugin_data { database_type = "sqlite3", connection_string = "%s" } }
   NodeAttestor "join_token" { plugin_data {} }
   KeyManager "memory" { plugin_data = {} }
-}`, s.port, s.path("server.sock"), s.path("server"), s.path("store.sqlite3"))
+}`, s.port, s.path("server.sock"), trustDomain, s.path("server"), more, s.path("store.sqlite3"))
 	s.write("agent.conf", `
 agent {
   data_dir = "%s"
@@ -75,9 +82,14 @@ plugins {
   KeyManager "disk" { plugin_data { directory = "%s" } }
   WorkloadAttestor "unix" { plugin_data {} }
 }`, s.path("agent"), s.port, s.socket(), s.path("agent"))
-	s.server = proctest.Start(t, exec.Command(s.program("spire-server"), "run", "-config", s.path("server.conf")))
-	s.poll("SPIRE's server", func() bool { return s.try("healthcheck") == nil })
+	s.startServer()
 	return s
+}
+
+func (s *spire) startServer() {
+	s.t.Helper()
+	s.server = proctest.Start(s.t, exec.Command(s.program("spire-server"), "run", "-config", s.path("server.conf")))
+	s.poll("SPIRE's server", func() bool { return s.try("healthcheck") == nil })
 }
 
 func freePort(t *testing.T) string {

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	workloadv1 "github.com/countersign-dev/countersign/proto/spiffe/workload/v1"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
@@ -16,12 +17,45 @@ const (
 	maxAtOnce = 16
 	maxWait   = 1000
 	crowdWait = 30 * time.Second
+	// workTime is how long the JWTSource may take.
+	workTime = time.Minute
 )
 
 // crowd is one caller's calls of FetchJWTSVID.
 type crowd struct {
 	calls int // in flight and waiting
 	slots chan struct{}
+}
+
+// attend ends with the work, the caller, the policy or the service, whichever is first. The work goes
+// on after the caller: it keeps its place among the caller's calls until the JWTSource has ended it,
+// as else a caller that comes and leaves had the authority sign any number of tokens at once.
+func (s *Service) attend(
+	ctx context.Context, st *stream, before int64, work func(context.Context) (*workloadv1.JWTSVIDResponse, error),
+) (*workloadv1.JWTSVIDResponse, error) {
+	type reply struct {
+		out *workloadv1.JWTSVIDResponse
+		err error
+	}
+	done := make(chan reply, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), workTime)
+		defer cancel()
+		out, err := work(ctx)
+		done <- reply{out, err}
+	}()
+	if err := s.enter(st, before); err != nil {
+		return nil, err
+	}
+	defer s.leave(st)
+	select {
+	case r := <-done:
+		return r.out, r.err
+	case err := <-st.ended:
+		return nil, err
+	case <-ctx.Done():
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
 }
 
 // join waits until the caller may ask the JWTSource.

@@ -3,6 +3,7 @@ package workloadapi
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"google.golang.org/grpc"
@@ -29,9 +30,23 @@ type JWTSource interface {
 	Watch(notify func()) (stop func())
 }
 
+// JWTBundles has the JWT keys of foreign trust domains: a Foreign of package jwtsvid. Its methods are
+// safe for concurrent use; errors have the reasons of package ca.
+type JWTBundles interface {
+	// Keys returns the public keys of a trust domain, a JWK set; nil while they are not known.
+	Keys(trustDomain string) []byte
+	// DomainOf returns the trust domain that an unverified token claims to be of, or "".
+	DomainOf(token ca.Token) string
+	// Validate judges a JWT-SVID by the keys of one trust domain, of which it has to be.
+	Validate(token ca.Token, audience, trustDomain string) (id string, claims map[string]any, err error)
+	// Watch calls notify after each change of Keys, until stop. notify does not block.
+	Watch(notify func()) (stop func())
+}
+
 // FetchJWTSVID returns JWT-SVIDs of all identities of the caller, or of the one it asks for.
 func (s *Service) FetchJWTSVID(ctx context.Context, in *workloadv1.JWTSVIDRequest) (*workloadv1.JWTSVIDResponse, error) {
-	caller, err := s.jwtCaller(ctx)
+	before := s.ends.Load()
+	caller, err := s.jwtCaller(ctx, s.offer.JWT != nil)
 	if err != nil {
 		return nil, err
 	}
@@ -42,18 +57,27 @@ func (s *Service) FetchJWTSVID(ctx context.Context, in *workloadv1.JWTSVIDReques
 	if err != nil {
 		return nil, err
 	}
-	defer leave()
 	v, err := s.viewOf(ctx, view.svidsVersion)
 	if err != nil {
+		leave()
 		return nil, err
 	}
 	identities, err := v.named(in.GetSpiffeId())
 	if err != nil {
+		leave()
 		return nil, err
 	}
+	return s.attend(ctx, newStream(caller), before, func(work context.Context) (*workloadv1.JWTSVIDResponse, error) {
+		defer leave()
+		return s.jwtSVIDs(work, caller, identities, in.GetAudience())
+	})
+}
+
+// jwtSVIDs has the JWTSource sign for these identities.
+func (s *Service) jwtSVIDs(ctx context.Context, caller secret.Caller, identities []held, audiences []string) (*workloadv1.JWTSVIDResponse, error) {
 	out := &workloadv1.JWTSVIDResponse{}
 	for _, h := range identities {
-		token, err := s.offer.JWT.Fetch(ctx, h.pair.id, in.GetAudience())
+		token, err := s.offer.JWT.Fetch(ctx, h.pair.id, audiences)
 		if err != nil {
 			s.refused.Warn("no JWT-SVID for a caller", "caller", caller.String(), "spiffe_id", h.pair.id, "error", text.Clean(err.Error()))
 			return nil, jwtStatus(err)
@@ -63,34 +87,31 @@ func (s *Service) FetchJWTSVID(ctx context.Context, in *workloadv1.JWTSVIDReques
 	return out, nil
 }
 
-// FetchJWTBundles sends the keys of the caller's own trust domains, and again after each change.
-// Without a JWTSource, and for federated trust domains, the key sets are empty: clients that want
-// the bundles of both kinds wait for these.
+// FetchJWTBundles sends the keys of the caller's own and of federated trust domains, and again after
+// each change. Where there are none, as without a JWTSource, the key sets are empty: clients that
+// want the bundles of both kinds wait for these.
 func (s *Service) FetchJWTBundles(_ *workloadv1.JWTBundlesRequest, to grpc.ServerStreamingServer[workloadv1.JWTBundlesResponse]) error {
 	version := func(v view) string {
 		domains, keys := v.domainsVersion(), s.jwtKeys()
 		if domains == "" || keys == nil {
 			return ""
 		}
-		return domains + "\x00" + string(keys)
+		return domains + "\x00" + string(keys) + s.foreignVersion(v)
 	}
-	return s.follow(to.Context(), version, func(v view) error { return to.Send(v.jwtBundles(s.jwtKeys())) })
+	return s.follow(to.Context(), version, func(v view) error { return to.Send(s.jwtBundles(v)) })
 }
 
-// ValidateJWTSVID validates a JWT-SVID of one of the caller's own trust domains.
+// ValidateJWTSVID validates a JWT-SVID of one of the caller's own trust domains, or of a federated
+// one.
 func (s *Service) ValidateJWTSVID(ctx context.Context, in *workloadv1.ValidateJWTSVIDRequest) (*workloadv1.ValidateJWTSVIDResponse, error) {
-	if _, err := s.jwtCaller(ctx); err != nil {
+	if _, err := s.jwtCaller(ctx, s.offer.JWT != nil || s.offer.FederatedJWT != nil); err != nil {
 		return nil, err
 	}
 	v, err := s.viewOf(ctx, view.domainsVersion)
 	if err != nil {
 		return nil, err
 	}
-	var domains []string
-	for _, own := range v.bundles {
-		domains = append(domains, strings.TrimPrefix(own.domain, "spiffe://"))
-	}
-	id, claims, err := s.offer.JWT.Validate(ca.Token(in.GetSvid()), in.GetAudience(), domains)
+	id, claims, err := s.validate(v, ca.Token(in.GetSvid()), in.GetAudience())
 	if err != nil {
 		return nil, jwtStatus(err)
 	}
@@ -101,10 +122,29 @@ func (s *Service) ValidateJWTSVID(ctx context.Context, in *workloadv1.ValidateJW
 	return &workloadv1.ValidateJWTSVIDResponse{SpiffeId: id, Claims: all}, nil
 }
 
-// jwtCaller returns the caller of a call that needs a JWTSource.
-func (s *Service) jwtCaller(ctx context.Context) (secret.Caller, error) {
+// validate judges a token by the keys of the trust domain that it claims to be of. An own one comes
+// before a foreign one of the same name.
+func (s *Service) validate(v view, token ca.Token, audience string) (id string, claims map[string]any, err error) {
+	var own []string
+	for _, b := range v.bundles {
+		own = append(own, strings.TrimPrefix(b.domain, "spiffe://"))
+	}
+	if foreign := s.offer.FederatedJWT; foreign != nil {
+		domain := foreign.DomainOf(token)
+		if slices.Contains(v.foreign, domain) && !slices.Contains(own, domain) {
+			return foreign.Validate(token, audience, domain)
+		}
+	}
+	if s.offer.JWT == nil {
+		return "", nil, ca.Errorf(ca.Invalid, "the JWT-SVID is of no trust domain whose keys are known here")
+	}
+	return s.offer.JWT.Validate(token, audience, own)
+}
+
+// jwtCaller returns the caller of a call that may not be offered.
+func (s *Service) jwtCaller(ctx context.Context, offered bool) (secret.Caller, error) {
 	caller, err := s.caller(ctx)
-	if err == nil && s.offer.JWT == nil {
+	if err == nil && !offered {
 		err = status.Error(codes.Unimplemented, "JWT-SVIDs are not offered here; X.509-SVIDs are")
 	}
 	return caller, err
@@ -147,11 +187,34 @@ func (s *Service) jwtKeys() []byte {
 	return s.offer.JWT.Keys()
 }
 
-func (v view) jwtBundles(keys []byte) *workloadv1.JWTBundlesResponse {
+// foreignKeys returns the JWT keys of a federated trust domain, or nil.
+func (s *Service) foreignKeys(domain string) []byte {
+	if s.offer.FederatedJWT == nil {
+		return nil
+	}
+	return s.offer.FederatedJWT.Keys(domain)
+}
+
+func (s *Service) foreignVersion(v view) string {
+	var text strings.Builder
+	for _, domain := range v.foreign {
+		text.WriteString("\x00" + domain + "\x00" + string(s.foreignKeys(domain)))
+	}
+	return text.String()
+}
+
+// jwtBundles has a federated trust domain if its keys are known, or its roots: it may have one kind.
+func (s *Service) jwtBundles(v view) *workloadv1.JWTBundlesResponse {
 	out := &workloadv1.JWTBundlesResponse{Bundles: map[string][]byte{}}
 	for domain := range v.federated {
 		out.Bundles[domain] = noKeys
 	}
+	for _, domain := range v.foreign {
+		if keys := s.foreignKeys(domain); keys != nil {
+			out.Bundles["spiffe://"+domain] = keys
+		}
+	}
+	keys := s.jwtKeys()
 	for _, own := range v.bundles {
 		out.Bundles[own.domain] = keys
 	}

@@ -260,9 +260,62 @@ func TestOneUserDoesNotTakeAllCalls(t *testing.T) {
 		}
 		cancel()
 		all.Wait()
+		time.Sleep(time.Minute) // the calls of the authority end
 		j.fetch = func(context.Context) error { return nil }
 		if _, err := service.FetchJWTSVID(asWorkload(t), &workloadv1.JWTSVIDRequest{Audience: []string{"a"}}); err != nil {
 			t.Errorf("afterwards: %v", err)
 		}
 	})
+}
+
+// The authority's call goes on when its caller has left, so it keeps its place.
+func TestCallersThatLeaveDoNotMakeRoomForMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var begun atomic.Int32
+		j := newJWTs("keys")
+		j.fetch = func(ctx context.Context) error { begun.Add(1); <-ctx.Done(); return ca.ErrCanceled }
+		service := jwtService(t, twoIdentities(t), j)
+		for range 100 {
+			ctx, cancel := context.WithCancel(asWorkload(t))
+			ended := make(chan error, 1)
+			go func() {
+				_, err := service.FetchJWTSVID(ctx, &workloadv1.JWTSVIDRequest{Audience: []string{"a"}})
+				ended <- err
+			}()
+			synctest.Wait()
+			cancel()
+			if err := <-ended; err == nil {
+				t.Error("a token")
+			}
+		}
+		if n := begun.Load(); n != 16 {
+			t.Errorf("%d calls were begun, want 16", n)
+		}
+		time.Sleep(time.Minute)
+	})
+}
+
+func TestJWTSVIDIsNotWaitedForOnceThePolicyOrTheServiceEnds(t *testing.T) {
+	denied := status.Error(codes.PermissionDenied, "no more")
+	for want, end := range map[codes.Code]func(*workloadapi.Service){
+		codes.PermissionDenied: func(s *workloadapi.Service) { s.End(func(secret.Caller) bool { return true }, denied) },
+		codes.Unavailable:      (*workloadapi.Service).Close,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			j := newJWTs("keys")
+			j.fetch = func(ctx context.Context) error { <-ctx.Done(); return ca.ErrCanceled }
+			service := jwtService(t, twoIdentities(t), j)
+			began, ended := time.Now(), make(chan error, 1)
+			go func() {
+				_, err := service.FetchJWTSVID(asWorkload(t), &workloadv1.JWTSVIDRequest{Audience: []string{"a"}})
+				ended <- err
+			}()
+			synctest.Wait()
+			end(service)
+			if err := <-ended; status.Code(err) != want || time.Since(began) > 0 {
+				t.Errorf("after %s it ends with %v, want %s", time.Since(began), err, want)
+			}
+			time.Sleep(time.Minute) // the work ends
+		})
+	}
 }

@@ -18,6 +18,10 @@ type stream struct {
 	ended   chan error    // capacity one: the status with which the service ends it
 }
 
+func newStream(caller secret.Caller) *stream {
+	return &stream{caller: caller, changed: make(chan struct{}, 1), ended: make(chan error, 1)}
+}
+
 // follow sends the caller's view, and again whenever its version changes, until the
 // caller leaves or nothing is configured for it any more.
 func (s *Service) follow(ctx context.Context, version func(view) string, send func(view) error) error {
@@ -26,7 +30,7 @@ func (s *Service) follow(ctx context.Context, version func(view) string, send fu
 	if err != nil {
 		return err
 	}
-	st := &stream{caller: caller, changed: make(chan struct{}, 1), ended: make(chan error, 1)}
+	st := newStream(caller)
 	if err := s.enter(st, before); err != nil {
 		return err
 	}
@@ -103,6 +107,9 @@ func (s *Service) watch(st *stream) (stop func(), err error) {
 	}
 	if s.offer.JWT != nil {
 		stops = append(stops, s.offer.JWT.Watch(func() { st.wake("") }))
+	}
+	if s.offer.FederatedJWT != nil {
+		stops = append(stops, s.offer.FederatedJWT.Watch(func() { st.wake("") }))
 	}
 	for _, name := range s.names {
 		one, err := s.secrets.Watch(st.caller, name, st.wake)

@@ -20,6 +20,7 @@ type view struct {
 	identities []held
 	bundles    []ownBundle          // of the identities' trust domains
 	federated  map[string]*document // by the SPIFFE ID of the trust domain
+	foreign    []string             // federated trust domains, with roots or without
 	// waits means that the caller's default identity is not available yet. No identity is
 	// sent until it is, since the client would take the next one for the default; rootsWait
 	// says so of its roots.
@@ -72,7 +73,9 @@ func (s *Service) look(caller secret.Caller) (view, error) {
 	if known == 0 {
 		return v, status.Error(codes.PermissionDenied, "no identity is configured for this caller")
 	}
-	return v, s.federate(caller, v.federated)
+	var err error
+	v.foreign, err = s.federate(caller, v.federated)
+	return v, err
 }
 
 // earlier returns the earlier of two times; zero stands for none. A certificate is valid until
@@ -96,18 +99,22 @@ func (s *Service) hold(caller secret.Caller, identity Identity) (h held, err err
 	return h, cmp.Or(err, missing)
 }
 
-// federate adds the available bundles of foreign trust domains.
-func (s *Service) federate(caller secret.Caller, bundles map[string]*document) error {
+// federate adds the available bundles of foreign trust domains, and returns those that the caller
+// may know of.
+func (s *Service) federate(caller secret.Caller, bundles map[string]*document) (domains []string, err error) {
 	for _, domain := range s.foreign {
 		roots, err := s.document(caller, s.offer.Federated[domain], secret.TrustBundle)
 		switch {
 		case err == nil:
 			bundles["spiffe://"+domain] = roots
-		case !errors.Is(err, errPending) && !errors.Is(err, secret.ErrUnknown):
-			return err
+			domains = append(domains, domain)
+		case errors.Is(err, errPending):
+			domains = append(domains, domain)
+		case !errors.Is(err, secret.ErrUnknown):
+			return nil, err
 		}
 	}
-	return nil
+	return domains, nil
 }
 
 // document returns a secret, or ErrUnknown, errPending, or a status error.

@@ -39,6 +39,8 @@ type Offer struct {
 	// JWT signs JWT-SVIDs for the identities, and its keys are those of their trust domains.
 	// Default: no JWT-SVIDs.
 	JWT JWTSource
+	// FederatedJWT has the JWT keys of the trust domains in Federated. Default: none.
+	FederatedJWT JWTBundles
 }
 
 // checked validates the offer and returns it with defaults applied.

@@ -12,6 +12,7 @@ type catalog struct {
 	names     []string
 	listeners map[*func()]struct{}
 	asked     int
+	more      bool // the list is not whole
 }
 
 func newCatalog() *catalog {
@@ -31,6 +32,9 @@ func (c *catalog) List(caller string) ([]string, error) {
 			names = append(names, name)
 		}
 	}
+	if c.more {
+		return names, ErrNotReady
+	}
 	return names, nil
 }
 
@@ -49,7 +53,15 @@ func (c *catalog) WatchList(_ string, notify func()) (func(), error) {
 // list sets the list and tells.
 func (c *catalog) list(names ...string) {
 	c.mu.Lock()
-	c.names = append([]string{}, names...)
+	c.names, c.more = append([]string{}, names...), false
+	c.mu.Unlock()
+	c.tellList()
+}
+
+// partial sets a list that may have more.
+func (c *catalog) partial(names ...string) {
+	c.mu.Lock()
+	c.names, c.more = append([]string{}, names...), true
 	c.mu.Unlock()
 	c.tellList()
 }

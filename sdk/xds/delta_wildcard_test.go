@@ -223,3 +223,36 @@ func TestNameLeftBesideUnlistedWildcardIsReportedLater(t *testing.T) {
 		c.gets("slow=1")
 	})
 }
+
+// Nobody can tell that a name is gone while the list may have more.
+func TestListThatIsNotWholeRemovesNothing(t *testing.T) {
+	withCatalog(t, false, func(_ *testing.T, b *bench, s *catalog) {
+		s.have("a", "b")
+		s.partial("a")
+		c := b.dialDelta("")
+		c.resume(map[string]string{"b": "1", "gone": "1"}, "*")
+		c.gets("a=1")
+		c.ack()
+		s.list("a", "b")
+		c.gets("-gone")
+		c.ack()
+		s.partial("a")
+		s.set("b", "2")
+		c.gets("b=2")
+		c.ack()
+		s.list("a")
+		c.gets("-b")
+	})
+}
+
+func TestCompleteAnswerWaitsForWholeList(t *testing.T) {
+	withCatalog(t, true, func(_ *testing.T, b *bench, s *catalog) {
+		s.have("a", "b")
+		s.partial("a")
+		c := b.dial("")
+		c.ask("*")
+		c.silent()
+		s.list("a", "b")
+		c.gets("a=1", "b=1")
+	})
+}

@@ -128,7 +128,7 @@ func respondOnce[Q, R any](t *testing.T, m machine[Q, R], s *session, now time.T
 	next, _ := m.due(now)
 	if next.list {
 		// Each list is another: its first name comes and goes with the seconds.
-		added, _ := m.listed(next.typ, []string{"a" + string(rune('0'+now.Unix()%3)), "a", "slow"})
+		added, _ := m.listed(next.typ, []string{"a" + string(rune('0'+now.Unix()%3)), "a", "slow"}, now.Unix()%2 == 0)
 		for _, e := range added {
 			m.changed(next.typ, e.name)
 		}

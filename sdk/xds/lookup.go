@@ -84,11 +84,11 @@ func (r *runner[C, Q, R]) list(t task) error {
 	if end, ok := errors.AsType[*EndError](err); ok {
 		return end.Status
 	}
-	if err != nil {
+	if err != nil && !(errors.Is(err, ErrNotReady) && len(names) > 0) {
 		return nil // not ready: a notification will follow
 	}
 	r.mu.Lock()
-	added, dropped := r.machine.listed(t.typ, names)
+	added, dropped := r.machine.listed(t.typ, names, err == nil)
 	r.mu.Unlock()
 	r.unwatch(dropped)
 	r.watch(t.typ, added)

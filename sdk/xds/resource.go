@@ -81,6 +81,8 @@ type Lister[C any] interface {
 	// List returns the names currently available to the caller, in any order, without
 	// duplicates. An error other than [EndError] means that there is no list yet: the
 	// client gets no answer until there is one and keeps the result of an earlier list.
+	// [ErrNotReady] with names means that there may be more: a stream serves these, and
+	// removes none.
 	List(caller C) ([]string, error)
 	// WatchList calls notify after each change of List's result, under the same rules
 	// as Watch.

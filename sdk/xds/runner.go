@@ -54,7 +54,7 @@ type machine[Q, R any] interface {
 	request(Q) (step, error)
 	changed(typ int, name string)
 	relist(typ int)
-	listed(typ int, names []string) (added, dropped []*entry)
+	listed(typ int, names []string, whole bool) (added, dropped []*entry)
 	due(now time.Time) (task, bool)
 	respond(typ int, found []lookup, now time.Time) (response R, b batch, ok bool)
 	wake() time.Time

@@ -166,9 +166,9 @@ func (s *session) changed(typ int, name string) { s.types[typ].changed(name) }
 // relist schedules another listing of a type.
 func (s *session) relist(typ int) { s.types[typ].relist() }
 
-// listed applies a new list of a type.
-func (s *session) listed(typ int, names []string) (added, dropped []*entry) {
-	return s.types[typ].listed(names, s.next())
+// listed applies a new list of a type, which may have more if it is not whole.
+func (s *session) listed(typ int, names []string, whole bool) (added, dropped []*entry) {
+	return s.types[typ].listed(names, whole, s.next())
 }
 
 // due returns the next task, going through the types in order.

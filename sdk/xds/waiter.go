@@ -51,7 +51,7 @@ func (w *waiter[C]) look() (found []lookup, ready bool) {
 		if err != nil {
 			return []lookup{{err: err}}, false
 		}
-		added, _ := w.m.listed(w.typ, names)
+		added, _ := w.m.listed(w.typ, names, true)
 		w.watch(added)
 	}
 	ready = true

@@ -57,13 +57,12 @@ func (s *subscription) relist() {
 }
 
 // listed applies the list. It returns new entries, to watch and then look up, and
-// dropped ones, to stop watching.
-func (s *subscription) listed(names []string, mark uint64) (added, dropped []*entry) {
+// dropped ones, to stop watching. Nothing is dropped for a list that is not whole.
+func (s *subscription) listed(names []string, whole bool, mark uint64) (added, dropped []*entry) {
 	w := s.wild
 	if w == nil {
 		return nil, nil // unsubscribed while the list was fetched
 	}
-	s.unpark()
 	for _, name := range names {
 		e, isNew := s.add(name)
 		if version, has := w.brought[name]; has && isNew {
@@ -74,6 +73,10 @@ func (s *subscription) listed(names []string, mark uint64) (added, dropped []*en
 		}
 		e.listed, e.mark = true, mark
 	}
+	if !whole {
+		return added, nil
+	}
+	s.unpark()
 	dropped = s.unlist(mark)
 	for name := range w.brought {
 		if s.entries[name] == nil {

@@ -64,10 +64,11 @@ type agentConfig struct {
 	files       map[string]any
 	outputs     []map[string]any
 	crl         []map[string]any
-	proxy       map[string]any // the settings of its child; nil: it has none
-	workloadAPI map[string]any // nil: it is off
-	oneSocket   bool           // the Workload API is on the socket of SDS
-	spire       map[string]any // nil: it is off
+	proxy       map[string]any   // the settings of its child; nil: it has none
+	workloadAPI map[string]any   // nil: it is off
+	oneSocket   bool             // the Workload API is on the socket of SDS
+	spire       map[string]any   // nil: it is off
+	endpoints   []map[string]any // of foreign trust domains' bundles
 	// gateway has it serve the socket of a gateway alone; nil: the workload's.
 	gateway map[string]any
 	// state has it keep its secrets over a restart.
@@ -173,7 +174,9 @@ func (a *agent) writeConfig(t *testing.T, c agentConfig) {
 		maps.Copy(s, signers)
 	}
 	if c.oneSocket {
-		c.workloadAPI = map[string]any{"socket": a.socket}
+		shared := map[string]any{"socket": a.socket}
+		maps.Copy(shared, c.workloadAPI)
+		c.workloadAPI = shared
 	}
 	content, err := json.Marshal(map[string]any{ // JSON is YAML
 		"trust_domain": trustDomain,
@@ -188,7 +191,7 @@ func (a *agent) writeConfig(t *testing.T, c agentConfig) {
 		"crl":          c.crl,
 		"providers":    a.providerEntries(t, c),
 		"proxy":        c.proxy,
-		"workload_api": c.workloadAPI, "spire": c.spire,
+		"workload_api": c.workloadAPI, "spire": c.spire, "bundle_endpoints": c.endpoints,
 		"gateway": a.gatewayEntry(c),
 		"state":   a.stateEntry(t, c),
 	})

@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -28,7 +29,15 @@ type svidUpdate struct {
 	ID    string   `json:"id"`
 	Leaf  string   `json:"leaf"`
 	Roots []string `json:"roots"`
-	Code  int      `json:"code"` // of a call without the security header
+	Code  int      `json:"code"` // of a call that failed
+
+	// Of a JWT-SVID: its key, those of the bundle, and who takes it, which may be the library and
+	// the agent.
+	Key              string   `json:"key"`
+	Keys             []string `json:"keys"`
+	Takers           []string `json:"takers"`
+	TakersOfFirst    []string `json:"takers_of_first"`    // of the first JWT-SVID that it had
+	TakersForAnother []string `json:"takers_for_another"` // for another audience
 }
 
 // isOf reports whether a root is trusted, and has signed the leaf.
@@ -49,10 +58,10 @@ type spiffeWorkload struct {
 
 // startSPIFFEWorkload starts a program that prints updates as lines of JSON. It is killed when the
 // test ends.
-func startSPIFFEWorkload(t *testing.T, path string, args ...string) *spiffeWorkload {
+func startSPIFFEWorkload(t *testing.T, command []string, socket string, args ...string) *spiffeWorkload {
 	t.Helper()
 	log := &logtest.Log{}
-	cmd := exec.Command(path, args...)
+	cmd := exec.Command(command[0], slices.Concat(command[1:], []string{"unix://" + socket}, args)...)
 	cmd.Env, cmd.Stderr, cmd.WaitDelay = []string{}, log, 5*time.Second
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.StdoutPipe()
@@ -66,7 +75,7 @@ func startSPIFFEWorkload(t *testing.T, path string, args ...string) *spiffeWorkl
 		<-read
 		_ = cmd.Wait()
 		if t.Failed() {
-			t.Logf("%s says:\n%s", path, log)
+			t.Logf("%s says:\n%s", command[0], log)
 		}
 	})
 	return w
@@ -107,26 +116,32 @@ func (w *spiffeWorkload) awaitAnother(t *testing.T) {
 	w.await(t, "another certificate", func(u svidUpdate) bool { return u.Leaf != held })
 }
 
-// On the one socket that SPIRE's agent has.
-func TestRealSPIFFELibrariesFollowTheAgent(t *testing.T) {
+// withSPIFFELibraries runs a test with programs below spiffe, which have the same arguments and
+// print the same lines.
+func withSPIFFELibraries(t *testing.T, test func(t *testing.T, command []string), languages ...string) {
 	t.Parallel()
-	for name, command := range map[string][]string{
-		"rust":   {programs.Foreign(t, "COUNTERSIGN_SPIFFE_RUST")},
-		"python": {programs.Foreign(t, "COUNTERSIGN_SPIFFE_PYTHON"), "-I", programs.File(t, "test/e2e/spiffe/client.py")},
-	} {
+	for _, name := range languages {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			followsTheAgent(t, command)
+			command := []string{programs.Foreign(t, "COUNTERSIGN_SPIFFE_"+strings.ToUpper(name))}
+			if name == "python" {
+				command = append(command, "-I", programs.File(t, "test/e2e/spiffe/client.py"))
+			}
+			test(t, command)
 		})
 	}
 }
 
+// On the one socket that SPIRE's agent has.
+func TestRealSPIFFELibrariesFollowTheAgent(t *testing.T) {
+	withSPIFFELibraries(t, followsTheAgent, "java", "python", "rust")
+}
+
 func followsTheAgent(t *testing.T, command []string) {
 	a := startAgent(t, agentConfig{oneSocket: true})
-	args := append(slices.Clone(command[1:]), "unix://"+a.socket)
-	startSPIFFEWorkload(t, command[0], append(args, "refused")...).
+	startSPIFFEWorkload(t, command, a.socket, "refused", "FetchX509SVID").
 		await(t, "its call without the security header refused", func(u svidUpdate) bool { return u.Code == 3 })
-	w := startSPIFFEWorkload(t, command[0], args...)
+	w := startSPIFFEWorkload(t, command, a.socket)
 	w.await(t, "its SVID", func(u svidUpdate) bool { return u.ID == envoyID && len(u.Roots) == 1 })
 	for range 5 {
 		w.awaitAnother(t)
@@ -144,8 +159,8 @@ type spiffeHelper struct {
 	last []byte // the leaf
 }
 
-// startSPIFFEHelper configures it as its documentation does.
-func startSPIFFEHelper(t *testing.T, socket string) *spiffeHelper {
+// startSPIFFEHelper configures it as its documentation does, with more settings.
+func startSPIFFEHelper(t *testing.T, socket, more string) *spiffeHelper {
 	t.Helper()
 	h := &spiffeHelper{dir: proctest.Folder(t)}
 	config := filepath.Join(h.dir, "helper.conf")
@@ -155,7 +170,7 @@ cert_dir = %q
 svid_file_name = "svid.pem"
 svid_key_file_name = "svid_key.pem"
 svid_bundle_file_name = "svid_bundle.pem"
-`, socket, h.dir))
+%s`, socket, h.dir, more))
 	startProcess(t, programs.Foreign(t, "COUNTERSIGN_SPIFFE_HELPER"), "-config", config)
 	return h
 }
@@ -192,7 +207,7 @@ func (h *spiffeHelper) leaf() *x509.Certificate {
 func TestRealSPIFFEHelperFollowsTheAgent(t *testing.T) {
 	t.Parallel()
 	a := startAgent(t, agentConfig{oneSocket: true})
-	h := startSPIFFEHelper(t, a.socket)
+	h := startSPIFFEHelper(t, a.socket, "")
 	if leaf := h.awaitAnother(t); len(leaf.URIs) != 1 || leaf.URIs[0].String() != envoyID {
 		t.Errorf("the certificate names %v", leaf.URIs)
 	}

@@ -160,6 +160,28 @@ func staged(t *testing.T, names ...string) *dist {
 	return d
 }
 
+// The servers' hashes are those of the platform's files; where there are no servers, there are none.
+func TestReleaseHasPinsOfServers(t *testing.T) {
+	d := staged(t, "countersign", "countersign-ra", "countersign-provider-file")
+	text, err := os.ReadFile(filepath.Join(d.stage(host()), lockFile))
+	must(t, err)
+	for _, name := range []string{binaries + "/countersign-ra", providers + "/countersign-provider-file"} {
+		hash, _, err := sum(filepath.Join(d.stage(host()), name))
+		if must(t, err); !strings.Contains(string(text), hash) {
+			t.Errorf("no pin of %s is %s: %s", name, hash, text)
+		}
+	}
+	var l lockText
+	must(t, json.Unmarshal(text, &l))
+	mac := platform{"darwin", "arm64"}
+	must(t, copyFile(filepath.Join(d.stage(host()), providers, "countersign-provider-file"), filepath.Join(d.stage(mac), providers, "countersign-provider-file"), 0o755))
+	must(t, l.write(mac, d.stage(mac)))
+	text, err = os.ReadFile(filepath.Join(d.stage(mac), lockFile))
+	if must(t, err); strings.Contains(string(text), "countersign-ra") || !strings.Contains(string(text), "countersign-provider-file") {
+		t.Errorf("on a Mac: %s", text)
+	}
+}
+
 func root(t *testing.T) string {
 	t.Helper()
 	dir, err := output(".", "git", "rev-parse", "--show-toplevel")

@@ -78,7 +78,7 @@ func (d *dist) layOut(p platform, built map[string]string, lock lockText) error 
 			}
 		}
 	}
-	return lock.write(p, filepath.Join(stage, lockFile), filepath.Join(stage, providers))
+	return lock.write(p, stage)
 }
 
 // signedName is what the signature of a provider says that the file is: a signed provider cannot
@@ -91,9 +91,10 @@ func signedName(name, version string, p platform) string {
 type lockText struct {
 	Format    int              `json:"format"`
 	Providers []map[string]any `json:"providers"`
+	Programs  []map[string]any `json:"programs,omitempty"`
 }
 
-// hostLock has this platform's providers locked.
+// hostLock has this platform's providers and servers locked.
 func hostLock(built map[string]string) (l lockText, err error) {
 	temp, err := os.MkdirTemp("", "countersign-dist-")
 	if err != nil {
@@ -102,11 +103,12 @@ func hostLock(built map[string]string) (l lockText, err error) {
 	defer os.RemoveAll(temp)
 	args := []string{"provider", "lock", "--provider-dir", temp, "--lock", filepath.Join(temp, "lock")}
 	for _, name := range slices.Sorted(maps.Keys(built)) {
-		if short, ok := strings.CutPrefix(name, providerPrefix); ok {
-			args = append(args, short)
-			if err := copyFile(built[name], filepath.Join(temp, name+host().exe()), 0o755); err != nil {
-				return l, err
-			}
+		if name == "countersign" { // it verifies all others
+			continue
+		}
+		args = append(args, strings.TrimPrefix(name, providerPrefix))
+		if err := copyFile(built[name], filepath.Join(temp, name+host().exe()), 0o755); err != nil {
+			return l, err
 		}
 	}
 	cmd := exec.Command(built["countersign"], args...)
@@ -121,11 +123,21 @@ func hostLock(built map[string]string) (l lockText, err error) {
 	return l, err
 }
 
-// write writes the lock file of a platform, with the hashes of its files.
-func (l lockText) write(p platform, path, folder string) error {
+// write writes the lock file of a platform, with the hashes of its files in a stage.
+func (l lockText) write(p platform, stage string) error {
+	if p.os != "linux" { // the servers are for Linux alone
+		l.Programs = nil
+	}
+	for _, program := range l.Programs {
+		hash, _, err := sum(filepath.Join(stage, binaries, program["name"].(string)))
+		if err != nil {
+			return err
+		}
+		program["os"], program["arch"], program["sha256"] = p.os, p.arch, hash
+	}
 	for _, provider := range l.Providers {
 		name := providerPrefix + provider["name"].(string) + p.exe()
-		hash, _, err := sum(filepath.Join(folder, name))
+		hash, _, err := sum(filepath.Join(stage, providers, name))
 		if err != nil {
 			return err
 		}
@@ -135,7 +147,7 @@ func (l lockText) write(p platform, path, folder string) error {
 	if err != nil {
 		return err
 	}
-	return writeFile(path, append(text, '\n'), 0o644)
+	return writeFile(filepath.Join(stage, lockFile), append(text, '\n'), 0o644)
 }
 
 func writeFile(path string, content []byte, mode os.FileMode) error {

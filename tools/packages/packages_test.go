@@ -205,6 +205,20 @@ func TestPackagesAreReproducible(t *testing.T) {
 	}
 }
 
+// The agent's binary runs the servers by the pins that are installed with them.
+func TestServersArePinned(t *testing.T) {
+	stage := filepath.Join(t.TempDir(), "stage")
+	layOut(t, stage, append(small[:2:2], "countersign-ra"))
+	lock, err := os.ReadFile(filepath.Join(stage, lockFile))
+	check(t, err)
+	if sum := sumOf(t, filepath.Join(stage, "bin/countersign-ra")); !strings.Contains(string(lock), sum) {
+		t.Errorf("no pin is %s: %s", sum, lock)
+	}
+	if os.Geteuid() == 0 { // whose lock file alone is a package's
+		output(t, exec.Command(filepath.Join(stage, "bin/countersign"), "ra", "help"))
+	}
+}
+
 // foreign returns a program of Debian's that the Makefile names.
 func foreign(t *testing.T, variable string) string {
 	t.Helper()

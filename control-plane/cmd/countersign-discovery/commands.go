@@ -7,8 +7,8 @@ import (
 
 // flags returns what "serve", "validate" and "explain" share.
 func flags() daemon.Flags[*config.Config] {
-	return daemon.Flags[*config.Config]{Parse: func(file string) (*config.Config, error) {
-		c, err := config.Read(file)
+	return daemon.Flags[*config.Config]{Parse: func(file string, dirs []string) (*config.Config, error) {
+		c, err := config.Read(file, dirs...)
 		return &c, err
 	}}
 }

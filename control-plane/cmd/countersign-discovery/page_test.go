@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/control-plane/cmd/countersign-discovery/config"
+	"github.com/countersign-dev/countersign/control-plane/cmd/internal/daemon"
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/fleet"
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/secrets"
 	"github.com/countersign-dev/countersign/internal/program/buildinfo"
@@ -91,6 +92,24 @@ func shownPage(r report) string {
 func textOf(page string) string {
 	page = regexp.MustCompile(`(?s)<(style|script)>.*?</(style|script)>`).ReplaceAllString(page, "")
 	return html.UnescapeString(strings.Join(strings.Fields(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(page, " ")), " "))
+}
+
+func TestPageSaysWhichProcessItIs(t *testing.T) {
+	t.Parallel()
+	r := atThree()
+	r.Process = daemon.Process{
+		Machine:   agentstatus.Machine{Host: "edge-1", PID: 4711, Started: noon.Add(-time.Hour), Config: "/etc/countersign/discovery.yaml"},
+		Addresses: map[string]string{"listen.tls": ":15012"}, Restart: []string{"the configuration file"},
+	}
+	text := textOf(shownPage(r))
+	for _, want := range []string{
+		"Machine edge-1 Version 0.1.0 Process 4711 Started 11:00:00 (1 h 0 min ago) Configuration /etc/countersign/discovery.yaml listen.tls :15012",
+		"Restart pending for the configuration file", "A restart is pending",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page does not say %q:\n%s", want, text)
+		}
+	}
 }
 
 func TestPageListsWorstTroubleFirst(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/control-plane/cmd/countersign-discovery/config"
+	"github.com/countersign-dev/countersign/control-plane/cmd/internal/daemon"
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/fleet"
 	"github.com/countersign-dev/countersign/internal/program/buildinfo"
 	agentstatus "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/status"
@@ -17,6 +18,7 @@ import (
 // report is the state of the service for /status.json and the page. It contains no key and
 // no token.
 type report struct {
+	daemon.Process
 	At     time.Time        `json:"at"`
 	Build  buildinfo.Info   `json:"build"`
 	Server discovery.Status `json:"server"`
@@ -44,7 +46,7 @@ type trustDomain struct {
 
 func (s *service) report() report {
 	r := report{
-		At: time.Now().UTC(), Build: buildinfo.This(), Server: s.server.Status(), Secrets: s.held(), TrustDomains: s.trust.status(s.config.TrustDomains),
+		Process: s.life.Report(), At: time.Now().UTC(), Build: buildinfo.This(), Server: s.server.Status(), Secrets: s.held(), TrustDomains: s.trust.status(s.config.TrustDomains),
 	}
 	if s.signed != nil {
 		r.Providers = s.signed.providers.Status()

@@ -35,7 +35,7 @@ The exit code is 0 after SIGTERM or SIGINT, 2 if a setting is wrong (nothing was
 			if err != nil {
 				return err
 			}
-			return serve(cmd.Context(), *c)
+			return serve(cmd.Context(), *c, in.File)
 		},
 	}
 	cli.ServeOn(cmd)
@@ -44,14 +44,18 @@ The exit code is 0 after SIGTERM or SIGINT, 2 if a setting is wrong (nothing was
 }
 
 // serve starts everything in order of dependency, and stops it in reverse.
-func serve(ctx context.Context, c config.Config) (err error) {
+func serve(ctx context.Context, c config.Config, file string) (err error) {
+	life := daemon.NewLife(file, map[string]string{
+		"listen.tls": c.Listen.TLS, "listen.plaintext": c.Listen.Plaintext, "status.address": c.Status.Address, "status.probes": c.Status.Probes,
+	})
+	life.WatchFile()
 	log, page, err := daemon.Begin(c.Log, c.Status)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, page.Close()) }()
 	go ignoreHangups(ctx, log)
-	s := &service{config: c, log: log, metrics: newMetrics()}
+	s := &service{config: c, log: log, metrics: newMetrics(), life: life}
 	defer func() { err = errors.Join(err, s.close()) }()
 	if err := s.open(ctx); err != nil {
 		if ctx.Err() != nil {

@@ -22,6 +22,7 @@ type service struct {
 	config  config.Config
 	log     *slog.Logger
 	metrics *metrics
+	life    *daemon.Life // nil: nothing is shown
 
 	files     *filesecret.Source
 	signed    *signed       // nil if the certificate is in files

@@ -20,6 +20,7 @@ import (
 
 // seen is the part of a [report] that the command prints.
 type seen struct {
+	daemon.Process
 	Build   buildinfo.Info   `json:"build"`
 	Server  discovery.Status `json:"server"`
 	Secrets []struct {
@@ -55,6 +56,9 @@ func writeReport(w io.Writer, r seen) error {
 		state = "shutting down"
 	}
 	fmt.Fprintf(w, "countersign-discovery %s, %s\n", r.Build.Version, state)
+	if _, err := r.WriteTo(w); err != nil {
+		return err
+	}
 	t := tables{daemon.NewTables(w)}
 	t.secrets(r)
 	t.clusters(r)

@@ -25,7 +25,7 @@ const checkCA = "Check that the CA is up and reachable, and the provider's last 
 
 // Troubles returns the current problems, worst first.
 func (r report) Troubles() []trouble {
-	all := slices.Concat(r.atStart(), r.ofSecrets(), daemon.OfProviders(r.Providers), r.ofClusters(), r.ofWatched(), r.ofTrust(), r.ofFolder(), r.ofStreams())
+	all := slices.Concat(r.atStart(), r.Process.Troubles(), r.ofSecrets(), daemon.OfProviders(r.Providers), r.ofClusters(), r.ofWatched(), r.ofTrust(), r.ofFolder(), r.ofStreams())
 	return daemon.WorstFirst(all)
 }
 

@@ -295,6 +295,9 @@ func TestReloadRefusesWhoIsTakenOut(t *testing.T) {
 	web.gets(nil, webID)
 
 	reload(strings.ReplaceAll(text, "127.0.0.1:0", "127.0.0.1:1"), "settings that change only by a restart")
+	if _, text := r.page("/status.json"); !strings.Contains(text, `"restart_pending": [`) || !strings.Contains(text, path) {
+		t.Error(text)
+	}
 	if !strings.Contains(r.Log.String(), "settings=istio.listen") {
 		t.Error(r.Log.String())
 	}

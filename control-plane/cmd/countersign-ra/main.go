@@ -24,8 +24,8 @@ func run() int {
 
 // flags returns those that name a configuration.
 func flags() daemon.Flags[*config.Config] {
-	return daemon.Flags[*config.Config]{Parse: func(file string) (*config.Config, error) {
-		c, err := config.Read(file)
+	return daemon.Flags[*config.Config]{Parse: func(file string, dirs []string) (*config.Config, error) {
+		c, err := config.Read(file, dirs...)
 		return &c, err
 	}}
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/control-plane/cmd/internal/daemon"
 	"github.com/countersign-dev/countersign/control-plane/istioca"
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/fleet"
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/signing/lease"
@@ -14,10 +15,18 @@ import (
 
 var noon = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 
+// ofProcess is a process with text everywhere.
+func ofProcess(text string) daemon.Process {
+	return daemon.Process{
+		Machine:   agentstatus.Machine{Host: text, PID: 7, Started: noon, Config: text},
+		Addresses: map[string]string{text: text}, Configuration: agentstatus.Configuration{At: noon, Refused: text}, Restart: []string{text},
+	}
+}
+
 // ofAll is a report with each part, and with text everywhere.
 func ofAll(text string) report {
 	return report{
-		At: noon, NotReady: text, Leader: lease.Status{Leading: true, Holder: text, Fault: text}, Unable: text, Audit: text,
+		Process: ofProcess(text), At: noon, NotReady: text, Leader: lease.Status{Leading: true, Holder: text, Fault: text}, Unable: text, Audit: text,
 		Authorities: []authority{{
 			Name: text, Waiting: 1, Rate: 2, MostRate: 5, HeldSeconds: 61, Held: text,
 			Stopped: []stopped{{Rule: text, Since: noon, Error: text, UpTo: "2h0m0s"}},
@@ -67,6 +76,7 @@ func TestEachProblemIsToldWithWhatToDo(t *testing.T) {
 	}
 	all := strings.Join(told, "\n")
 	for _, want := range []string{
+		"The changed configuration was refused", "A restart is pending",
 		"Nothing is signed by this replica", "Rules cannot be served by their authorities", "Rule x is stopped at x for lifetimes up to 2h0m0s",
 		"Certificates of x are held back", "A new root of x is not published everywhere", "Provider x is not ready: refused",
 		"Duplicate cluster ID x", "Cluster x is failed", "Trust bundle x in x is out of date", "An authority is not asked, as x trusts it with its API", "Anybody who may create PodCertificateRequests in x",

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/countersign-dev/countersign/control-plane/cmd/countersign-ra/config"
 	"github.com/countersign-dev/countersign/control-plane/istioca"
@@ -26,11 +27,14 @@ func (s *service) reload() {
 		err = s.takeOver(next)
 	}
 	if err != nil {
+		s.life.Reloaded(time.Now(), nil, err)
 		s.log.Error("configuration not taken over, the old one stays in force", "error", err)
 		return
 	}
 	s.log.Info("configuration taken over: rules, and callers of istio")
-	if left := differ(s.config.Explain(), next.Explain()); len(left) > 0 {
+	left := differ(s.config.Explain(), next.Explain())
+	s.life.Reloaded(time.Now(), left, nil)
+	if len(left) > 0 {
 		s.log.Warn("settings that change only by a restart", "settings", strings.Join(left, ", "))
 	}
 }

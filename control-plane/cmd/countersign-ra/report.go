@@ -3,6 +3,7 @@ package main
 import (
 	"time"
 
+	"github.com/countersign-dev/countersign/control-plane/cmd/internal/daemon"
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/fleet"
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/signing/lease"
 	"github.com/countersign-dev/countersign/internal/program/buildinfo"
@@ -13,6 +14,7 @@ import (
 // report is the state of the service for /status.json and the page. It contains no key and
 // no token.
 type report struct {
+	daemon.Process
 	At    time.Time      `json:"at"`
 	Build buildinfo.Info `json:"build"`
 	// NotReady says what is missing; empty if this replica signs, or would with the Lease.
@@ -98,7 +100,7 @@ type protection struct {
 }
 
 func (s *service) report() report {
-	r := report{At: time.Now().UTC(), Build: buildinfo.This(), Providers: s.providers.Status(), Audit: s.config.Audit.File, Istio: s.door.report()}
+	r := report{Process: s.life.Report(), At: time.Now().UTC(), Build: buildinfo.This(), Providers: s.providers.Status(), Audit: s.config.Audit.File, Istio: s.door.report()}
 	if err := s.signs(); err != nil {
 		r.NotReady = err.Error()
 	}

@@ -35,7 +35,7 @@ The exit code is 0 after SIGTERM or SIGINT, 2 if a setting is wrong (nothing was
 			if err != nil {
 				return err
 			}
-			return serve(cmd.Context(), *c, in.Read)
+			return serve(cmd.Context(), *c, in.File, in.Read)
 		},
 	}
 	cli.ServeOn(cmd)
@@ -44,7 +44,8 @@ The exit code is 0 after SIGTERM or SIGINT, 2 if a setting is wrong (nothing was
 }
 
 // serve starts everything in order of dependency, and stops it in reverse.
-func serve(ctx context.Context, c config.Config, again func() (*config.Config, error)) (err error) {
+func serve(ctx context.Context, c config.Config, file string, again func() (*config.Config, error)) (err error) {
+	life := daemon.NewLife(file, map[string]string{"istio.listen": c.Istio.Listen, "status.address": c.Status.Address, "status.probes": c.Status.Probes})
 	log, pages, err := daemon.Begin(c.Log, c.Status)
 	if err != nil {
 		return err
@@ -55,7 +56,7 @@ func serve(ctx context.Context, c config.Config, again func() (*config.Config, e
 		return cli.Wrong(err)
 	}
 	defer traces.Close()
-	s := &service{config: c, log: log, metrics: newMetrics(), read: again, tracer: traces.Tracer()}
+	s := &service{config: c, log: log, metrics: newMetrics(), life: life, read: again, tracer: traces.Tracer()}
 	defer func() { err = errors.Join(err, s.close()) }()
 	if err := s.make(ctx); err != nil {
 		return err

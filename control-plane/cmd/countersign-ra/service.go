@@ -28,6 +28,7 @@ type service struct {
 	config  config.Config
 	log     *slog.Logger
 	metrics *metrics
+	life    *daemon.Life // nil: nothing is shown
 
 	audit     *auditLog
 	providers *daemon.Providers

@@ -18,6 +18,9 @@ func statusCommand() *cobra.Command {
 // writeReport prints one table for each part of the report.
 func writeReport(w io.Writer, r report) error {
 	fmt.Fprintf(w, "%s %s, %s\n", program, r.Build.Version, r.Summary().Words)
+	if _, err := r.WriteTo(w); err != nil {
+		return err
+	}
 	t := tables{daemon.NewTables(w)}
 	t.problems(r)
 	t.authorities(r)

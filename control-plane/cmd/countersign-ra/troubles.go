@@ -20,7 +20,7 @@ type (
 
 // Troubles returns the current problems, worst first.
 func (r report) Troubles() []trouble {
-	return daemon.WorstFirst(slices.Concat(r.atStart(), r.Istio.troubles(), r.ofShares(), r.ofRules(), ofAuthorities(r.Authorities), daemon.OfProviders(r.Providers), r.ofClusters()))
+	return daemon.WorstFirst(slices.Concat(r.atStart(), r.Process.Troubles(), r.Istio.troubles(), r.ofShares(), r.ofRules(), ofAuthorities(r.Authorities), daemon.OfProviders(r.Providers), r.ofClusters()))
 }
 
 func (r report) atStart() []trouble {

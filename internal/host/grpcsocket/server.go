@@ -54,6 +54,8 @@ type Server struct {
 	socket *unixsocket.Socket
 	policy atomic.Pointer[unixpeer.Policy]
 	log    *slog.Logger
+
+	onlookers onlookers
 }
 
 // Listen opens the socket. Connections wait until [Server.Serve].
@@ -96,12 +98,7 @@ func (s *Server) newGRPC(cfg Config) *grpc.Server {
 			}
 			return next(ctx, req)
 		}),
-		grpc.StreamInterceptor(func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-			if _, err := s.Admit(stream.Context()); err != nil {
-				return err
-			}
-			return next(srv, stream)
-		}),
+		grpc.StreamInterceptor(s.stream),
 	)
 }
 
@@ -115,13 +112,15 @@ func (s *Server) Admit(ctx context.Context) (secret.Caller, error) {
 	return s.policy.Load().Admit(ctx)
 }
 
-// SetPolicy replaces the policy. RPCs in progress go on; gone reports whether the new
-// policy no longer admits their caller.
+// SetPolicy replaces the policy. RPCs in progress go on, but for streams of health and reflection;
+// gone reports whether the new policy no longer admits their caller.
 func (s *Server) SetPolicy(p unixpeer.Policy) (gone func(secret.Caller) bool) {
 	s.policy.Store(&p)
-	return func(c secret.Caller) bool {
+	gone = func(c secret.Caller) bool {
 		return p.Check(unixpeer.Peer{UID: c.UID, GID: c.GID, PID: c.PID}) != nil
 	}
+	s.onlookers.end(gone, errNoLonger)
+	return gone
 }
 
 // Serve serves until [Server.Close] and then returns nil. It logs what.
@@ -140,6 +139,7 @@ func (s *Server) Close(ctx context.Context, end func()) error {
 	go func() {
 		defer close(quiet)
 		end()
+		s.onlookers.close()
 		s.grpc.GracefulStop()
 	}()
 	select {

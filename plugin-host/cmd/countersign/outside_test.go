@@ -2,6 +2,8 @@ package main
 
 import (
 	"crypto/tls"
+	"crypto/x509"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -12,7 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/test/certtest"
 	"github.com/countersign-dev/countersign/internal/test/programs"
+	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
 // TestOnlyHealthAndMetricsAreReachableFromOutside asks both addresses for all that the agent
@@ -103,4 +107,94 @@ func askPage(t *testing.T, page, token string) (code int, body, id string) {
 		id = resp.TLS.PeerCertificates[0].URIs[0].String()
 	}
 	return resp.StatusCode, string(text), id
+}
+
+// TestMetricsAreForClientsOfTheTrustBundle asks as several clients, before and after the trust
+// bundle is another one.
+func TestMetricsAreForClientsOfTheTrustBundle(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "cs") // sockets have short paths
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	const scraper = "spiffe://example.org/prometheus"
+	first, second := certtest.Root(t), certtest.Root(t)
+	for name, content := range map[string][]byte{
+		"roots.pem": pki.EncodeCertificates([]*x509.Certificate{first.Cert}),
+		"c.yaml": []byte("namespace: a\nservice_account: web\nsocket: {path: ./s}\nproviders: [{name: file, settings: {dir: ./ca, self_signed: true}}]\n" +
+			"files: {poll_interval: 100ms, secrets: [{name: scrapers, roots: ./roots.pem}]}\n" +
+			"status: {metrics: 'localhost:0', metrics_secret: default, metrics_client_roots: scrapers, metrics_client_names: ['" + scraper + "', server]}\n"),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	agent := talk(t, dir, []string{"TMPDIR=" + dir, "XDG_RUNTIME_DIR="}, self, asAgent, "agent", "--dev", "--config", "c.yaml",
+		"--provider-dir", programs.Folder(t, "countersign-provider-file"))
+	page := "https://" + agent.hear(`msg="status page" address=(\S+)`)[1] + "/metrics"
+
+	nameless := certtest.Leaf(t, time.Hour, "spiffe://example.org/other")
+	nameless.DNSNames = nil
+	old, next := first.Leaf(t, time.Hour, scraper), second.Leaf(t, time.Hour, scraper)
+	byName := first.Leaf(t, time.Hour) // for the DNS name "server"
+	awaitScrape(t, page, old, true)
+	for name, test := range map[string]struct {
+		client *certtest.Pair
+		want   bool
+	}{
+		"no certificate": {nil, false}, "one of another CA": {next, false}, "its own": {certtest.SelfSigned(t, certtest.Leaf(t, time.Hour, scraper)), false},
+		"another's name": {first.Issue(t, nameless), false}, "the DNS name": {byName, true}, "the SPIFFE ID": {old, true},
+	} {
+		if got := scrapes(t, page, test.client); (got == nil) != test.want {
+			t.Errorf("a client with %s gets %v", name, got)
+		}
+	}
+
+	renewed := filepath.Join(dir, "renewed")
+	if err := os.WriteFile(renewed, pki.EncodeCertificates([]*x509.Certificate{second.Cert}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(renewed, filepath.Join(dir, "roots.pem")); err != nil {
+		t.Fatal(err)
+	}
+	awaitScrape(t, page, next, true)
+	awaitScrape(t, page, old, false)
+}
+
+// awaitScrape waits until a client gets the page, or no longer does.
+func awaitScrape(t *testing.T, page string, client *certtest.Pair, want bool) {
+	t.Helper()
+	for deadline := time.Now().Add(2 * time.Minute); ; <-time.After(20 * time.Millisecond) {
+		err := scrapes(t, page, client)
+		if (err == nil) == want {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s answers %v", page, err)
+		}
+	}
+}
+
+// scrapes fetches the page with a client certificate; nil is none.
+func scrapes(t *testing.T, page string, pair *certtest.Pair) error {
+	t.Helper()
+	cfg := &tls.Config{InsecureSkipVerify: true}
+	if pair != nil {
+		// Whatever CAs the server names, this one is sent.
+		cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return pair.TLS(), nil }
+	}
+	client := &http.Client{Timeout: 2 * time.Minute, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: cfg}}
+	resp, err := client.Get(page)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return errors.New(resp.Status)
+	}
+	return nil
 }

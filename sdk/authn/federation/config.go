@@ -1,7 +1,8 @@
 // Package federation keeps the roots of trust domains published at SPIFFE bundle
 // endpoints (SPIFFE Federation standard). A server creates a [Source] with [New], runs
 // [Source.Run], which has a goroutine per endpoint, and passes Source.Bundle to
-// authn.Certificates as Roots.
+// authn.Certificates as Roots. An agent instead gives each [Source.Authority] to a
+// secret.Manager, which serves the roots.
 package federation
 
 import (
@@ -38,9 +39,15 @@ type Options struct {
 	// Roots returns the roots of trust domains without an endpoint here, such as our
 	// own. Default: none.
 	Roots func(trustDomain string) *pki.Bundle
+	// Kept returns the roots that were fetched in an earlier run, which verify a server as the
+	// initial ones do, until the first answer: those may be long gone. Default: none.
+	Kept func(trustDomain string) *pki.Bundle
 	// Changed is called with a trust domain whose roots have changed. It must not
 	// block. Default: none.
 	Changed func(trustDomain string)
+	// JWTKeys is called with the keys of a trust domain's JWT-SVIDs, a JWK set, when they have
+	// changed, and first when they are known. It must not block. Default: none.
+	JWTKeys func(trustDomain string, jwks []byte)
 	// Log receives changes and failures. Default: [slog.Default].
 	Log *slog.Logger
 }
@@ -75,6 +82,7 @@ func (s *Source) newDomain(e Endpoint) (*domain, error) {
 		return nil, err
 	}
 	d := &domain{Endpoint: e, roots: e.Initial, status: Status{TrustDomain: e.TrustDomain, URL: e.URL}}
+	d.authority = &Authority{s, d}
 	options := endpoint.Options{RootFile: e.RootFile, Timeout: fetchTimeout}
 	if e.ServerID != "" {
 		server, err := spiffeid.FromString(e.ServerID)

@@ -3,11 +3,15 @@ package federation
 import (
 	"context"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"time"
 
+	"github.com/go-jose/go-jose/v4"
 	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
@@ -16,12 +20,16 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-const maxRootCount = 1000
+const (
+	maxRootCount = 1000
+	maxJWTCount  = 100
+)
 
 // published is the answer of an endpoint.
 type published struct {
 	roots      *pki.Bundle
-	passedOver int // non-CA certificates
+	jwks       []byte // the keys of JWT-SVIDs, without those of X.509-SVIDs
+	passedOver int    // non-CA certificates
 	refresh    time.Duration
 }
 
@@ -59,7 +67,26 @@ func parse(trustDomain string, content []byte) (published, error) {
 	}
 	// A leaf among the roots would itself be trusted.
 	roots := pki.NewBundle(authorities...).Filter(func(c *x509.Certificate) bool { return c.BasicConstraintsValid && c.IsCA })
-	return published{roots, len(authorities) - roots.Len(), refreshOf(bundle)}, nil
+	jwks, err := jwtKeys(bundle)
+	return published{roots, jwks, len(authorities) - roots.Len(), refreshOf(bundle)}, err
+}
+
+// jwtKeys returns the keys of JWT-SVIDs as a JWK set, sorted, so that the same keys are the same
+// bytes. They have no use, as in SPIRE's: plain JOSE libraries do not know "jwt-svid".
+func jwtKeys(bundle *spiffebundle.Bundle) ([]byte, error) {
+	authorities := bundle.JWTAuthorities()
+	if len(authorities) > maxJWTCount {
+		return nil, errors.New("bundle has more than 100 keys of JWT-SVIDs")
+	}
+	set := jose.JSONWebKeySet{Keys: []jose.JSONWebKey{}}
+	for _, id := range slices.Sorted(maps.Keys(authorities)) {
+		key := jose.JSONWebKey{Key: authorities[id], KeyID: id}
+		// A key that is no public one is of no use to anybody, and not to be passed on.
+		if key.Valid() && key.IsPublic() {
+			set.Keys = append(set.Keys, key)
+		}
+	}
+	return json.Marshal(set)
 }
 
 func refreshOf(bundle *spiffebundle.Bundle) time.Duration {

@@ -1,6 +1,7 @@
 package federation
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -40,8 +41,11 @@ type domain struct {
 	server spiffeid.ID
 	fetch  func(context.Context) (published, error)
 
+	authority *Authority
+
 	mu     sync.Mutex
 	roots  *pki.Bundle
+	jwks   []byte // nil before the first answer
 	status Status
 }
 
@@ -117,18 +121,32 @@ func spread(d time.Duration) time.Duration { return d - rand.N(d/10+1) }
 // take records the result of an attempt and reports changed roots.
 func (s *Source) take(d *domain, got published, err error) {
 	if err != nil {
-		text := text.Clean(err.Error())
-		s.Log.Warn("cannot fetch SPIFFE bundle", "trust_domain", d.TrustDomain, "held", d.held().Len(), "error", text)
-		d.mu.Lock()
-		d.status.Problem = text
-		d.mu.Unlock()
+		problem := d.fail(err)
+		s.Log.Warn("cannot fetch SPIFFE bundle", "trust_domain", d.TrustDomain, "held", d.held().Len(), "error", problem)
 		return
 	}
+	s.keep(d, got)
+}
+
+// fail records why an attempt failed.
+func (d *domain) fail(err error) string {
+	problem := text.Clean(err.Error())
 	d.mu.Lock()
-	changed := !d.roots.Equal(got.roots)
-	d.roots, d.status.Fetched, d.status.Problem = got.roots, time.Now(), ""
+	defer d.mu.Unlock()
+	d.status.Problem = problem
+	return problem
+}
+
+// keep takes a good answer and reports what has changed.
+func (s *Source) keep(d *domain, got published) {
+	d.mu.Lock()
+	roots, keys := !d.roots.Equal(got.roots), !bytes.Equal(d.jwks, got.jwks)
+	d.roots, d.jwks, d.status.Fetched, d.status.Problem = got.roots, got.jwks, time.Now(), ""
 	d.mu.Unlock()
-	if !changed {
+	if keys && s.JWTKeys != nil {
+		s.JWTKeys(d.TrustDomain, got.jwks)
+	}
+	if !roots {
 		return
 	}
 	s.Log.Info("trust domain roots changed", "trust_domain", d.TrustDomain, "fingerprints", got.roots.Fingerprints(), "passed_over", got.passedOver)
@@ -144,12 +162,27 @@ func (s *Source) settingsFor(server spiffeid.ID) func() *tls.Config {
 	}
 }
 
+// verifiers returns the roots that a server of a trust domain is verified with.
+func (s *Source) verifiers(trustDomain string) *pki.Bundle {
+	roots := s.Bundle(trustDomain)
+	if d := s.domains[trustDomain]; d != nil && s.Kept != nil && d.unheard() {
+		return roots.Union(s.Kept(trustDomain))
+	}
+	return roots
+}
+
+func (d *domain) unheard() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.status.Fetched.IsZero()
+}
+
 // held supplies go-spiffe with the roots held here.
 type held struct{ source *Source }
 
 // GetX509BundleForTrustDomain returns the roots, or an error if there are none.
 func (h held) GetX509BundleForTrustDomain(trustDomain spiffeid.TrustDomain) (*x509bundle.Bundle, error) {
-	roots := h.source.Bundle(trustDomain.Name())
+	roots := h.source.verifiers(trustDomain.Name())
 	if roots.Len() == 0 {
 		return nil, fmt.Errorf("no roots for trust domain %q", trustDomain.Name())
 	}

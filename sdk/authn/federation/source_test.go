@@ -62,6 +62,32 @@ func TestSPIFFEServerIsVerifiedByHeldRoots(t *testing.T) {
 	}
 }
 
+// The roots of the last run verify a server whose initial ones are gone, and no longer once it has
+// told what its roots are.
+func TestKeptRootsVerifyServerUntilItHasAnswered(t *testing.T) {
+	const id = "spiffe://example.org/bundle-server"
+	initial, last := newRoot(t, "initial"), newRoot(t, "last")
+	certificate := serverOf(t, last, id)
+	p := publish(t, &certificate, last.Cert)
+	endpoint := Endpoint{TrustDomain: "example.org", URL: p.URL, ServerID: id, Initial: pki.NewBundle(initial.Cert)}
+	if err := try(t, mustSource(t, Options{}, endpoint)); err == nil {
+		t.Error("verified by nothing")
+	}
+	kept := func(string) *pki.Bundle { return pki.NewBundle(last.Cert) }
+	s := mustSource(t, Options{Kept: kept}, endpoint)
+	if err := try(t, s); err != nil || !s.Bundle("example.org").Equal(kept("")) {
+		t.Fatalf("%d roots, %v", s.Bundle("example.org").Len(), err)
+	}
+	p.bundle.AddX509Authority(initial.Cert)
+	p.bundle.RemoveX509Authority(last.Cert)
+	if err := try(t, s); err != nil {
+		t.Fatal(err)
+	}
+	if err := try(t, s); err == nil {
+		t.Error("a root that was dropped still verifies")
+	}
+}
+
 func TestServerCanBeInOtherKnownTrustDomain(t *testing.T) {
 	const id = "spiffe://own.example/bundle-server"
 	own, root := newRoot(t, "own"), newRoot(t, "root")

@@ -10,21 +10,23 @@ import (
 	agent "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 )
 
-// Read reads and checks a file. The error joins one error for each invalid setting; the
-// settings that could be parsed are returned with it.
-func Read(name string) (Config, error) {
+// Read reads and checks a file. Providers are searched for in dirs before the folders in it. The
+// error joins one error for each invalid setting; the settings that could be parsed are returned
+// with it.
+func Read(name string, dirs ...string) (Config, error) {
 	text, err := settings.ReadFile(name)
 	if err != nil {
 		return defaults(), err
 	}
-	return Parse(name, text)
+	return Parse(name, text, dirs...)
 }
 
 // Parse is like Read, for the content of a file.
-func Parse(name string, text []byte) (Config, error) {
+func Parse(name string, text []byte, dirs ...string) (Config, error) {
 	c := defaults()
 	file, err := agent.Decode(&c, name, text)
 	c.file = file
+	c.ProviderDirs = slices.Concat(dirs, c.ProviderDirs)
 	if err != nil {
 		return c, err
 	}
@@ -59,11 +61,3 @@ func (c *Config) sign(name string) error {
 func (c *Config) Explain() []agent.Explained { return c.file.Explain(c) }
 
 func (c Certificate) inFiles() bool { return cmp.Or(c.ChainFile, c.KeyFile) != "" }
-
-// SearchFirst adds provider folders to search before those in the file.
-func (c *Config) SearchFirst(dirs []string) {
-	c.ProviderDirs = slices.Concat(dirs, c.ProviderDirs)
-	if c.signed != nil {
-		c.signed.ProviderDirs = c.ProviderDirs
-	}
-}

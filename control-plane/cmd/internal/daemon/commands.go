@@ -16,16 +16,15 @@ import (
 
 // Config is a program's configuration.
 type Config interface {
-	// SearchFirst adds provider folders to search before those in the file.
-	SearchFirst(dirs []string)
 	// Explain returns every setting with its origin; possible credentials are hidden.
 	Explain() []agent.Explained
 }
 
-// Flags are those that name a configuration. Parse reads the file; its errors are settings
-// that are wrong, and with them it returns what could be parsed.
+// Flags are those that name a configuration. Parse reads the file, for providers that are searched
+// for in dirs first; its errors are settings that are wrong, and with them it returns what could be
+// parsed.
 type Flags[C Config] struct {
-	Parse func(file string) (C, error)
+	Parse func(file string, dirs []string) (C, error)
 	File  string
 	dirs  []string
 }
@@ -41,11 +40,10 @@ func (f *Flags[C]) Read() (c C, err error) {
 	if f.File == "" {
 		return c, cli.Wrong(errors.New("--config is required: name the configuration file"))
 	}
-	if c, err = f.Parse(f.File); err != nil {
-		return c, cli.Wrong(err)
+	if c, err = f.Parse(f.File, f.dirs); err != nil {
+		err = cli.Wrong(err)
 	}
-	c.SearchFirst(f.dirs)
-	return c, nil
+	return c, err
 }
 
 // Explain returns the command "explain".

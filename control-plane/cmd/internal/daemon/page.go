@@ -47,6 +47,8 @@ type Frame struct {
 	Build    buildinfo.Info
 	Summary  Mark
 	Troubles []Trouble // worst first
+	// Process is {{template "process" .Frame}}, a section.
+	Process Process
 	// Providers are those of {{template "providers" .Frame}}, a table.
 	Providers []status.Provider
 }

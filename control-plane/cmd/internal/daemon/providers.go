@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 
+	"github.com/countersign-dev/countersign/control-plane/cmd/internal/settings"
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	agent "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/status"
@@ -36,7 +36,7 @@ func FindProviders(c *agent.Config, log *slog.Logger) (*Providers, error) {
 	}
 	p := &Providers{back: make(chan string, 2*len(c.Providers))}
 	opts := pluginhost.Options{
-		Dirs: searchDirs(c.ProviderDirs), Dev: c.Dev, RuntimeDir: runtimeDir(c.RuntimeDir), Log: log,
+		Dirs: settings.SearchDirs(c.ProviderDirs), Dev: c.Dev, RuntimeDir: runtimeDir(c.RuntimeDir), Log: log,
 		LookupEnv: os.LookupEnv, CommandEnv: wiring.CommandEnv(nil), OnState: p.note,
 	}
 	book := wiring.NewTokenCache(log)
@@ -121,24 +121,6 @@ func (p *Providers) Close() error {
 	}
 	all.Wait()
 	return errors.Join(errs...)
-}
-
-// searchDirs returns the folders to search for providers, as in the agent.
-func searchDirs(first []string) []string {
-	return pluginhost.DefaultDirs(pluginhost.Search{
-		ProviderDirs: first, ProviderPath: os.Getenv("COUNTERSIGN_PROVIDER_PATH"),
-		Executable: executable(), DataHome: os.Getenv("XDG_DATA_HOME"), Home: os.Getenv("HOME"),
-	})
-}
-
-// executable returns the path of this program. "countersign discovery" and "countersign ra"
-// run a copy in memory, without a path, and pass the path as the first argument.
-func executable() string {
-	if filepath.IsAbs(os.Args[0]) {
-		return os.Args[0]
-	}
-	path, _ := os.Executable() // if unknown, its folder is not searched
-	return path
 }
 
 // checkRuntimeDir returns an error if no provider can be started in the folder.

@@ -25,15 +25,18 @@ func ReadFile(name string) ([]byte, error) {
 	return text, nil
 }
 
-// Pin applies the lock file's pins to the providers of c.
+// Pin applies the lock file's pins to the providers of c, and what packages have pinned, if the
+// configuration names no lock file. A package's are not watched: a provider that runs is one that
+// was verified, and the next start takes what is installed then.
 func Pin(c *agent.Config) error {
-	path, wanted := c.LockPath()
-	if path == "" {
-		return nil
+	if path, wanted := c.LockPath(); path != "" {
+		locked, err := wiring.Locked(path, wanted)
+		if err == nil {
+			err = c.Pin(path, locked)
+		}
+		if err != nil || wanted {
+			return err
+		}
 	}
-	locked, err := wiring.Locked(path, wanted)
-	if err != nil {
-		return err
-	}
-	return c.Pin(path, locked)
+	return wiring.PinInstalled(c, SearchDirs(c.ProviderDirs), func(string) {})
 }

@@ -133,6 +133,11 @@ func runAgent(ctx context.Context, c config.Config, in *settings.Flags) (err err
 	}
 	defer func() { err = errors.Join(err, given.close()) }()
 	given.join(&cfg)
+	foreign, err := openFederation(c.BundleEndpoints, log)
+	if err != nil {
+		return cli.Wrong(err)
+	}
+	foreign.join(&cfg)
 	cfg.Revocation = revocationOf(c, providers, spire.lists(given))
 	jwts, err := openJWTSVIDs(c.WorkloadAPI.JWTSVID, &cfg, log)
 	if err != nil {
@@ -161,6 +166,7 @@ func runAgent(ctx context.Context, c config.Config, in *settings.Flags) (err err
 	}
 	providers.begin(a)
 	given.begin(a)
+	foreign.begin(a.Secrets())
 	if child.Proxy != nil {
 		counts.Proxy(child.Proxy)
 	}
@@ -171,7 +177,7 @@ func runAgent(ctx context.Context, c config.Config, in *settings.Flags) (err err
 	defer outputs.Write(written, a.Secrets(), log)()
 	defer tokens.watch(tokenInterval, a.Retry)()
 	r := &reloader{
-		reread: in.Read, started: c, running: c, agent: a, providers: providers, given: given, jwts: jwts, metrics: counts, others: others, lists: spire.lists(given), tokens: tokens, level: level, log: log,
+		reread: in.Read, started: c, running: c, agent: a, providers: providers, given: given, foreign: foreign, jwts: jwts, metrics: counts, others: others, lists: spire.lists(given), tokens: tokens, level: level, log: log,
 	}
 	defer watchConfig(in, cli.Hangups(ctx), log, r.reload)()
 	if err := notifyReady(os.Getenv("NOTIFY_SOCKET")); err != nil {
@@ -188,6 +194,9 @@ func Verify(c config.Config) error {
 		return err
 	}
 	defer providers.close() //nolint:errcheck // nothing has been started
+	if _, err := openFederation(c.BundleEndpoints, log); err != nil {
+		return err
+	}
 	_, err = agentConfig(c, providers, metrics.New(&providers.recorder, providers.all), log)
 	return err
 }

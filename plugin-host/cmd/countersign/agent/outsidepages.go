@@ -56,7 +56,7 @@ func (p *outsidePages) show(source secret.Source, registry *prometheus.Registry,
 		return
 	}
 	if p.certificate != nil {
-		cfg, err := tlsconfig.Server(tlsconfig.Options{Source: source, Certificate: p.status.MetricsSecret})
+		cfg, err := tlsconfig.Server(metricsTLS(p.status, source))
 		if err != nil {
 			panic(err) // never with a source and a name
 		}
@@ -67,6 +67,15 @@ func (p *outsidePages) show(source secret.Source, registry *prometheus.Registry,
 	metrics.Handle("GET /metrics", merged)
 	metrics.Handle("GET /stats/prometheus", merged)
 	p.metrics.Show(metrics)
+}
+
+// metricsTLS says what the metrics are served with, and to whom.
+func metricsTLS(c config.Status, source secret.Source) tlsconfig.Options {
+	o := tlsconfig.Options{Source: source, Certificate: c.MetricsSecret}
+	if c.MetricsClientRoots != "" {
+		o.Roots, o.Peer = c.MetricsClientRoots, outside.Clients(c.MetricsClientNames)
+	}
+	return o
 }
 
 // close ends both within a second each.

@@ -9,7 +9,6 @@ import (
 
 	"github.com/countersign-dev/countersign/internal/program/operatorpage"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/metrics"
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/proxy"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/status"
 	"github.com/countersign-dev/countersign/sdk/agent"
 )
@@ -34,18 +33,18 @@ func showAgent(page *operatorpage.Page, out *outsidePages, a *agent.Agent, provi
 	out.show(a.Secrets(), m.Registry, readiness(a, child, func() []string { return nil })) // who may ask there learns no more
 }
 
-// readiness says whether all secrets are held and the proxy, where there is one, is not ending,
+// readiness says whether all secrets are held and the proxy, where there is one, takes traffic,
 // and what else is wrong, a line each.
 func readiness(a *agent.Agent, child *proxyChild, warnings func() []string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		missing, state := a.Ready(), child.status()
-		switch {
-		case len(missing) > 0:
+		if missing := a.Ready(); len(missing) > 0 {
 			operatorpage.Say(http.StatusServiceUnavailable, "not held: "+strings.Join(missing, ", "))(w, r)
-		case state != nil && (state.State == proxy.Draining || state.State == proxy.Stopping):
-			operatorpage.Say(http.StatusServiceUnavailable, "the proxy is "+string(state.State))(w, r)
-		default:
-			operatorpage.Say(http.StatusOK, strings.Join(append([]string{"ok"}, warnings()...), "\n"))(w, r)
+			return
 		}
+		if why := child.notReady(r.Context()); why != "" {
+			operatorpage.Say(http.StatusServiceUnavailable, why)(w, r)
+			return
+		}
+		operatorpage.Say(http.StatusOK, strings.Join(append([]string{"ok"}, warnings()...), "\n"))(w, r)
 	}
 }

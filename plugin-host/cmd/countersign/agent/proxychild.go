@@ -102,6 +102,14 @@ func (p *proxyChild) run(ctx context.Context, a *agent.Agent) error {
 	return err
 }
 
+// notReady says why the proxy takes no traffic; "" is ready, or none.
+func (p *proxyChild) notReady(ctx context.Context) string {
+	if p.Proxy == nil {
+		return ""
+	}
+	return p.NotReady(ctx)
+}
+
 // status is nil where there is no proxy.
 func (p *proxyChild) status() *proxy.Status {
 	if p.Proxy == nil {

@@ -27,6 +27,7 @@ type reloader struct {
 	agent     *agent.Agent
 	providers *providers
 	given     *spireAuthority
+	foreign   *federated
 	jwts      *jwtSVIDs
 	metrics   *metrics.Metrics
 	others    secret.Source // of files and of a Workload API
@@ -97,6 +98,7 @@ func (r *reloader) take(ctx context.Context, c config.Config) (kept, err error) 
 		return kept, errors.Join(err, r.providers.keep(r.running))
 	}
 	r.given.join(&cfg)
+	r.foreign.join(&cfg)
 	anchor(cfg.Secrets, &c, r.others)
 	r.tokens.take(c)
 	if err := r.agent.Reload(cfg.Secrets, cfg.Authorities); err != nil {

@@ -38,7 +38,7 @@ are: --provider-dir, COUNTERSIGN_PROVIDER_PATH, the folder of this program,
 $XDG_DATA_HOME/countersign/providers, lib/countersign/providers beside the folder of this
 program, /usr/lib/countersign/providers. Its owner and mode are checked, and its SHA-256: against
 --sha256, or against the lock file, where "countersign provider lock --lock FILE PROGRAM"
-pins it.
+pins it, or, with neither, against the lock file that a package installed with it.
 
 Put the flags of this command first. Everything from the first word that is not a flag
 is passed to the program: countersign COMMAND --lock FILE serve --config FILE.
@@ -107,11 +107,15 @@ func (d beside) pin() (string, error) {
 		return d.sha256, nil
 	case d.lock != "":
 		return d.locked()
-	case !d.dev:
-		return "", fmt.Errorf("%s is not pinned: pass --lock with the lock file that \"countersign provider lock --lock FILE %s\" writes, "+
+	case d.dev:
+		return "", nil
+	}
+	of, err := catalog.PackagesPin(settings.SearchDirs(d.dirs), d.Name)
+	if of.SHA256 == "" && err == nil {
+		err = fmt.Errorf("%s is not pinned: pass --lock with the lock file that \"countersign provider lock --lock FILE %s\" writes, "+
 			"--sha256 (\"countersign provider list\" shows it), or --dev for development", d.Name, d.Name)
 	}
-	return "", nil
+	return of.SHA256, err
 }
 
 func (d beside) locked() (string, error) {

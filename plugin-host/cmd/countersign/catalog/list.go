@@ -3,7 +3,6 @@ package catalog
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"strings"
 	"sync"
 
@@ -58,7 +57,7 @@ func (c *Catalog) program(p Program) (i Item, installed bool) {
 	if err == nil {
 		i.SHA256, err = found.SHA256()
 	}
-	locked, ok := c.Locked.Program(p.Name, runtime.GOOS, runtime.GOARCH)
+	locked, ok := c.pinned(p.Name)
 	if i.Pinned = ok; ok && err == nil && locked.SHA256 != i.SHA256 {
 		err = fmt.Errorf("its SHA-256 does not match the locked %s", locked.SHA256)
 	}

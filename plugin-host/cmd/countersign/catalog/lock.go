@@ -56,6 +56,33 @@ func IsProgram(name string) bool {
 	return slices.ContainsFunc(programs, func(p Program) bool { return p.Name == name })
 }
 
+// PackagesPin returns how a package's own lock file pins a program: it lies among the providers that
+// are installed with the program, and is replaced with them. Without one, the hash is empty.
+func PackagesPin(dirs []string, name string) (lock.Program, error) {
+	for _, dir := range dirs {
+		l, err := lock.Installed(dir)
+		if err != nil {
+			return lock.Program{}, err
+		}
+		if l == nil {
+			continue
+		}
+		if p, ok := l.Program(name, runtime.GOOS, runtime.GOARCH); ok {
+			return p, nil
+		}
+	}
+	return lock.Program{}, nil
+}
+
+// pinned returns what pins a program here.
+func (c *Catalog) pinned(name string) (lock.Program, bool) {
+	p, ok := c.Locked.Program(name, runtime.GOOS, runtime.GOARCH)
+	if !ok && !c.Named {
+		p, _ = PackagesPin(c.Options.Dirs, name) // an error is reported by who runs it
+	}
+	return p, p.SHA256 != ""
+}
+
 // LockProgram pins the installed program of that name by its bytes; it is not run.
 func (c *Catalog) LockProgram(name string) (now, before lock.Program, err error) {
 	found, err := verified.Finder{Dirs: c.Options.Dirs}.FindProgram(name)
@@ -92,7 +119,7 @@ func (c *Catalog) Verify() []Verified {
 		}
 		all = append(all, v)
 	}
-	for _, p := range c.Locked.Programs {
+	for _, p := range append(slices.Clip(c.Locked.Programs), c.programsOfPackages()...) {
 		all = append(all, c.verifyProgram(p))
 	}
 	return all
@@ -115,6 +142,16 @@ func (c *Catalog) ofPackages() (all []lock.Provider) {
 			if !locked && !slices.ContainsFunc(all, same) {
 				all = append(all, p)
 			}
+		}
+	}
+	return all
+}
+
+func (c *Catalog) programsOfPackages() (all []lock.Program) {
+	for _, program := range programs {
+		_, locked := c.Locked.Program(program.Name, runtime.GOOS, runtime.GOARCH)
+		if p, pinned := c.pinned(program.Name); pinned && !locked {
+			all = append(all, p)
 		}
 	}
 	return all

@@ -26,10 +26,12 @@ type Config struct {
 	Socket   Socket   `json:"socket"`
 	// WorkloadAPI is off without a socket.
 	WorkloadAPI WorkloadAPI `json:"workload_api"`
-	Gateway     Gateway     `json:"gateway"`
-	Status      Status      `json:"status"`
-	Proxy       Proxy       `json:"proxy"`
-	Log         Log         `json:"log"`
+	// BundleEndpoints publish the bundles of foreign trust domains. Default: none.
+	BundleEndpoints []BundleEndpoint `json:"bundle_endpoints"`
+	Gateway         Gateway          `json:"gateway"`
+	Status          Status           `json:"status"`
+	Proxy           Proxy            `json:"proxy"`
+	Log             Log              `json:"log"`
 	// DrainTimeout is how long streams may take to end after SIGTERM. Default: 5s.
 	DrainTimeout Duration `json:"drain_timeout"`
 
@@ -211,6 +213,12 @@ type Status struct {
 	// MetricsTokenFile has the bearer token that clients of metrics must present. It needs
 	// metrics_secret. Default: none.
 	MetricsTokenFile string `json:"metrics_token_file"`
+	// MetricsClientRoots is the trust bundle that a client of metrics must have a certificate
+	// of, such as ROOTCA. It needs metrics_secret. Default: none, no certificate is asked for.
+	MetricsClientRoots string `json:"metrics_client_roots"`
+	// MetricsClientNames are the SPIFFE IDs and DNS names of those clients. Default: all that
+	// metrics_client_roots verifies.
+	MetricsClientNames []string `json:"metrics_client_names"`
 	// MetricsFrom are up to 4 other programs of this machine whose metrics follow the
 	// agent's own: http:// URLs with a loopback host, or unix:PATH, Envoy's admin socket.
 	// Default: none.

@@ -168,6 +168,8 @@ func (c *Config) rule(path string) string {
 		return "files.mounted"
 	case strings.HasPrefix(path, "spire.secrets."):
 		return spireRule(path)
+	case list == "bundle_endpoints" && setting == "name":
+		return "trust_domain"
 	case list != "secrets":
 		return ""
 	case name == RootCA && strings.HasPrefix(setting, "provider"):

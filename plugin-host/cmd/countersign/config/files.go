@@ -74,7 +74,7 @@ func (c *Config) completeFiles(p *problems) {
 	if f.Mounted != MountedOff {
 		f.Secrets = append(f.Secrets, c.mounted()...)
 	}
-	if (c.choice.Rule == istiocompat.UsualRule || c.foreign != nil) && !c.needsProvider() {
+	if (istiocompat.IsUsual(c.choice.Rule) || c.foreign != nil) && !c.needsProvider() {
 		c.Providers, c.DefaultProvider = nil, "" // none is configured, or none is needed
 	}
 }

@@ -18,6 +18,7 @@ func TestFileFromVariablesSaysTheSame(t *testing.T) {
 		{"FILE_MOUNTED_CERTS=true", "ENABLE_INGRESS_GATEWAY_SDS=true", "WORKLOAD_IDENTITY_SOCKET_FILE=sds"},
 		{"CA_ADDR=istiod.mesh.svc:15012", "EXIT_ON_ZERO_ACTIVE_CONNECTIONS=true", `ISTIO_PROMETHEUS_ANNOTATIONS={"scrape":"true","port":"8080"}`, "ENVOY_STATUS_PORT=15021"},
 		{"TERMINATION_DRAIN_DURATION_SECONDS=30", "MINIMUM_DRAIN_DURATION=3s"},
+		{`PROXY_CONFIG={"discoveryAddress":"istiod-canary.mesh.svc:15012","terminationDrainDuration":"90s","proxyAdminPort":15001,"proxyMetadata":{"SECRET_TTL":"3h","TRUST_DOMAIN":"example.net"}}`},
 	} {
 		file, _, err := FromIstio(environ)
 		if err != nil {
@@ -66,7 +67,7 @@ func TestOneWarningNamesVariablesWithoutEffect(t *testing.T) {
 		{
 			[]string{"PROXY_CONFIG={concurrency: 2}", "USE_EXTERNAL_WORKLOAD_SDS=true", "CREDENTIAL_IDENTITY_PROVIDER=x", "PLUGINS=GoogleTokenExchange", "CA_CRL=c", "XDS_ROOT_CA=SYSTEM", "ISTIO_META_X=y", "WASM_PURGE_INTERVAL=1h", "ISTIO_METAJSON_L={}"},
 			"variables of Istio's agent without effect: CA_CRL (not there), CREDENTIAL_IDENTITY_PROVIDER (not there), ISTIO_METAJSON_L (not there), ISTIO_META_X (not there), PLUGINS (not there), " +
-				"PROXY_CONFIG (not there), USE_EXTERNAL_WORKLOAD_SDS (not needed), WASM_PURGE_INTERVAL (not there), XDS_ROOT_CA (not there); docs/from-istio-agent.md says what to do instead",
+				"PROXY_CONFIG.concurrency (not there), USE_EXTERNAL_WORKLOAD_SDS (not needed), WASM_PURGE_INTERVAL (not there), XDS_ROOT_CA (not there); docs/from-istio-agent.md says what to do instead",
 		},
 		{[]string{"TERMINATION_DRAIN_DURATION_SECONDS=5"}, "TERMINATION_DRAIN_DURATION_SECONDS has no effect: the agent runs no proxy"},
 	} {
@@ -111,15 +112,20 @@ func TestDocsAndCodeHaveOneTableOfIstiosVariables(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var want []string
+	var want, fields []string
 	page := rows(t)
+	for _, v := range istiocompat.Fields() {
+		fields = append(fields, "| `"+v.Name+"` | "+string(v.Fate)+" | "+v.Note+" |\n")
+	}
 	for _, v := range istiocompat.Variables() {
 		want = append(want, "| `"+v.Name+"` | "+string(v.Fate)+" | "+v.Note+" |\n")
 		if (v.Fate == istiocompat.Taken) && page[v.Name] == nil {
 			t.Errorf("docs/operators.md has no row for %s", v.Name)
 		}
 	}
-	if !strings.Contains(string(text), strings.Join(want, "")) {
-		t.Errorf("docs/from-istio-agent.md should have the rows:\n%s", strings.Join(want, ""))
+	for _, table := range [][]string{want, fields} {
+		if !strings.Contains(string(text), "|---|---|---|\n"+strings.Join(table, "")) {
+			t.Errorf("docs/from-istio-agent.md should have the rows:\n%s", strings.Join(table, ""))
+		}
 	}
 }

@@ -129,7 +129,7 @@ func (c *Config) checkOutput(p *problems, o *Output, path string) {
 		case name == "": // not part of the output
 		case c.elsewhere(name):
 			c.say(p, path+"."+key, name, c.foreignRule()+" and serves it; remove the output, or stop that program")
-		case !c.FromOthers(name) && !c.configured(name):
+		case !c.FromOthers(name) && !c.configured(name) && !(key == "bundle" && c.fromEndpoint(name)):
 			c.say(p, path+"."+key, name, "no secret of that name is configured")
 		}
 	}

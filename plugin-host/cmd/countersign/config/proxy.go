@@ -39,8 +39,8 @@ type Proxy struct {
 // ProxyDrain lets Envoy finish what it has begun when the agent ends. Its admin address is
 // asked for that by POST /drain_listeners?graceful.
 type ProxyDrain struct {
-	// Admin is Envoy's admin address: a loopback host:port, or unix:PATH. Default: none, no
-	// drain.
+	// Admin is Envoy's admin address: a loopback host:port, or unix:PATH. /readyz asks it for
+	// GET /ready, too. Default: none, no drain.
 	Admin string `json:"admin"`
 	// Time is how long to drain, at most. Default: 5s.
 	Time Duration `json:"time"`

@@ -69,7 +69,7 @@ func (in Input) given(own []Assignment) istiocompat.Given {
 		_ = c.assign(a)
 	}
 	g := istiocompat.Given{TrustDomain: cmp.Or(c.TrustDomain, defaults().TrustDomain), Gateway: c.Gateway.Enabled,
-		Proxy: len(in.Command)+len(c.Proxy.Command) > 0, Admin: c.Proxy.Drain.Admin, Chosen: istiocompat.Choice(c.chosen())}
+		Proxy: len(in.Command)+len(c.Proxy.Command) > 0, Admin: c.Proxy.Drain.Admin, HotRestart: c.Proxy.Reload.HotRestart, Chosen: istiocompat.Choice(c.chosen())}
 	for _, p := range c.Providers {
 		g.Providers = append(g.Providers, pluginhost.Entry{Name: p.Name, Provider: p.binary(), Settings: p.Settings})
 	}

@@ -13,7 +13,7 @@ import (
 type Source struct {
 	Name string `json:"name"` // <chain>, <key> and <ca> stand for a client's paths
 	Kind string `json:"kind"`
-	// Providers sign it, in order, or supply its roots.
+	// Providers sign it, in order, or supply its roots; a bundle endpoint is there by its URL.
 	Providers []string `json:"providers,omitempty"`
 	// Files to read, or the folders they are in.
 	Files []string `json:"files,omitempty"`
@@ -52,6 +52,9 @@ func (c *Config) Sources() []Source {
 	}
 	for _, s := range c.Spire.Secrets {
 		all = append(all, s.source(c.Spire.Socket))
+	}
+	for _, e := range c.BundleEndpoints {
+		all = append(all, e.source())
 	}
 	slices.SortStableFunc(all, func(a, b Source) int { return cmp.Compare(rank(a.Name), rank(b.Name)) })
 	return append(all, c.dynamic()...)

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
@@ -28,12 +29,13 @@ func (c *Config) checkStatus(p *problems) {
 	if s.Probes != "" && s.Probes == s.Metrics {
 		c.say(p, "status.metrics", s.Metrics, "that is status.probes; write another port")
 	}
-	if s.Metrics == "" && (s.MetricsSecret != "" || s.MetricsTokenFile != "" || len(s.MetricsFrom) > 0) {
-		c.say(p, "status.metrics", "", "metrics_secret, metrics_token_file and metrics_from are of that address: write host:port or :port")
+	if s.Metrics == "" && (s.MetricsSecret+s.MetricsTokenFile+s.MetricsClientRoots != "" || len(s.MetricsFrom) > 0) {
+		c.say(p, "status.metrics", "", "metrics_secret, metrics_token_file, metrics_client_roots and metrics_from are of that address: write host:port or :port")
 	}
 	if s.MetricsTokenFile != "" && s.MetricsSecret == "" {
 		c.say(p, "status.metrics_token_file", s.MetricsTokenFile, "a token needs TLS: write a key pair in status.metrics_secret, such as default")
 	}
+	c.checkMetricsClients(p)
 	if len(s.MetricsFrom) > maxMetricsFrom {
 		c.say(p, "status.metrics_from", len(s.MetricsFrom), fmt.Sprintf("write %d programs at most", maxMetricsFrom))
 	}
@@ -58,14 +60,36 @@ func isLocalMetrics(from string) bool {
 	return err == nil && at.Scheme == "http" && at.User == nil && checkStatusAddress(at.Host) == nil && at.Port() != ""
 }
 
-// checkMetricsSecret demands a key pair of this agent.
-func (c *Config) checkMetricsSecret(p *problems) {
-	name := c.Status.MetricsSecret
-	isIt := func(s Source) bool {
-		return s.Name == name && s.Kind == secret.KeyPair.String() && !c.elsewhere(name)
+// checkMetricsClients demands what a client certificate takes, apart from the trust bundle.
+func (c *Config) checkMetricsClients(p *problems) {
+	s := c.Status
+	if s.MetricsClientRoots != "" && s.MetricsSecret == "" {
+		c.say(p, "status.metrics_client_roots", s.MetricsClientRoots, "a client certificate needs TLS: write a key pair in status.metrics_secret, such as default")
 	}
-	if name != "" && !slices.ContainsFunc(c.Sources(), isIt) {
+	if s.MetricsClientRoots == "" && len(s.MetricsClientNames) > 0 {
+		c.say(p, "status.metrics_client_roots", "", "metrics_client_names need the trust bundle of those clients: write its name, such as ROOTCA")
+	}
+	for _, name := range s.MetricsClientNames {
+		id, dns := name, []string(nil)
+		if !strings.HasPrefix(name, "spiffe://") {
+			id, dns = "", []string{name}
+		}
+		if _, err := pki.NewIdentity(id, dns, nil); err != nil {
+			c.say(p, "status.metrics_client_names", name, "write SPIFFE IDs and DNS names of clients")
+		}
+	}
+}
+
+// checkMetricsSecrets demands a key pair and a trust bundle of this agent.
+func (c *Config) checkMetricsSecrets(p *problems) {
+	is := func(name, kind string) bool {
+		return slices.ContainsFunc(c.Sources(), func(s Source) bool { return s.Name == name && s.Kind == kind && !c.elsewhere(name) })
+	}
+	if name := c.Status.MetricsSecret; name != "" && !is(name, secret.KeyPair.String()) {
 		c.say(p, "status.metrics_secret", name, "write the name of a key pair of this agent, such as default")
+	}
+	if name := c.Status.MetricsClientRoots; name != "" && !is(name, TrustBundle) {
+		c.say(p, "status.metrics_client_roots", name, "write the name of a trust bundle of this agent, such as ROOTCA")
 	}
 }
 

@@ -26,7 +26,7 @@ type WorkloadAPI struct {
 	// workloads, it gets its own. Default: the secret "default".
 	Identities []WorkloadIdentity `json:"identities"`
 	// Federated maps foreign trust domains to the trust bundles that verify their peers.
-	// Default: none.
+	// Default: those of bundle_endpoints.
 	Federated map[string]string `json:"federated"`
 	// JWTSVID has a provider sign JWT-SVIDs for the identities. Default: none.
 	JWTSVID JWTSVID `json:"jwt_svid"`
@@ -142,6 +142,7 @@ func (c *Config) refer(p *problems, path, name, kind string) {
 	i := slices.IndexFunc(c.Secrets, func(s Secret) bool { return s.Name == name })
 	switch {
 	case i < 0 && c.FromOthers(name):
+	case i < 0 && kind == TrustBundle && c.fromEndpoint(name):
 	case i < 0:
 		c.say(p, path, name, "no secret of that name is configured")
 	case c.Secrets[i].Kind != kind:

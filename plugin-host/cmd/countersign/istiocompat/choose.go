@@ -11,8 +11,13 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
-// UsualRule is the rule of the choice that is made when nothing is configured.
-const UsualRule = "CA_PROVIDER, CA_ADDR and providers are unset: istiod at its usual address"
+const (
+	usualRule     = "CA_PROVIDER, CA_ADDR and providers are unset: istiod at its usual address"
+	discoveryRule = "CA_PROVIDER, CA_ADDR and providers are unset: istiod at PROXY_CONFIG's discoveryAddress"
+)
+
+// IsUsual reports whether a rule is that of the choice that is made when no CA is configured.
+func IsUsual(rule string) bool { return rule == usualRule || rule == discoveryRule }
 
 const (
 	citadel = "citadel" // istiod's CA
@@ -33,7 +38,8 @@ func providerCalled(name string) string {
 
 // chooser chooses by CA_PROVIDER and CA_ADDR among the given providers.
 type chooser struct {
-	name, address string // the variables
+	name, address string        // the variables
+	discovery     func() string // istiod's address for want of another; "" is unknown
 	given         Given
 }
 
@@ -46,8 +52,12 @@ func (c chooser) choose() (Choice, []Assignment, error) {
 	case c.address != "":
 		return c.byAddress()
 	case len(c.given.Providers) == 0:
-		usual := Choice{citadel, citadel, UsualRule}
-		return usual, usual.entry(""), nil
+		usual := Choice{citadel, citadel, usualRule}
+		at := usual.discovery(c.discovery())
+		if len(at) > 0 {
+			usual.Rule = discoveryRule
+		}
+		return usual, append(usual.entry(""), at...), nil
 	}
 	return c.given.Chosen, nil, nil
 }
@@ -66,7 +76,11 @@ func (c chooser) byName() (Choice, []Assignment, error) {
 	case err != nil:
 		err = fmt.Errorf("CA_ADDR is %.256q and CA_PROVIDER is %q: %w, or unset one of them", text.WithoutPassword(c.address), c.name, err)
 	}
-	return choice, append(choice.entry("CA_PROVIDER"), choice.below(settings)...), err
+	found := append(choice.entry("CA_PROVIDER"), choice.below(settings)...)
+	if c.address == "" && !configured && choice.Provider == citadel {
+		found = append(found, choice.discovery(c.discovery())...)
+	}
+	return choice, found, err
 }
 
 func (c chooser) byAddress() (Choice, []Assignment, error) {
@@ -99,6 +113,14 @@ func (c chooser) entryOf(name, provider string) (choice Choice, configured bool)
 // entry makes the choice an entry, and the default.
 func (c Choice) entry(variable string) []Assignment {
 	return []Assignment{{c.path("name"), c.Entry, variable}, {"default_provider", c.Entry, variable}}
+}
+
+// discovery makes istiod's address, if it is known, that of its CA.
+func (c Choice) discovery(address string) []Assignment {
+	if address == "" {
+		return nil
+	}
+	return []Assignment{c.setting("address", address, fieldPath(discoveryField))}
 }
 
 // below returns the entry's settings, from CA_ADDR.

@@ -17,8 +17,8 @@ const (
 	NotThere  Fate = "not there"
 )
 
-// Variable is one that Istio's agent reads, now or in an earlier version. <name> at its end
-// stands for any text.
+// Variable is one that Istio's agent reads, now or in an earlier version, or a field of its
+// PROXY_CONFIG. <name> at the end of a variable stands for any text.
 type Variable struct {
 	Name string
 	Fate Fate
@@ -36,7 +36,7 @@ func Variables() []Variable { return slices.Clone(variables) }
 var off = []string{"false", "0", ""}
 
 var variables = []Variable{
-	{Name: "CA_ADDR", Fate: Taken, Note: "the CA's address; without it, istiod's, whatever `discoveryAddress` says"},
+	{Name: "CA_ADDR", Fate: Taken, Note: "the CA's address; without it, istiod's: `discoveryAddress` of `PROXY_CONFIG`, or the usual one"},
 	{Name: "CA_PROVIDER", Fate: Taken, Note: "the provider"},
 	{Name: "CA_ROOT_CA", Fate: Taken, Note: "`root_file` of the provider `citadel`"},
 	{Name: "CA_HEADER_<name>", Fate: Taken, Note: "`headers` of the provider `citadel`"},
@@ -62,6 +62,7 @@ var variables = []Variable{
 	{Name: "PKCS8_KEY", Fate: Taken, Note: "keys are always PKCS #8"},
 	{Name: "POD_NAMESPACE", Fate: Taken, Note: "`namespace`"},
 	{Name: "PROV_CERT", Fate: Taken, Note: "`client_cert_file` and `client_key_file` of the provider `citadel`"},
+	{Name: "PROXY_CONFIG", Fate: Taken, Note: "field by field, see [below](#fields-of-proxy_config)"},
 	{Name: "SECRET_GRACE_PERIOD_RATIO", Fate: Taken, Note: "`rotation.ratio`"},
 	{Name: "SECRET_GRACE_PERIOD_RATIO_JITTER", Fate: Taken, Note: "`rotation.jitter`"},
 	{Name: "SECRET_TTL", Fate: Taken, Note: "`ttl`"},
@@ -112,7 +113,6 @@ var variables = []Variable{
 	{Name: "ISTIO_META_<name>", Fate: NotThere, Note: "write node metadata in Envoy's configuration"},
 	{Name: "PEER_METADATA_DISCOVERY", Fate: NotThere, Note: "write it in Envoy's configuration", Usual: off},
 	{Name: "PLUGINS", Fate: NotThere, Note: "set `token.exchange` of the provider; of an earlier agent"},
-	{Name: "PROXY_CONFIG", Fate: NotThere, Note: "write Envoy's configuration, and set `CA_ADDR` for `discoveryAddress`, `proxy.drain` for `terminationDrainDuration`", Usual: []string{"{}"}},
 	{Name: "PROXY_CONFIG_XDS_AGENT", Fate: NotThere, Note: "Envoy connects to its discovery service itself", Usual: off},
 	{Name: "PROXY_XDS_VIA_AGENT", Fate: NotThere, Note: "Envoy connects to its discovery service itself; of an earlier agent", Usual: off},
 	{Name: "REWRITE_PROBE_LEGACY_LOCALHOST_DESTINATION", Fate: NotThere, Note: "the agent passes no probes on", Usual: off},
@@ -138,13 +138,13 @@ func fateOf(name string) (found Variable, known bool) {
 	return found, known
 }
 
-// passedOver names in one warning the variables without effect that have none of their own.
+// passedOver names in one warning the variables and fields without effect that have none of
+// their own.
 func (t *translator) passedOver() {
-	var names []string
+	names := t.config.ignoredFields()
 	for name, value := range t.set {
 		v, known := fateOf(name)
-		if known && v.Fate != Taken && !v.Injected && withoutEffect[name] == "" && !slices.Contains(v.Usual, strings.ToLower(strings.TrimSpace(value))) &&
-			!slices.Contains(v.Usual, strings.TrimSpace(value)) {
+		if known && v.Fate != Taken && !v.Injected && withoutEffect[name] == "" && !v.usual(value) {
 			names = append(names, text.Clean(name)+" ("+string(v.Fate)+")")
 		}
 	}

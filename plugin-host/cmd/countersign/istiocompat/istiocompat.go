@@ -61,6 +61,7 @@ type Given struct {
 	TrustDomain string
 	Gateway     bool               // gateway.enabled
 	Proxy       bool               // the agent runs one
+	HotRestart  bool               // proxy.reload.hot_restart
 	Admin       string             // proxy.drain.admin
 	Providers   []pluginhost.Entry // with Name, Provider and Settings
 	Chosen      Choice             // by providers and default_provider alone
@@ -76,12 +77,14 @@ type Translation struct {
 // Translate reads the variables of Istio's agent. No variable that is set is ignored
 // silently. The error joins one error for each faulty variable.
 func Translate(environ map[string]string, given Given) (Translation, error) {
-	t := translator{set: map[string]string{}, given: given, domain: cmp.Or(environ["TRUST_DOMAIN"], given.TrustDomain)}
+	t := translator{set: map[string]string{}, given: given}
 	for name, value := range environ {
 		if value != "" {
 			t.set[name] = value
 		}
 	}
+	t.proxyConfig()
+	t.domain = cmp.Or(t.set["TRUST_DOMAIN"], given.TrustDomain)
 	t.ca()
 	t.files()
 	t.gateway()
@@ -90,8 +93,12 @@ func Translate(environ map[string]string, given Given) (Translation, error) {
 	t.key()
 	t.socket()
 	t.drain()
+	t.hotRestart()
 	t.probes()
 	t.passedOver()
+	for i, a := range t.found {
+		t.found[i].Origin = t.origin(a.Origin)
+	}
 	return Translation{t.choice, t.found, t.warnings}, errors.Join(t.wrong...)
 }
 
@@ -130,6 +137,7 @@ func CheckRoot(entry, provider string, settings map[string]any) error {
 type translator struct {
 	set       map[string]string // without empty variables
 	given     Given
+	config    proxyConfig
 	domain    string // trust domain
 	choice    Choice
 	gatewayOn bool // by the variables or as given
@@ -146,9 +154,14 @@ func (t *translator) warn(format string, args ...any) {
 	t.warnings = append(t.warnings, fmt.Sprintf(format, args...))
 }
 
+// origin is where a variable is set: in the environment, or in PROXY_CONFIG.
+func (t *translator) origin(variable string) string {
+	return cmp.Or(t.config.metadata[variable], variable)
+}
+
 // reject reports a variable's value; fix says what is allowed.
 func (t *translator) reject(name, fix string) {
-	t.wrong = append(t.wrong, fmt.Errorf("%s is %.256q: %s", name, t.set[name], fix))
+	t.wrong = append(t.wrong, fmt.Errorf("%s is %.256q: %s", t.origin(name), t.set[name], fix))
 }
 
 func (t *translator) check(err error) {

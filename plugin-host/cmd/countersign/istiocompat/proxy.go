@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// admin is Envoy's admin address in a mesh.
-	admin = "127.0.0.1:15000"
+	// adminPort is that of Envoy's admin address in a mesh.
+	adminPort = "15000"
 	// agentPort is where Istio's agent has its metrics, envoyPort where its Envoy has its own.
 	agentPort, envoyPort = "15020", "15090"
 	// untilKilled is a drain that only an idle proxy or Kubernetes ends.
@@ -27,37 +27,55 @@ func (t *translator) drain() {
 	if t.set[idle] != "" && err != nil {
 		t.reject(idle, "must be true or false")
 	}
-	seconds, err := strconv.ParseUint(t.set[after], 10, 16)
-	if t.set[after] != "" && err != nil {
-		t.reject(after, "write a number of seconds")
-	}
-	from := after
+	drain, from := t.drainTime(after)
 	switch {
 	case whenIdle:
-		from = idle
-		if t.set[after] != "" {
-			t.warn("%s has no effect with %s=true, as with Istio's agent", after, idle)
+		if drain > 0 {
+			t.warn("%s has no effect with %s=true, as with Istio's agent", from, idle)
 		}
+		from = idle
 	case t.set[least] != "":
 		t.warn("%s has no effect without %s=true", least, idle)
 	}
-	if !whenIdle && seconds == 0 {
+	if !whenIdle && drain == 0 {
 		return
 	}
 	if !t.given.Proxy {
 		t.warn("%s has no effect: the agent runs no proxy", from)
 		return
 	}
-	if t.given.Admin == "" {
-		t.add("proxy.drain.admin", admin, from)
-	}
+	t.admin(from)
 	if !whenIdle {
-		t.add("proxy.drain.time", strconv.FormatUint(seconds, 10)+"s", after)
+		t.add("proxy.drain.time", drain.String(), from)
 		return
 	}
 	t.add("proxy.drain.time", untilKilled, idle)
 	t.add("proxy.drain.when_idle", "true", idle)
 	t.add("proxy.drain.min_time", t.leastDrain(least), least)
+}
+
+// drainTime returns how long to drain, and what says so; 0 is not at all.
+func (t *translator) drainTime(variable string) (d time.Duration, from string) {
+	if t.set[variable] == "" {
+		return t.durationField(drainField), fieldPath(drainField)
+	}
+	seconds, err := strconv.ParseUint(t.set[variable], 10, 16)
+	if err != nil {
+		t.reject(variable, "write a number of seconds")
+	}
+	return time.Duration(seconds) * time.Second, variable
+}
+
+// admin sets Envoy's admin address for a drain: to the port in PROXY_CONFIG, or, where the
+// settings name none, to that of a mesh.
+func (t *translator) admin(from string) {
+	port := t.portField(adminField, "")
+	switch {
+	case port != "":
+		t.add("proxy.drain.admin", net.JoinHostPort("127.0.0.1", port), fieldPath(adminField))
+	case t.given.Admin == "":
+		t.add("proxy.drain.admin", net.JoinHostPort("127.0.0.1", adminPort), from)
+	}
 }
 
 // leastDrain is the variable, or the default of Istio's agent.
@@ -103,12 +121,13 @@ func (t *translator) probes() {
 	if of.Port == "" {
 		of.Port = "80"
 	}
-	if _, err := strconv.ParseUint(of.Port, 10, 16); err != nil || of.Port == agentPort {
-		t.reject(annotations, "its port must be the application's, a number other than "+agentPort)
+	own := t.portField(statusField, agentPort)
+	if _, err := strconv.ParseUint(of.Port, 10, 16); err != nil || of.Port == own {
+		t.reject(annotations, "its port must be the application's, a number other than "+own)
 		return
 	}
 	from = append(from, metricsAt(of.Port, of.Path))
-	t.add("status.metrics", ":"+agentPort, annotations)
+	t.add("status.metrics", ":"+own, annotations)
 	t.add("status.metrics_from", strings.Join(from, ","), annotations)
 }
 

@@ -91,6 +91,9 @@ func (t *translator) gateway() {
 	if t.gatewayOn = byVariable || t.given.Gateway; !t.gatewayOn {
 		return
 	}
+	if address := t.discovery(); address != "" {
+		t.add("gateway.address", address, fieldPath(discoveryField))
+	}
 	if id := t.set["ISTIO_META_CLUSTER_ID"]; id != "" {
 		t.add("gateway.cluster", id, "ISTIO_META_CLUSTER_ID")
 	}
@@ -161,13 +164,26 @@ func (t *translator) socket() {
 
 // ca chooses the CA and reads how to reach it.
 func (t *translator) ca() {
-	choice, found, err := chooser{t.set["CA_PROVIDER"], t.set["CA_ADDR"], t.given}.choose()
+	choice, found, err := chooser{t.set["CA_PROVIDER"], t.set["CA_ADDR"], t.discovery, t.given}.choose()
 	t.choice, t.found = choice, append(t.found, found...)
 	t.check(err)
 	t.check(checkCertProvider(t.set["PILOT_CERT_PROVIDER"]))
+	if address, _ := scalar(t.config.fields[discoveryField]); address == t.set["CA_ADDR"] {
+		t.config.used[discoveryField] = true // said twice, as by Istio's injector
+	}
 	if t.choice.Provider == citadel {
 		t.citadel()
 	}
+}
+
+// discovery returns the address of istiod that PROXY_CONFIG has.
+func (t *translator) discovery() string {
+	address := t.field(discoveryField)
+	if address != "" && !isHostPort(address) {
+		t.rejectField(discoveryField, "write host:port of istiod")
+		return ""
+	}
+	return address
 }
 
 // checkCertProvider rejects an unknown source of istiod's root whatever CA is chosen: a

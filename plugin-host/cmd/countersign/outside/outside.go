@@ -1,6 +1,6 @@
 // Package outside serves health and metrics to those outside of this machine: [Listen] takes
-// an address, over TLS where that is wanted, [Guarded] demands a bearer token, and [Merged]
-// adds the metrics of other programs of this machine to the agent's own. Nothing else of the
+// an address, over TLS where that is wanted, [Clients] says whose certificates are accepted,
+// [Guarded] demands a bearer token, and [Merged] adds the metrics of other programs of this machine to the agent's own. Nothing else of the
 // agent is reachable here: no page, no secret, no configuration.
 package outside
 

@@ -104,7 +104,7 @@ func connections(stats string) (open uint64, err error) {
 	return open, lines.Err()
 }
 
-// ask sends a request to the proxy's admin address.
+// ask sends a request to the proxy's admin address. An answer other than 200 is an error, too.
 func (d Drain) ask(ctx context.Context, method, path string) (answer string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
 	defer cancel()
@@ -121,10 +121,10 @@ func (d Drain) ask(ctx context.Context, method, path string) (answer string, err
 	switch {
 	case err != nil:
 		return "", err
-	case resp.StatusCode != http.StatusOK:
-		return "", fmt.Errorf("the answer is %.64q", resp.Status)
 	case len(body) > maxAnswer:
 		return "", fmt.Errorf("the answer has more than %d bytes", maxAnswer)
+	case resp.StatusCode != http.StatusOK:
+		return string(body), fmt.Errorf("the answer is %.64q", resp.Status)
 	}
 	return string(body), nil
 }

@@ -50,7 +50,8 @@ type Config struct {
 	RestartLimit int
 	// StopTimeout is the time between SIGTERM and SIGKILL. Default: 0.
 	StopTimeout time.Duration
-	// Drain comes before SIGTERM when Run's context ends. Default: none.
+	// Drain comes before SIGTERM when Run's context ends; its admin address also tells
+	// NotReady. Default: none.
 	Drain    Drain
 	Watch    Watch
 	Reload   Reload
@@ -106,6 +107,7 @@ type Proxy struct {
 	mu       sync.Mutex
 	status   Status
 	locality string
+	live     readiness
 
 	loop
 }

@@ -10,8 +10,6 @@ import (
 
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/wiring"
-	"github.com/countersign-dev/countersign/plugin-host/internal/verified"
-	"github.com/countersign-dev/countersign/plugin-host/lock"
 )
 
 // pin applies the lock file's pins for this platform, if there is a lock file, and what
@@ -33,33 +31,9 @@ func (f *Flags) pin(c *config.Config) error {
 	return f.pinInstalled(c)
 }
 
-// pinInstalled pins the providers that nobody else has pinned by the lock file that a package
-// installed beside them: a hash that changes with the package must not stop the agent.
+// pinInstalled applies what packages have pinned.
 func (f *Flags) pinInstalled(c *config.Config) error {
-	if c.Dev {
-		return nil
-	}
-	finder := verified.Finder{Dirs: SearchDirs(c.ProviderDirs)}
-	for _, name := range c.Unpinned() {
-		found, err := finder.Find(name)
-		if err != nil {
-			continue // reported by checkInstalled, or when it is verified
-		}
-		folder := filepath.Dir(found.Path)
-		path := lock.InstalledPath(folder)
-		f.locksSeen[path] = contentOf(readFile(path))
-		builds, err := wiring.Installed(folder)
-		if err != nil {
-			return err
-		}
-		if build, ok := builds[name]; ok && build.Version == "" {
-			err = c.Pin(path, map[string]config.Build{name: build})
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return wiring.PinInstalled(c, SearchDirs(c.ProviderDirs), func(path string) { f.locksSeen[path] = contentOf(readFile(path)) })
 }
 
 // useBuilds applies --dev-provider and --insecure-attach.

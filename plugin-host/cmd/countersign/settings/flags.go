@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -58,6 +59,9 @@ func (f *Flags) CompleteProviders(*cobra.Command, []string, string) ([]cobra.Com
 func (f *Flags) CompleteSecrets(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	c, _ := f.ReadPartly() // as above
 	names := append([]string{config.DefaultSecret, config.RootCA}, slices.Concat(c.Files.Names(), c.Spire.Names())...)
+	for _, e := range c.BundleEndpoints {
+		names = append(names, cmp.Or(e.Name, e.TrustDomain))
+	}
 	for _, s := range c.Secrets {
 		names = append(names, s.Name)
 	}

@@ -6,15 +6,11 @@
 package wiring
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"runtime"
 
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
-	"github.com/countersign-dev/countersign/plugin-host/lock"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/secret"
@@ -84,37 +80,4 @@ func Spec(entry config.Secret, r config.Rotation) (secret.Spec, error) {
 		Name: entry.Name, Kind: kind, Authorities: entry.Providers, Identity: id, FallbackAfter: entry.FallbackAfter.Duration,
 		KeyType: keyType, TTL: entry.TTL.Duration, RenewRatio: r.Ratio, RenewJitter: max(r.Jitter, 1e-9), // 0 would be the default
 	}, err
-}
-
-// Locked returns the lock file's pins for this platform, by the provider's name. A missing
-// file is an error only if it is wanted.
-func Locked(path string, wanted bool) (map[string]config.Build, error) {
-	l, err := lock.Read(path)
-	if errors.Is(err, fs.ErrNotExist) && !wanted {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return pins(l), nil
-}
-
-// Installed returns the pins for this platform that a package put beside the providers of a
-// folder; nil: none.
-func Installed(folder string) (map[string]config.Build, error) {
-	l, err := lock.Installed(folder)
-	if l == nil || err != nil {
-		return nil, err
-	}
-	return pins(l), nil
-}
-
-func pins(l *lock.Lock) map[string]config.Build {
-	locked := map[string]config.Build{}
-	for _, p := range l.Providers {
-		if p.OS == runtime.GOOS && p.Arch == runtime.GOARCH {
-			locked[p.Name] = config.Build{Version: p.FileVersion(), SHA256: p.SHA256, Secrets: p.SecretSettings}
-		}
-	}
-	return locked
 }

@@ -1,0 +1,89 @@
+package agent
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	"github.com/countersign-dev/countersign/sdk/agent"
+	"github.com/countersign-dev/countersign/sdk/authn/federation"
+	"github.com/countersign-dev/countersign/sdk/jwtsvid"
+	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+// federated has the bundles of foreign trust domains that bundle endpoints publish. It runs
+// nothing: the secret.Manager asks them.
+type federated struct {
+	endpoints []config.BundleEndpoint
+	source    *federation.Source
+	keys      jwtsvid.Foreign
+	secrets   atomic.Pointer[secret.Source] // of the agent, once it has them
+}
+
+func openFederation(endpoints []config.BundleEndpoint, log *slog.Logger) (*federated, error) {
+	f := &federated{endpoints: endpoints}
+	var all []federation.Endpoint
+	for _, e := range endpoints {
+		initial, err := initialRoots(e.InitialFile)
+		if err != nil {
+			return nil, fmt.Errorf("bundle_endpoints.%s.initial_file is %q: %w", e.Name, e.InitialFile, err)
+		}
+		all = append(all, federation.Endpoint{TrustDomain: e.TrustDomain, URL: e.URL, ServerID: e.ServerID, RootFile: e.RootFile, Initial: initial})
+	}
+	var err error
+	f.source, err = federation.New(all, federation.Options{Log: log, Kept: f.kept, JWTKeys: func(trustDomain string, jwks []byte) {
+		if err := f.keys.Set(trustDomain, jwks); err != nil {
+			log.Error("the keys of a foreign trust domain's JWT-SVIDs are refused, the previous ones stay", "trust_domain", trustDomain, "error", err)
+		}
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("bundle_endpoints: %w", err)
+	}
+	return f, nil
+}
+
+func initialRoots(file string) (*pki.Bundle, error) {
+	if file == "" {
+		return nil, nil
+	}
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	return pki.ParseBundle(content)
+}
+
+// begin lets the roots of the last run, which state has kept, verify the endpoints.
+func (f *federated) begin(secrets secret.Source) { f.secrets.Store(&secrets) }
+
+func (f *federated) kept(trustDomain string) *pki.Bundle {
+	secrets := f.secrets.Load()
+	i := slices.IndexFunc(f.endpoints, func(e config.BundleEndpoint) bool { return e.TrustDomain == trustDomain })
+	if secrets == nil || i < 0 {
+		return nil
+	}
+	item, err := (*secrets).Peek(secret.Caller{}, f.endpoints[i].Name)
+	if err != nil {
+		return nil
+	}
+	roots, _ := pki.ParseBundle(item.Roots) // they are served, so they are sound
+	return roots
+}
+
+// join adds their bundles to the secrets. What a trust domain says about its roots counts at once.
+func (f *federated) join(cfg *agent.Config) {
+	for _, e := range f.endpoints {
+		cfg.Authorities = append(cfg.Authorities, secret.Authority{
+			Name: e.Authority(), Client: f.source.Authority(e.TrustDomain), RootOverlap: new(time.Duration),
+		})
+		cfg.Secrets = append(cfg.Secrets, secret.Spec{Name: e.Name, Kind: secret.TrustBundle, Authorities: []string{e.Authority()}})
+	}
+	if len(f.endpoints) > 0 {
+		cfg.WorkloadAPI.FederatedJWT = &f.keys
+	}
+}

@@ -1,0 +1,83 @@
+package federation
+
+import (
+	"context"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+)
+
+// Authority is the endpoint of one trust domain as an authority of a secret.Manager, which
+// serves its roots, asks again after a failure and tells of it. It takes the place of
+// [Source.Run] and is safe for concurrent use.
+type Authority struct {
+	source *Source
+	domain *domain
+}
+
+var _ ca.RootWatcher = (*Authority)(nil)
+
+// Authority returns that of a trust domain, always the same, or nil if it has no endpoint here.
+func (s *Source) Authority(trustDomain string) *Authority {
+	if d := s.domains[trustDomain]; d != nil {
+		return d.authority
+	}
+	return nil
+}
+
+// CSRSign implements [ca.Client]. A bundle endpoint signs nothing.
+func (a *Authority) CSRSign(context.Context, ca.SignRequest) (ca.Certificate, error) {
+	return ca.Certificate{}, ca.Errorf(ca.Unimplemented, "a bundle endpoint signs nothing")
+}
+
+// WatchRoots implements [ca.RootWatcher]. It asks at once and then at the refresh interval,
+// and returns at the first failure: the caller decides when to ask again.
+//
+// A trust domain that revokes all of its roots is an error of the set, not of the watch. One
+// that never had any, as it has JWT-SVIDs alone, is none.
+func (a *Authority) WatchRoots(ctx context.Context, changed func(roots []byte) error) error {
+	if initial := a.domain.Initial; initial.Len() > 0 && !a.domain.answered() {
+		if err := changed(initial.PEM()); err != nil {
+			return err
+		}
+	}
+	for {
+		had := a.domain.held().Len() > 0
+		got, err := a.domain.fetch(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil:
+			a.domain.fail(err)
+			return ca.Errorf(ca.Unavailable, "%w", err)
+		}
+		a.source.keep(a.domain, got)
+		if had || got.roots.Len() > 0 {
+			if err := changed(got.roots.PEM()); err != nil {
+				return err
+			}
+		}
+		if err := sleep(ctx, spread(got.refresh)); err != nil {
+			return err
+		}
+	}
+}
+
+// answered reports whether the endpoint has ever answered, or been asked in vain: what the
+// caller was told before stays.
+func (d *domain) answered() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return !d.status.Fetched.IsZero() || d.status.Problem != ""
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,117 @@
+package jwtsvid
+
+import (
+	"sync"
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/clock"
+	"github.com/countersign-dev/countersign/internal/redact"
+	"github.com/countersign-dev/countersign/sdk/ca"
+)
+
+// Foreign holds the keys of federated trust domains and judges their JWT-SVIDs. Each trust domain
+// is judged by its own keys alone. The zero value has no keys; its methods are safe for
+// concurrent use.
+type Foreign struct {
+	// Now is the wall clock. Default: time.Now.
+	Now func() time.Time
+
+	mu       sync.Mutex
+	held     map[string]*published // by trust domain
+	watchers map[*func()]struct{}
+}
+
+// Set puts a JWK set in the place of what is held of a trust domain. A set without a key revokes
+// all of them; of any other that cannot be read, an error says what is wrong with it, and what is
+// held stays.
+func (f *Foreign) Set(trustDomain string, jwks []byte) error {
+	next := &published{jwks: noKeys}
+	if string(jwks) != string(noKeys) {
+		var err error
+		if next, err = readKeys(jwks); err != nil {
+			return err
+		}
+	}
+	for _, notify := range f.put(trustDomain, next) {
+		notify()
+	}
+	return nil
+}
+
+var noKeys = []byte(`{"keys":[]}`)
+
+// put returns whom to notify.
+func (f *Foreign) put(trustDomain string, next *published) (notify []func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if was := f.held[trustDomain]; was != nil && string(was.jwks) == string(next.jwks) {
+		return nil
+	}
+	if f.held == nil {
+		f.held = map[string]*published{}
+	}
+	f.held[trustDomain] = next
+	for watcher := range f.watchers {
+		notify = append(notify, *watcher)
+	}
+	return notify
+}
+
+func (f *Foreign) of(trustDomain string) *published {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.held[trustDomain]
+}
+
+// Keys returns the public keys of a trust domain, a JWK set that nobody may modify; nil while they
+// are not known.
+func (f *Foreign) Keys(trustDomain string) []byte {
+	if p := f.of(trustDomain); p != nil {
+		return p.jwks
+	}
+	return nil
+}
+
+// DomainOf returns the trust domain that a token claims to be of, which nobody has verified;
+// empty if it is no JWT-SVID.
+func (f *Foreign) DomainOf(token ca.Token) string {
+	parsed, err := parse(token)
+	if err != nil {
+		return ""
+	}
+	return domainOf(parsed.UnverifiedSubject())
+}
+
+// Validate is [Source.Validate] for a JWT-SVID of one foreign trust domain.
+func (f *Foreign) Validate(token ca.Token, audience, trustDomain string) (id string, claims map[string]any, err error) {
+	p := f.of(trustDomain)
+	if p == nil {
+		return "", nil, ca.Errorf(ca.Unavailable, "the keys of the trust domain %q are not known yet", trustDomain)
+	}
+	now := f.Now
+	if now == nil {
+		now = clock.Wall
+	}
+	if !isAudience(audience) {
+		return "", nil, ca.Errorf(ca.Invalid, "the audience is not 1 to %d printable bytes", maxAudience)
+	}
+	if id, claims, err = validate(token, audience, []string{trustDomain}, p.keys, now()); err != nil {
+		return "", nil, redact.Error(ca.Errorf(ca.Invalid, "the JWT-SVID is refused: %w", err), token)
+	}
+	return id, claims, nil
+}
+
+// Watch calls notify after each change of the keys, until stop. notify must not block.
+func (f *Foreign) Watch(notify func()) (stop func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.watchers == nil {
+		f.watchers = map[*func()]struct{}{}
+	}
+	f.watchers[&notify] = struct{}{}
+	return func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		delete(f.watchers, &notify)
+	}
+}
