@@ -210,15 +210,19 @@ func TestHalfReplacedPairKeepsOldPair(t *testing.T) {
 func TestChangesWithinDebounceAreOne(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
 	dir := folder(t, issue(t, authority))
-	s := serving(t, filesecret.Config{Secrets: specs(dir), Debounce: 300 * time.Millisecond})
+	const debounce = 300 * time.Millisecond
+	s := serving(t, filesecret.Config{Secrets: specs(dir), Debounce: debounce})
+	began := time.Now()
 	var last files
 	for range 20 {
 		last = maps.Clone(issue(t, authority))
 		must(t, last.writeTo(dir))
 	}
 	s.sees("the last", last)
-	if n := s.Status()[1].Rotations; n > 3 {
-		t.Errorf("20 changes within the time to settle were served as %d", n)
+	// On a busy machine the changes take longer than the time to settle, and more is right.
+	took := time.Since(began)
+	if n := s.Status()[1].Rotations; n > 2+int(took/debounce) {
+		t.Errorf("20 changes within %s were served as %d", took, n)
 	}
 }
 

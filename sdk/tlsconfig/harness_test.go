@@ -190,7 +190,7 @@ func (m meeting) err() error { return errors.Join(m.serverErr, m.clientErr) }
 func meet(t *testing.T, serverConfig, clientConfig *tls.Config) (m meeting) {
 	t.Helper()
 	a, b := pipe(t)
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	_, _ = a.SetDeadline(deadline), b.SetDeadline(deadline)
 	done := make(chan struct{})
 	go func() {

@@ -40,7 +40,7 @@ func talk(t *testing.T, dir string, env []string, name string, args ...string) *
 	}()
 	t.Cleanup(func() {
 		_ = p.cmd.Process.Signal(syscall.SIGTERM)
-		timer := time.AfterFunc(20*time.Second, func() { _ = p.cmd.Process.Kill() })
+		timer := time.AfterFunc(2*time.Minute, func() { _ = p.cmd.Process.Kill() })
 		defer timer.Stop()
 		_ = p.cmd.Wait()
 		_ = w.Close()

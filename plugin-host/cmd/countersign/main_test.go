@@ -272,7 +272,7 @@ func (b *background) drain(ts *testscript.TestScript) { ts.Check(b.end()) }
 
 func (b *background) end() error {
 	_ = b.cmd.Process.Signal(syscall.SIGTERM)
-	timer := time.AfterFunc(20*time.Second, func() { _ = b.cmd.Process.Kill() })
+	timer := time.AfterFunc(2*time.Minute, func() { _ = b.cmd.Process.Kill() })
 	defer timer.Stop()
 	return b.cmd.Wait()
 }

@@ -3,6 +3,7 @@ package settings
 import (
 	"os"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
@@ -18,13 +19,17 @@ func TestOnlyAllowedUsersServeWorkloadIdentity(t *testing.T) {
 }
 
 func TestNoForeignServerWithoutListener(t *testing.T) {
+	synctest.Test(t, noForeignServerWithoutListener)
+}
+
+func noForeignServerWithoutListener(t *testing.T) {
 	began := time.Now()
 	for _, path := range []string{t.TempDir() + "/none", t.TempDir(), "/dev/null"} {
 		if foreign, err := foreignAt(config.Socket{Path: path}); foreign != nil || err != nil {
 			t.Errorf("%s: %v, %v", path, foreign, err)
 		}
 	}
-	if time.Since(began) > probeTimeout {
+	if time.Since(began) > 0 {
 		t.Error("what is no socket was waited for")
 	}
 }
