@@ -66,6 +66,7 @@ type agentConfig struct {
 	crl         []map[string]any
 	proxy       map[string]any // the settings of its child; nil: it has none
 	workloadAPI map[string]any // nil: it is off
+	validator   string         // socket.spiffe_validator; empty: the default
 	oneSocket   bool           // the Workload API is on the socket of SDS
 	spire       map[string]any // nil: it is off
 	// gateway has it serve the socket of a gateway alone; nil: the workload's.
@@ -202,7 +203,7 @@ func (a *agent) socketEntry(c agentConfig) map[string]any {
 	if c.gateway != nil {
 		return map[string]any{"enabled": false}
 	}
-	return map[string]any{"path": a.socket}
+	return map[string]any{"path": a.socket, "spiffe_validator": cmp.Or(c.validator, "auto")}
 }
 
 // gatewayEntry moves the agent's socket to the gateway.
