@@ -69,6 +69,7 @@ type agentConfig struct {
 	oneSocket   bool             // the Workload API is on the socket of SDS
 	spire       map[string]any   // nil: it is off
 	endpoints   []map[string]any // of foreign trust domains' bundles
+	validator   string           // socket.spiffe_validator; empty: the default
 	// gateway has it serve the socket of a gateway alone; nil: the workload's.
 	gateway map[string]any
 	// state has it keep its secrets over a restart.
@@ -205,7 +206,7 @@ func (a *agent) socketEntry(c agentConfig) map[string]any {
 	if c.gateway != nil {
 		return map[string]any{"enabled": false}
 	}
-	return map[string]any{"path": a.socket}
+	return map[string]any{"path": a.socket, "spiffe_validator": cmp.Or(c.validator, "auto")}
 }
 
 // gatewayEntry moves the agent's socket to the gateway.
