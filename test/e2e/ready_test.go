@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"net"
+	"net/http"
 	"path/filepath"
 	"syscall"
 	"testing"
@@ -65,7 +66,7 @@ func (e *envoy) post(t *testing.T, path string) {
 		t.Fatal(err)
 	}
 	resp.Body.Close()
-	if resp.StatusCode != 200 {
+	if resp.StatusCode != http.StatusOK {
 		t.Fatalf("POST %s is answered %s", path, resp.Status)
 	}
 }
