@@ -15,7 +15,7 @@ import (
 // carried are the modules that sdk/provider and the packages beside it compile: a provider
 // builds with these and no other. The tests build one.
 var carried = []string{
-	"github.com/fatih/color", "github.com/fsnotify/fsnotify", "github.com/golang/protobuf", "github.com/google/jsonschema-go",
+	"github.com/fatih/color", "github.com/fsnotify/fsnotify", "github.com/go-jose/go-jose/v4", "github.com/golang/protobuf", "github.com/google/jsonschema-go",
 	"github.com/google/uuid", "github.com/hashicorp/go-hclog", "github.com/hashicorp/go-plugin", "github.com/hashicorp/yamux",
 	"github.com/mattn/go-colorable", "github.com/mattn/go-isatty", "github.com/oklog/run", "go.yaml.in/yaml/v3", "golang.org/x/net", "golang.org/x/sys",
 	"golang.org/x/text", "google.golang.org/genproto/googleapis/rpc", "google.golang.org/grpc", "google.golang.org/protobuf",

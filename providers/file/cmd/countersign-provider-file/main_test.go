@@ -32,7 +32,8 @@ func TestProcessSignsAndReportsRoots(t *testing.T) {
 	remote := start(t) // it may build the program
 	ctx := testkit.Within(t, time.Minute)
 	metadata, err := remote.Metadata(ctx)
-	if err != nil || metadata.Name != "file" || !slices.Equal(metadata.Abilities, []wire.Ability{wire.CertificateAuthority, wire.RootSource, wire.RootWatcher, wire.NamesFromRequest}) {
+	able := []wire.Ability{wire.CertificateAuthority, wire.RootSource, wire.RootWatcher, wire.NamesFromRequest, wire.RevocationSource, wire.JWTSVID}
+	if err != nil || metadata.Name != "file" || !slices.Equal(metadata.Abilities, able) {
 		t.Errorf("%v, %v", metadata, err)
 	}
 	for _, setting := range []string{`"dir"`, `"self_signed"`, `"key_type"`, `"max_ttl"`, `"trust_domain"`, `"poll_interval"`} {
