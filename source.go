@@ -13,7 +13,7 @@ import (
 	"io/fs"
 )
 
-// A pattern cannot leave out the tests: they are 0.2 of 0.8 MB.
+// A pattern cannot leave out the tests: they are 0.3 of 0.9 MB.
 //
 //go:embed LICENSE go.mod go.sum
 //go:embed internal/call/*.go internal/clock/*.go internal/endpoint/*.go internal/host/command/*.go

@@ -31,11 +31,16 @@ func listsOf(t *testing.T, c *CA) (lists []*x509.RevocationList, issuers []*x509
 
 func TestListOfNothingIsSignedWithoutFiles(t *testing.T) {
 	for _, key := range []string{"ecdsa-p256", "ml-dsa-65"} {
-		c := mustOpen(t, Settings{Dir: filepath.Join(t.TempDir(), "ca"), SelfSigned: true, KeyType: key})
-		lists, issuers := listsOf(t, c)
-		if len(lists) != 1 || len(issuers) != 0 || !pki.SignedCRL(lists[0], c.held.Load().cert) || !pki.CRLCurrent(lists[0], time.Now()) || len(lists[0].RevokedCertificateEntries) != 0 {
-			t.Errorf("%s: %+v, %d issuers", key, lists, len(issuers))
-		}
+		t.Run(key, func(t *testing.T) {
+			if _, err := pki.ParseKeyType(key); err != nil {
+				t.Skip(err) // sdk/pki tests that this is for a build without ML-DSA alone
+			}
+			c := mustOpen(t, Settings{Dir: filepath.Join(t.TempDir(), "ca"), SelfSigned: true, KeyType: key})
+			lists, issuers := listsOf(t, c)
+			if len(lists) != 1 || len(issuers) != 0 || !pki.SignedCRL(lists[0], c.held.Load().cert) || !pki.CRLCurrent(lists[0], time.Now()) || len(lists[0].RevokedCertificateEntries) != 0 {
+				t.Errorf("%+v, %d issuers", lists, len(issuers))
+			}
+		})
 	}
 }
 
