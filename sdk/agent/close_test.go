@@ -154,9 +154,12 @@ func TestTwoAgentsInOneProcessAreIndependent(t *testing.T) {
 	if len(firstEvents()) != quiet {
 		t.Error("a hook of the first was called after Close")
 	}
-	for _, events := range [][]secret.Event{firstEvents(), secondEvents()} {
+	if err := second.Close(); err != nil { // a rotation is told after it is served
+		t.Error(err)
+	}
+	for name, events := range map[string][]secret.Event{"first": firstEvents(), "second": secondEvents()} {
 		if n := rotations(events); n != 1 {
-			t.Errorf("%d rotations were told, want 1 to each", n)
+			t.Errorf("%d rotations were told to the %s, want 1", n, name)
 		}
 	}
 }
