@@ -29,7 +29,7 @@ func TestNoVerdictDependsOnTiming(t *testing.T) {
 			s := NewSession(kit, subject)
 			defer s.Close()
 			for _, check := range checks {
-				result := s.Do(t.Context(), check)
+				result := s.Do(during(t, check), check)
 				name, breaks := fmt.Sprintf("%s of a good provider (%s)", check.ID, subject.Form), check.ID == checkOf(mutant)
 				if breaks {
 					name = "the mutant " + mutant
