@@ -85,7 +85,7 @@ func (s *Source) take(jwks []byte) error {
 	s.missing.Store(false)
 	s.noteKeys()
 	if was := s.published.Swap(next); was == nil || string(was.jwks) != string(next.jwks) {
-		s.cfg.Log.Info("took the keys of JWT-SVIDs", "keys", len(next.keys))
+		s.cfg.Log.Info("received the keys of JWT-SVIDs", "keys", len(next.keys))
 		s.tell()
 	}
 	return nil

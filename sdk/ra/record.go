@@ -50,7 +50,7 @@ func (a *authority) restore() {
 	}
 	phases, err := rootphase.Restore(a.conf.Roots.phases(), kept.Roots, e.cfg.Now())
 	if err != nil {
-		e.cfg.Log.Error("cannot use what was recorded of an authority's roots; those that it tells first are trusted",
+		e.cfg.Log.Error("cannot use the recorded roots of an authority; the first roots that it returns are trusted",
 			"authority", a.conf.Name, "error", text.Clean(err.Error()))
 		return
 	}
@@ -66,11 +66,11 @@ func (a *authority) read(kept *authorityRecord) (there, ok bool) {
 		case err == nil:
 			return there, true
 		case ca.ReasonFor(err) == ca.Invalid:
-			a.engine.cfg.Log.Error("the record of an authority's roots is malformed; those that it tells first are trusted",
+			a.engine.cfg.Log.Error("the record of an authority's roots is malformed; the first roots that it returns are trusted",
 				"authority", a.conf.Name, "error", text.Clean(err.Error()))
 			return true, true
 		}
-		a.engine.cfg.Log.Error("cannot read the record of an authority's roots; nothing is signed before",
+		a.engine.cfg.Log.Error("cannot read the record of an authority's roots; nothing is signed until it can be read",
 			"authority", a.conf.Name, "error", text.Clean(err.Error()), "next_try", wait)
 		select {
 		case <-a.engine.ctx.Done():

@@ -305,7 +305,7 @@ func TestIstioDoorCompilesNoKubernetes(t *testing.T) {
 	}
 }
 
-// The server of the secret service knows neither Kubernetes nor secrets.
+// The server of the discovery service knows neither Kubernetes nor secrets.
 func TestDiscoveryCompilesNoKubernetesOrSecrets(t *testing.T) {
 	for _, dep := range list(t, ".", "-deps", "./sdk/discovery") {
 		for _, foreign := range []string{"k8s.io/", "go-plugin", "prometheus/", house + "/sdk/secret", house + "/sdk/sds", house + "/providers"} {

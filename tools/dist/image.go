@@ -25,7 +25,7 @@ type image struct{ program, about string }
 
 var allImages = []image{
 	{"countersign", "The agent and its providers: certificates from any CA, kept fresh in any proxy"},
-	{"countersign-discovery", "The secret service for many clusters"},
+	{"countersign-discovery", "The discovery service for many clusters"},
 	{"countersign-ra", "The registration authority for Kubernetes"},
 }
 

@@ -111,7 +111,7 @@ func describe(version, arch string, at time.Time) *nfpm.Info {
 		Section: "net", Priority: "optional", License: "Apache-2.0",
 		Maintainer:  "The Countersign authors <maintainers@countersign.dev>",
 		Homepage:    "https://github.com/countersign-dev/countersign",
-		Description: "Certificates from any CA, kept fresh in any proxy or program\nAn agent that gets certificates from any certificate authority, through\nproviders that are plugins, and serves them to Envoy over SDS, to SPIFFE's\nlibraries, and in files. With its providers, the secret service for many\nclusters and the registration authority for Kubernetes.",
+		Description: "Certificates from any CA, kept fresh in any proxy or program\nAn agent that gets certificates from any certificate authority, through\nproviders that are plugins, and serves them to Envoy over SDS, to SPIFFE's\nlibraries, and in files. With its providers, the discovery service for many\nclusters and the registration authority for Kubernetes.",
 	}
 	info.Depends = []string{"passwd"}
 	info.Scripts = nfpm.Scripts{

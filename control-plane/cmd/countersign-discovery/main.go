@@ -1,4 +1,4 @@
-// Command countersign-discovery is a secret service for many clusters. It serves gateways
+// Command countersign-discovery is a discovery service for many clusters. It serves gateways
 // and sidecars the secrets they are allowed to have, and other Envoy configuration, over one
 // authenticated stream. "countersign discovery" verifies and runs it.
 package main

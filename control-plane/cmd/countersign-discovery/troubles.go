@@ -89,7 +89,7 @@ func ofCluster(c fleet.Status) trouble {
 	switch {
 	case c.State == fleet.Away:
 		t.What, t.At = "Cluster "+c.ID+" is away", c.Away
-		t.Do = "Nobody new gets anything of it. Clients keep what they have until access.outage after the last answer; then they lose their keys."
+		t.Do = "Nobody new gets anything of it. Clients keep what they have; access.outage after the last answer, they stop getting new versions of their keys."
 	case c.Serving:
 		t.Grade, t.Do = fair, "Its last known secrets are served."
 	}

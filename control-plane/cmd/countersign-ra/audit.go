@@ -155,9 +155,9 @@ func (s *service) rotate(ctx context.Context, hangups <-chan os.Signal) {
 		select {
 		case <-hangups:
 			if err := s.audit.Reopen(); err != nil {
-				s.log.Error("audit log not opened anew, the old file stays in use", "error", err)
+				s.log.Error("cannot reopen the audit log, keeping the old file", "error", err)
 			} else {
-				s.log.Info("audit log opened anew", "file", s.audit.path)
+				s.log.Info("audit log reopened", "file", s.audit.path)
 			}
 			s.reload()
 		case <-ctx.Done():

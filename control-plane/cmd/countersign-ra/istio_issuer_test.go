@@ -91,7 +91,7 @@ func TestCallersOfAnIssuerAreServedUntilItIsTakenOut(t *testing.T) {
 	_, after, _ = strings.Cut(after, "\n")
 	write(t, path, before+after)
 	r.Signal(syscall.SIGHUP)
-	r.until(t, "the settings are taken over", func() bool { return strings.Contains(r.Log.String(), "configuration taken over") })
+	r.until(t, "the settings are taken over", func() bool { return strings.Contains(r.Log.String(), "configuration applied") })
 	machine.refused(nil, codes.Unauthenticated)
 	as(t, conn, "web-token", "").gets(nil, webID)
 }

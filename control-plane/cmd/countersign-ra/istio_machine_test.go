@@ -77,7 +77,7 @@ func (m machine) serial() string {
 // reload takes over another configuration.
 func (r *replica) reload(t *testing.T, text string) {
 	t.Helper()
-	const taken = "configuration taken over"
+	const taken = "configuration applied"
 	before := strings.Count(r.Log.String(), taken)
 	write(t, filepath.Join(r.dir, "c.yaml"), strings.ReplaceAll(text, "DIR", r.dir))
 	r.Signal(syscall.SIGHUP)

@@ -265,7 +265,7 @@ func TestReloadRefusesWhoIsTakenOut(t *testing.T) {
 		r.Signal(syscall.SIGHUP)
 		r.until(t, says, func() bool { return strings.Count(r.Log.String(), says) > before })
 	}
-	const taken, kept = "configuration taken over", "configuration not taken over"
+	const taken, kept = "configuration applied", "cannot apply the configuration"
 	reload(strings.ReplaceAll(text, "rules:", "wrongs:"), kept)
 	reload(strings.ReplaceAll(text, "names: {spiffe_id: \"spiffe://east", "authority: other\n  names: {spiffe_id: \"spiffe://east"), kept)
 	east.gets(nil, eastID)
@@ -294,7 +294,7 @@ func TestReloadRefusesWhoIsTakenOut(t *testing.T) {
 	web.refused(fast, codes.PermissionDenied)
 	web.gets(nil, webID)
 
-	reload(strings.ReplaceAll(text, "127.0.0.1:0", "127.0.0.1:1"), "settings that change only by a restart")
+	reload(strings.ReplaceAll(text, "127.0.0.1:0", "127.0.0.1:1"), "changed settings need a restart")
 	if _, text := r.page("/status.json"); !strings.Contains(text, `"restart_pending": [`) || !strings.Contains(text, path) {
 		t.Error(text)
 	}

@@ -28,14 +28,14 @@ func (s *service) reload() {
 	}
 	if err != nil {
 		s.life.Reloaded(time.Now(), nil, err)
-		s.log.Error("configuration not taken over, the old one stays in force", "error", err)
+		s.log.Error("cannot apply the configuration, keeping the previous one", "error", err)
 		return
 	}
-	s.log.Info("configuration taken over: rules, and callers of istio")
+	s.log.Info("configuration applied: rules, and callers of istio")
 	left := differ(s.config.Explain(), next.Explain())
 	s.life.Reloaded(time.Now(), left, nil)
 	if len(left) > 0 {
-		s.log.Warn("settings that change only by a restart", "settings", strings.Join(left, ", "))
+		s.log.Warn("changed settings need a restart", "settings", strings.Join(left, ", "))
 	}
 }
 
@@ -90,7 +90,7 @@ func (s *service) foreign(next *config.Config) error {
 func (s *service) follow(engine *ra.Engine) {
 	now := s.now.Load()
 	if err := engine.SetRules(now.Policy(), now.Doors()); err != nil {
-		s.log.Error("rules not taken over", "error", err)
+		s.log.Error("cannot apply the rules", "error", err)
 	}
 	for _, a := range now.Authorities {
 		engine.SetRootsWait(a.Name, now.RootsWait(a))

@@ -19,8 +19,8 @@ func serveCommand() *cobra.Command {
 	in := flags()
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Sign requests until SIGTERM", Args: cli.NoArgs,
-		Long: `Sign requests until SIGTERM, while this replica holds the Lease. A replica that does not
-waits for it, and calls no CA.
+		Long: `Sign requests until SIGTERM, while this replica holds the Lease. A replica that does
+not hold it waits, and calls no CA for Kubernetes' requests.
 
 With istio.listen set, each replica serves Istio's CA API, whoever holds the Lease.
 

@@ -156,7 +156,7 @@ func (k *Keeper) dispute(rival string) {
 	k.status.Rival = rival
 	k.mu.Unlock()
 	if k.repairs == quarrel-1 {
-		k.cfg.Log.Error("somebody else keeps writing or deleting istiod's Secret: turn one of both writers off", "writer", rival)
+		k.cfg.Log.Error("somebody else keeps writing or deleting istiod's Secret: turn off one of the two writers", "writer", rival)
 	}
 }
 

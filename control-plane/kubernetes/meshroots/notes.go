@@ -27,7 +27,7 @@ func (k *Keeper) dispute(namespace string, p *place, rival string) {
 		k.notes.rival = rival
 	}
 	if k.notes.disputed == 1 {
-		k.cfg.Log.Error("somebody else keeps writing or deleting the roots of the mesh: turn one of both writers off, such as istiod's CA (ENABLE_CA_SERVER=false)",
+		k.cfg.Log.Error("somebody else keeps writing or deleting the roots of the mesh: turn off one of the two writers, such as istiod's CA (ENABLE_CA_SERVER=false)",
 			"config_map", Name, "namespace", namespace, "writer", rival)
 	}
 }

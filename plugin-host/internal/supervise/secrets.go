@@ -109,7 +109,7 @@ func (s *Supervisor) equip(ctx context.Context, l *life) error {
 		err := s.give(ctx, l, o)
 		if err == nil {
 			if why := l.plan.ledger.why(); why != "" {
-				s.log.Error("provider does not take its changed secrets, starting with the previous ones", "error", why)
+				s.log.Error("provider rejects its changed secrets, starting with the previous ones", "error", why)
 			}
 			return nil
 		}
@@ -221,7 +221,7 @@ func (s *Supervisor) nextOffer(l *life, last time.Duration, err error) (time.Dur
 	if ca.ActionFor(err) == ca.Wait {
 		wait = double(last, firstBackoff, maxBackoff)
 	}
-	s.log.Warn("provider did not take a changed secret, keeping the previous one", "error", text.Clean(err.Error()), "next_try_in", wait)
+	s.log.Warn("provider did not accept a changed secret, keeping the previous one", "error", text.Clean(err.Error()), "next_try_in", wait)
 	return wait, time.After(jitter(wait))
 }
 
@@ -243,7 +243,7 @@ func (s *Supervisor) renew(l *life, due bool) (asked bool, err error) {
 	case l.leaving.Err() != nil:
 		return false, err
 	case err == nil:
-		s.log.Info("provider took a changed secret")
+		s.log.Info("provider accepted a changed secret")
 	case l.plan.ledger.hopeless():
 		s.log.Error("provider refused a changed secret, keeping the previous one", "error", text.Clean(err.Error()))
 	}

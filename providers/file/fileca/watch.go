@@ -49,6 +49,6 @@ func (w *watch) look() {
 func (w *watch) refuse(err error, content string) {
 	if refused := err.Error() + content; refused != w.refused {
 		w.refused = refused
-		w.ca.log.Error("invalid change, keeping the CA before", "dir", w.ca.dir, "error", err)
+		w.ca.log.Error("invalid change, keeping the previous CA", "dir", w.ca.dir, "error", err)
 	}
 }

@@ -234,7 +234,7 @@ func (k *Keeper) note(err error) {
 	k.mu.Unlock()
 	switch {
 	case before == "" && fault != "":
-		k.cfg.Log.Warn("cannot share the authorities' quotas: what this replica has will end", "error", fault)
+		k.cfg.Log.Warn("cannot share the authorities' quotas: this replica's share will expire", "error", fault)
 	case before != "" && fault == "":
 		k.cfg.Log.Info("the authorities' quotas are shared again")
 	}

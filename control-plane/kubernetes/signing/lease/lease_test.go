@@ -105,7 +105,7 @@ func TestFollowerLeadsOnceTheLeaderIsLost(t *testing.T) {
 			return b.is()
 		})
 		t.Logf("b led %s later", took)
-		if fault := a.Status().Fault; fault == "" || !strings.Contains(a.log.String(), "leads no more") {
+		if fault := a.Status().Fault; fault == "" || !strings.Contains(a.log.String(), "no longer leads") {
 			t.Errorf("a says %q; its log: %s", fault, a.log.String())
 		}
 		a.set(false, false)

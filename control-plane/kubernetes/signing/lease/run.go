@@ -74,7 +74,7 @@ func (l *Lease) lead(ctx context.Context, t *term, lead func(ctx context.Context
 	l.cfg.Log.Info("this replica leads", "lease", l.name(), "identity", l.cfg.Identity)
 	lead(leading)
 	if ctx.Err() == nil {
-		l.cfg.Log.Warn("this replica leads no more", "lease", l.name())
+		l.cfg.Log.Warn("this replica no longer leads", "lease", l.name())
 	}
 }
 

@@ -37,10 +37,10 @@ A setting comes from its flag, else from its variable (COUNTERSIGN_ and the flag
 name), else from Istio's variable (CA_ADDR, TRUST_DOMAIN, SECRET_TTL, …), else from the
 file, else it has its default.
 
-It serves at once. A provider that fails to start is started again with backoff, and one
-that refuses its settings when they or its binary change; the secrets of others and what
-is held do not wait for it. systemd is told (Type=notify) when the sockets serve and the
-kept state is read.
+It serves at once. A provider that fails to start is started again with backoff; one that
+rejects its settings is started again when they or its binary change. Other providers'
+secrets and held secrets do not wait for it. systemd is notified (Type=notify) when the
+sockets serve and the stored state has been read.
 
 The agent reloads its configuration when the file changes, and at SIGHUP. A provider
 whose binary, pin, settings or variables have changed is started beside the old one and

@@ -38,7 +38,7 @@ func openFederation(endpoints []config.BundleEndpoint, log *slog.Logger) (*feder
 	var err error
 	f.source, err = federation.New(all, federation.Options{Log: log, Kept: f.kept, JWTKeys: func(trustDomain string, jwks []byte) {
 		if err := f.keys.Set(trustDomain, jwks); err != nil {
-			log.Error("the keys of a foreign trust domain's JWT-SVIDs are refused, the previous ones stay", "trust_domain", trustDomain, "error", err)
+			log.Error("rejected the JWT-SVID keys of a foreign trust domain, keeping the previous ones", "trust_domain", trustDomain, "error", err)
 		}
 	}})
 	if err != nil {

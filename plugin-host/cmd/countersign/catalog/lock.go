@@ -45,7 +45,7 @@ type Program struct {
 
 // The programs.
 var (
-	Discovery = Program{"countersign-discovery", "discovery", "the secret service for many clusters"}
+	Discovery = Program{"countersign-discovery", "discovery", "the discovery service for many clusters"}
 	RA        = Program{"countersign-ra", "ra", "the registration authority for Kubernetes"}
 
 	programs = []Program{Discovery, RA}

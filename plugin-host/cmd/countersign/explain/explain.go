@@ -31,8 +31,8 @@ func explainCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "explain", Short: "Show every setting with its origin, and which CA was chosen and why",
 		Long: `Show every setting with its origin, and which CA was chosen and why. Start nothing.
-What the provider's schema marks as secret is shown as (set); without a lock file, which
-keeps that, so is each setting of a provider that may be a credential.
+Settings that the provider's schema marks as secret are shown as (set). Without a lock
+file, which records them, so is each provider setting that may be a credential.
 
 The exit code is 2 if a setting is wrong; the settings that could be understood are
 shown all the same.`,

@@ -20,8 +20,8 @@ func installCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "install NAME[@VERSION]", Short: "Install a signed provider from an index, and lock it",
 		Long: `Install a provider from a folder or server that has a signed index, and pin it in the
-lock file. The index, the provider and what it is signed as must all be signed with the
-given minisign key; an index that is older than one seen before is refused.
+lock file. The given minisign key must have signed the index, and the provider for this
+name, version and platform; an index that is older than one seen before is refused.
 
 The provider is put into the first --provider-dir as countersign-provider-NAME@VERSION,
 and STARTED ONCE to be locked, as by "provider lock". An agent that runs takes up the
@@ -36,7 +36,7 @@ new build by itself. To go back, lock the version before.`,
 	addFlags(cmd, &in)
 	flags := cmd.Flags()
 	flags.StringVar(&request.From, "from", "", "folder or index file, or https URL of either")
-	flags.StringVar(&key, "public-key", "", "file with the minisign public key of who signed it")
+	flags.StringVar(&key, "public-key", "", "file with the minisign public key that verifies the index and the provider")
 	flags.StringSliceVar(&request.Hosts, "redirect-host", nil, "further host that the server may redirect to")
 	flags.BoolVar(&request.Older, "allow-older", false, "take an index that is older than one seen before")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

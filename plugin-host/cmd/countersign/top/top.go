@@ -36,7 +36,7 @@ func Command() *cobra.Command {
 		Use: "top [ADDRESS…]", Short: "Show the secrets, providers, streams and events of agents, live",
 		Long: `Show the secrets, providers, streams and events of one or several agents, live. An
 address is HOST:PORT or unix:PATH, as in status.address; that of countersign-ra or
-countersign-discovery will do. Without one it is that of the configuration.
+countersign-discovery works, too. The default is the address in the configuration.
 
 Keys: q or Ctrl-C quits, the arrows, PgUp, PgDn, Home and End scroll, p pauses. With
 NO_COLOR there are no colors. Where the output is no terminal, and with -o json, the
@@ -44,7 +44,7 @@ state is printed once; the exit code is 1 if an agent does not answer.`,
 	}
 	in.AddFlags(cmd, "status.address")
 	output := cli.Output(cmd, "table", "json")
-	cmd.Flags().DurationVar(&interval, "interval", 2*time.Second, "time between two looks")
+	cmd.Flags().DurationVar(&interval, "interval", 2*time.Second, "time between two refreshes")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		sources, err := sourcesOf(&in, args)
 		if err == nil && interval < minInterval {
