@@ -7,23 +7,15 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 
 	"github.com/spf13/cobra"
 
-	"github.com/countersign-dev/countersign/internal/host/protect"
-	"github.com/countersign-dev/countersign/internal/program/buildinfo"
-	"github.com/countersign-dev/countersign/internal/program/operatorpage"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/metrics"
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/outputs"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/settings"
-	"github.com/countersign-dev/countersign/plugin-host/otlp"
-	"github.com/countersign-dev/countersign/sdk/agent"
-	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
 // Command returns "agent".
@@ -77,113 +69,20 @@ at once unless it comes within a second of the first.`,
 	return cmd
 }
 
-// runAgent starts everything in order of dependency, reloads changed configurations, and
-// stops everything in reverse order.
+// runAgent starts everything, reloads changed configurations, and stops everything in reverse
+// order.
 func runAgent(ctx context.Context, c config.Config, in *settings.Flags) (err error) {
 	log, level := newLog(c.Log)
-	if err := protect.Process(); err != nil {
+	s := &start{c: c, in: in, log: log}
+	defer func() { err = errors.Join(err, s.close()) }()
+	if err := s.open(ctx); err != nil {
 		return err
 	}
-	if missing := protect.Missing(); missing != "" {
-		log.Warn("protection unavailable on this system", "missing", missing)
-	}
-	tellChoice(c, log)
-	traces, err := otlp.Open(ctx, otlp.Options{Service: "countersign-agent", Version: buildinfo.This().Version, Getenv: os.Getenv, Log: log})
-	if err != nil {
-		return cli.Wrong(err)
-	}
-	defer traces.Close()
-	page, err := operatorpage.Listen(c.Status.Address, true, log)
-	if err != nil {
-		return cli.Wrong(fmt.Errorf("status.address: %w", err))
-	}
-	defer func() { err = errors.Join(err, page.Close()) }()
-	out, err := listenOutside(c.Status, log)
-	if err != nil {
-		return cli.Wrong(err)
-	}
-	defer func() { err = errors.Join(err, out.close()) }()
-	providers, err := findProviders(c, log)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, providers.close()) }()
-	counts := metrics.New(&providers.recorder, providers.all)
-	files, err := openFiles(c.Files, counts.Secret, log)
-	if err != nil {
-		return cli.Wrong(err)
-	}
-	defer func() { err = errors.Join(err, files.Close()) }()
-	cfg, err := agentConfig(c, providers, counts, log)
-	if err != nil {
-		return cli.Wrong(err)
-	}
-	cfg.Tracer = traces.Tracer()
-	if cfg.Storage, err = openState(ctx, c.State, counts, log); err != nil {
-		return cli.Wrong(err)
-	}
-	spire, err := openSpire(c.Spire, counts.Secret, log)
-	if err != nil {
-		return cli.Wrong(err)
-	}
-	defer func() { err = errors.Join(err, spire.close()) }()
-	given, err := openSpireAuthority(c, log)
-	if err != nil {
-		return cli.Wrong(err)
-	}
-	defer func() { err = errors.Join(err, given.close()) }()
-	given.join(&cfg)
-	foreign, err := openFederation(c.BundleEndpoints, log)
-	if err != nil {
-		return cli.Wrong(err)
-	}
-	foreign.join(&cfg)
-	cfg.Revocation = revocationOf(c, providers, spire.lists(given))
-	jwts, err := openJWTSVIDs(c.WorkloadAPI.JWTSVID, &cfg, log)
-	if err != nil {
-		return cli.Wrong(err)
-	}
-	defer func() { err = errors.Join(err, jwts.close()) }()
-	others := secret.First(files, spire)
-	if !c.Workloads.On() {
-		cfg.Sources = append(cfg.Sources, files, spire)
-	}
-	providers.stream.Follow(cfg.Identities)
-	anchor(cfg.Secrets, &c, others)
-	child, err := newProxyChild(c, log)
-	if err != nil {
-		return cli.Wrong(err)
-	}
-	defer child.close()
-	written, err := outputs.Configs(c, counts.Output, log)
-	if err != nil {
-		return cli.Wrong(err)
-	}
-	tokens := newTokenFiles(c)
-	a, err := agent.New(cfg) // opens the socket; its requests wait for the providers
-	if err != nil {
-		return cli.Wrong(err)
-	}
-	providers.begin(a)
-	given.begin(a)
-	foreign.begin(a.Secrets())
-	if child.Proxy != nil {
-		counts.Proxy(child.Proxy)
-	}
-	providers.recorder.Outputs(outputs.Described(c))
-	providers.recorder.KeepsState(c.State.Dir)
-	showAgent(page, out, a, providers, counts, child, jwts, machineOf(c, in.FileName()))
-	defer returnMemory(a)()
-	defer outputs.Write(written, a.Secrets(), log)()
-	defer tokens.watch(tokenInterval, a.Retry)()
-	r := &reloader{
-		reread: in.Read, started: c, running: c, agent: a, providers: providers, given: given, foreign: foreign, jwts: jwts, metrics: counts, others: others, lists: spire.lists(given), tokens: tokens, level: level, log: log,
-	}
-	defer watchConfig(in, cli.Hangups(ctx), log, r.reload)()
+	defer s.begin(ctx, level)()
 	if err := notifyReady(os.Getenv("NOTIFY_SOCKET")); err != nil {
 		log.Warn("cannot tell the service manager that the agent is ready", "error", err)
 	}
-	return child.run(ctx, a)
+	return s.child.run(ctx, s.agent)
 }
 
 // Verify performs the checks of a start without running anything.

@@ -10,9 +10,6 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/metrics"
-	"github.com/countersign-dev/countersign/sdk/agent"
-	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
 // reloadTimeout is how long new providers may take to become ready.
@@ -20,27 +17,17 @@ const reloadTimeout = time.Minute
 
 // reloader applies a changed configuration, as far as a running agent can.
 type reloader struct {
-	reread    func() (config.Config, error)
-	started   config.Config // to find settings that need a restart
-	running   config.Config // the last one applied
-	pending   []string      // settings of it that wait for a restart
-	agent     *agent.Agent
-	providers *providers
-	given     *spireAuthority
-	foreign   *federated
-	jwts      *jwtSVIDs
-	metrics   *metrics.Metrics
-	others    secret.Source // of files and of a Workload API
-	lists     lister        // of a Workload API; nil without one
-	tokens    *tokenFiles
-	level     *slog.LevelVar
-	log       *slog.Logger
+	*start
+	running config.Config // the last one applied
+	pending []string      // settings of it that wait for a restart
+	tokens  *tokenFiles
+	level   *slog.LevelVar
 }
 
 // reload rereads the configuration. A faulty one changes nothing.
 func (r *reloader) reload(ctx context.Context) {
 	changed, kept, err := r.try(ctx)
-	r.metrics.Reloaded(r.pending, err)
+	r.counts.Reloaded(r.pending, err)
 	if err != nil {
 		r.log.Error("cannot apply the configuration, keeping the previous one", "error", err)
 		return
@@ -54,7 +41,7 @@ func (r *reloader) reload(ctx context.Context) {
 // try applies the changed configuration and returns which settings changed; kept names
 // providers that could not reload.
 func (r *reloader) try(ctx context.Context) (changed []string, kept, err error) {
-	c, err := r.reread()
+	c, err := r.in.Read()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -63,7 +50,7 @@ func (r *reloader) try(ctx context.Context) (changed []string, kept, err error) 
 	if kept, err = r.take(ctx, c); err != nil {
 		return nil, nil, err
 	}
-	since := config.Changed(r.started, c)
+	since := config.Changed(r.c, c)
 	r.pending = append(config.NeedRestart(since), c.Workloads.NeedRestart(since)...)
 	if len(r.pending) > 0 {
 		r.log.Warn("changed settings need a restart of the agent", "settings", strings.Join(r.pending, ", "))
@@ -78,22 +65,22 @@ func (r *reloader) try(ctx context.Context) (changed []string, kept, err error) 
 // kept names providers that could not reload.
 func (r *reloader) take(ctx context.Context, c config.Config) (kept, err error) {
 	// A name that moved between files and providers would be served by neither for a moment.
-	if was, is := r.started.Files.Names(), c.Files.Names(); !slices.Equal(was, is) {
+	if was, is := r.c.Files.Names(), c.Files.Names(); !slices.Equal(was, is) {
 		return nil, fmt.Errorf("the secrets from files have changed (%q, previously %q): restart the agent", is, was)
 	}
-	if was, is := r.started.Spire.Names(), c.Spire.Names(); !slices.Equal(was, is) {
+	if was, is := r.c.Spire.Names(), c.Spire.Names(); !slices.Equal(was, is) {
 		return nil, fmt.Errorf("the secrets from SPIRE have changed (%q, previously %q): restart the agent", is, was)
 	}
-	if was, is := r.started.SpireProvides(), c.SpireProvides(); !slices.Equal(was, is) {
+	if was, is := r.c.SpireProvides(), c.SpireProvides(); !slices.Equal(was, is) {
 		return nil, fmt.Errorf("the secrets of the provider %q have changed: restart the agent", config.SpireProvider)
 	}
-	if was, is := r.started.Workloads.On(), c.Workloads.On(); was != is {
+	if was, is := r.c.Workloads.On(), c.Workloads.On(); was != is {
 		return nil, fmt.Errorf("workloads was switched (on: %t, previously: %t): restart the agent", is, was)
 	}
 	if kept, err = r.providers.reload(ctx, c); err != nil {
 		return nil, err
 	}
-	cfg, err := agentConfig(c, r.providers, r.metrics, r.log)
+	cfg, err := agentConfig(c, r.providers, r.counts, r.log)
 	if err != nil {
 		return kept, errors.Join(err, r.providers.keep(r.running))
 	}
@@ -105,7 +92,7 @@ func (r *reloader) take(ctx context.Context, c config.Config) (kept, err error) 
 		r.tokens.take(r.running)
 		return kept, errors.Join(err, r.providers.keep(r.running))
 	}
-	if err := r.agent.SetRevocation(revocationOf(c, r.providers, r.lists).Bundles); err != nil {
+	if err := r.agent.SetRevocation(revocationOf(c, r.providers, r.spire.lists(r.given)).Bundles); err != nil {
 		return kept, err // unreachable: Complete has checked them
 	}
 	r.jwts.follow(cfg.Authorities)
