@@ -15,8 +15,11 @@ const prefix = "countersign-provider-"
 // SignatureSuffix ends the name of a signature, which stands beside the file that it signs.
 const SignatureSuffix = ".minisig"
 
-// versionPattern matches what may follow the @ of a file name.
-var versionPattern = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z.+_-]{0,63}$`)
+// versionPattern matches what may follow the @ of a file name, of maxVersion bytes at most. A length
+// in the pattern would make each start of the program slower.
+var versionPattern = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z.+_-]*$`)
+
+const maxVersion = 64
 
 // CheckName refuses what is not a valid provider name.
 func CheckName(name string) error {
@@ -28,7 +31,7 @@ func CheckName(name string) error {
 
 // CheckVersion refuses what cannot follow the @ of a file name; empty means no version.
 func CheckVersion(version string) error {
-	if version != "" && !versionPattern.MatchString(version) {
+	if version != "" && (len(version) > maxVersion || !versionPattern.MatchString(version)) {
 		return fmt.Errorf("invalid provider version %s: use 1 to 64 of a-z, A-Z, 0-9, . + _ and -, starting with a letter or digit", text.Quote(version))
 	}
 	return nil
