@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
@@ -327,6 +328,63 @@ func TestDeletedRequestLosesItsPlace(t *testing.T) {
 			t.Errorf("%d calls", h.asked())
 		}
 	})
+}
+
+// A request that ended before the desk had it is told of by no event any more.
+func TestRequestThatEndedMeanwhileLosesItsPlace(t *testing.T) {
+	for name, end := range map[string]func(h *house, r *request){
+		"deleted":   func(h *house, r *request) { clear(h.cache.all) },
+		"made anew": func(h *house, r *request) { r.UID = "uid-2" },
+		"issued": func(h *house, r *request) {
+			r.Status.Conditions = []cmapi.CertificateRequestCondition{condition("Ready", "True", "Issued")}
+		},
+		"still open": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			inHouse(t, nil, func(h *house) {
+				h.ca.Always(catest.Fault{Delay: 20 * time.Second})
+				shown, want := honest(), 1
+				h.cache.put(shown)
+				if end != nil {
+					end(h, shown)
+					want = 0
+				}
+				_, err := h.sign(h.t.Context(), signer.CertificateRequestObjectFromCertificateRequest(honest()), issuerOf("ca"))
+				if h.wants(err, "pending", ""); len(h.desk.orders) != want {
+					t.Errorf("%d orders, want %d", len(h.desk.orders), want)
+				}
+			})
+		})
+	}
+}
+
+// The last event about a request may be that there is another of its name.
+func TestEndOfARequestIsHeard(t *testing.T) {
+	another, done := honest(), honest()
+	another.UID = "uid-2"
+	done.Status.Conditions = []cmapi.CertificateRequestCondition{condition("Ready", "True", "Issued")}
+	for name, c := range map[string]struct {
+		event func(h toolscache.ResourceEventHandler)
+		want  int
+	}{
+		"changed":   {func(h toolscache.ResourceEventHandler) { h.OnUpdate(honest(), honest()) }, 1},
+		"made anew": {func(h toolscache.ResourceEventHandler) { h.OnUpdate(honest(), another) }, 0},
+		"issued":    {func(h toolscache.ResourceEventHandler) { h.OnUpdate(honest(), done) }, 0},
+		"deleted":   {func(h toolscache.ResourceEventHandler) { h.OnDelete(honest()) }, 0},
+		"deleted, unseen": {func(h toolscache.ResourceEventHandler) {
+			h.OnDelete(toolscache.DeletedFinalStateUnknown{Obj: honest()})
+		}, 0},
+		"another": {func(h toolscache.ResourceEventHandler) { h.OnDelete(another) }, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inHouse(t, nil, func(h *house) {
+				h.must(honest())
+				if c.event(ends(h.desk)); len(h.desk.orders) != c.want {
+					t.Errorf("%d orders, want %d", len(h.desk.orders), c.want)
+				}
+			})
+		})
+	}
 }
 
 // flood asks for n certificates of a namespace and returns how many there was no room for.
