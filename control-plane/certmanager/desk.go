@@ -42,7 +42,8 @@ type desk struct {
 
 	mu     sync.Mutex
 	orders map[types.UID]*order
-	of     map[tenant]int // none is 0
+	of     map[tenant]int          // none is 0
+	first  map[types.UID]time.Time // when an authority first denied what is still open; monotonic
 }
 
 // tenant is who shares in the room.
@@ -70,7 +71,7 @@ func (o *order) isOver() bool {
 }
 
 func newDesk(ctx context.Context, d *Door, done func(context.Context, types.NamespacedName)) *desk {
-	return &desk{ctx: ctx, room: mostOrders, issue: d.cfg.Issuer.Issue, done: done, now: d.cfg.Now, orders: map[types.UID]*order{}, of: map[tenant]int{}}
+	return &desk{ctx: ctx, room: mostOrders, issue: d.cfg.Issuer.Issue, done: done, now: d.cfg.Now, orders: map[types.UID]*order{}, of: map[tenant]int{}, first: map[types.UID]time.Time{}}
 }
 
 // ask returns the certificate for a request, an error, or errAtWork.
@@ -177,6 +178,21 @@ func (k *desk) drop(uid types.UID) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.forget(uid)
+	delete(k.first, uid)
+}
+
+// denied returns for how long an authority has denied a request, as of now. Where too many are, it is
+// as if this were the first time, so that it stays pending.
+func (k *desk) denied(uid types.UID) time.Duration {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if since, known := k.first[uid]; known {
+		return time.Since(since)
+	}
+	if len(k.first) < k.room {
+		k.first[uid] = time.Now()
+	}
+	return 0
 }
 
 // forget does so with the lock held.

@@ -78,11 +78,14 @@ func (h *hooks) sign(ctx context.Context, cr signer.CertificateRequestObject, is
 		return signer.PEMBundle{}, h.answer(cr, "", signer.IssuerError{Err: err})
 	}
 	cert, err := h.certify(ctx, cr, authority)
+	if err != nil {
+		err = h.errorOf(cr.GetUID(), err)
+	}
 	// It may have ended since it was read live. If the event came before the desk had the request,
 	// the cache shows it by now; if not, the event drops it.
 	_, _, _ = h.read(ctx, h.cached, cr)
 	if err != nil {
-		return signer.PEMBundle{}, h.answer(cr, authority, h.errorOf(err, h.cfg.Now().Sub(cr.GetCreationTimestamp().Time)))
+		return signer.PEMBundle{}, h.answer(cr, authority, err)
 	}
 	_ = h.answer(cr, authority, nil)
 	return signer.PEMBundle{ChainPEM: cert.Chain, CAPEM: cert.Roots.PEM()}, nil

@@ -169,11 +169,19 @@ func TestErrorsBecomeThoseOfIssuerLib(t *testing.T) {
 			inHouse(t, nil, func(h *house) {
 				h.ca.Always(catest.Fault{Err: ca.Errorf(reason, "the CA says so")})
 				r := honest()
-				for age, want := range map[time.Duration]string{0: c.first, 59 * time.Minute: c.first, 61 * time.Minute: c.later, 100 * time.Hour: c.later} {
-					h.wants(h.errorOf(ca.Errorf(reason, "the CA says so"), age), want, "the CA says so")
-				}
+				time.Sleep(2 * time.Hour) // as it waited for an authority that was away
 				_, err := h.try(r, issuerOf("ca"))
 				h.wants(err, c.first, "the CA says so")
+				for _, step := range []struct {
+					after time.Duration
+					want  string
+				}{{59 * time.Minute, c.first}, {2 * time.Minute, c.later}, {time.Hour, c.later}} {
+					time.Sleep(step.after)
+					h.wants(h.errorOf(r.UID, ca.Errorf(reason, "the CA says so")), step.want, "the CA says so")
+				}
+				if h.desk.drop(r.UID); len(h.desk.first) > 0 {
+					t.Errorf("kept: %v", h.desk.first)
+				}
 				if h.asked() < 1 {
 					t.Error("the CA was not asked")
 				}
@@ -184,7 +192,7 @@ func TestErrorsBecomeThoseOfIssuerLib(t *testing.T) {
 
 func TestPendingRequestWaitsAsLongAsTheAuthoritySays(t *testing.T) {
 	inHouse(t, nil, func(h *house) {
-		err := h.errorOf(&ca.Error{Reason: ca.RateLimited, Message: "wait", RetryAfter: 20 * time.Second}, 0)
+		err := h.errorOf("uid-1", &ca.Error{Reason: ca.RateLimited, Message: "wait", RetryAfter: 20 * time.Second})
 		if after := pause(err); after < 20*time.Second || after > 30*time.Second {
 			t.Errorf("comes back after %s", after)
 		}
