@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// mostOrders and mostOfOne bound the requests that are asked for at the same time, of all
-	// namespaces and of one.
-	mostOrders, mostOfOne = 2000, 500
+	// mostOrders bounds the requests that are asked for at the same time. It is more than an
+	// authority's queue has places by default, so that the engine decides whose turn it is.
+	mostOrders = 20000
 	// hold is how long a worker waits for a certificate, while there are fewer than busy. Most come
 	// within that time, and a request that is done at once costs two writes less.
 	hold = 2 * time.Second
@@ -30,9 +30,11 @@ var errAtWork = errors.New("the request is with the authority, or waits for its 
 
 // desk has certificates asked for in the background, so that no worker waits for a turn that may be
 // hours away, and keeps each until the API server shows that it has it: a cache may be late, and
-// the same request is then looked at again.
+// the same request is then looked at again. Where there is no room, a namespace that asks for fewer
+// of an authority takes it from the one that asks for most.
 type desk struct {
 	ctx   context.Context
+	room  int
 	issue func(context.Context, ra.Request) (ra.Certificate, error)
 	done  func(context.Context, types.NamespacedName) // hears of each answer
 	now   func() time.Time
@@ -40,8 +42,12 @@ type desk struct {
 
 	mu     sync.Mutex
 	orders map[types.UID]*order
-	of     map[string]int // by namespace; none is 0
+	of     map[tenant]int          // none is 0
+	first  map[types.UID]time.Time // when an authority first denied what is still open; monotonic
 }
+
+// tenant is who shares in the room.
+type tenant struct{ namespace, door string }
 
 // order is a request that is asked for, or the answer to it.
 type order struct {
@@ -53,8 +59,19 @@ type order struct {
 	err  error
 }
 
+func (o *order) tenant() tenant { return tenant{o.name.Namespace, o.req.Door} }
+
+func (o *order) isOver() bool {
+	select {
+	case <-o.over:
+		return true
+	default:
+		return false
+	}
+}
+
 func newDesk(ctx context.Context, d *Door, done func(context.Context, types.NamespacedName)) *desk {
-	return &desk{ctx: ctx, issue: d.cfg.Issuer.Issue, done: done, now: d.cfg.Now, orders: map[types.UID]*order{}, of: map[string]int{}}
+	return &desk{ctx: ctx, room: mostOrders, issue: d.cfg.Issuer.Issue, done: done, now: d.cfg.Now, orders: map[types.UID]*order{}, of: map[tenant]int{}, first: map[types.UID]time.Time{}}
 }
 
 // ask returns the certificate for a request, an error, or errAtWork.
@@ -76,15 +93,41 @@ func (k *desk) order(name types.NamespacedName, req ra.Request) (*order, error) 
 		return o, nil
 	}
 	k.forget(uid)
-	if len(k.orders) >= mostOrders || k.of[name.Namespace] >= mostOfOne {
+	o := &order{name: name, req: req, over: make(chan struct{})}
+	if len(k.orders) >= k.room && !k.crowdOut(o.tenant()) {
 		return nil, &ca.Error{Reason: ca.RateLimited, Message: "too many requests of the namespace, or of all, are being asked for already", RetryAfter: 10 * time.Second}
 	}
 	ctx, end := context.WithCancel(k.ctx)
-	o := &order{name: name, req: req, end: end, over: make(chan struct{})}
+	o.end = end
 	k.orders[uid] = o
-	k.of[name.Namespace]++
+	k.of[o.tenant()]++
 	k.tasks.Go(func() { k.work(ctx, o) })
 	return o, nil
+}
+
+// crowdOut makes room for a tenant: the one with most loses the newest order that waits. The request
+// comes back after lookAgain. The lock is held.
+func (k *desk) crowdOut(by tenant) bool {
+	most := by
+	for other, n := range k.of {
+		if n > k.of[most] {
+			most = other
+		}
+	}
+	if k.of[most] <= k.of[by]+1 {
+		return false // they would take it from each other in turns
+	}
+	var newest *order
+	for _, o := range k.orders {
+		if o.tenant() == most && !o.isOver() && (newest == nil || o.req.Asked.After(newest.req.Asked)) {
+			newest = o
+		}
+	}
+	if newest == nil {
+		return false
+	}
+	k.forget(types.UID(newest.req.Object))
+	return true
 }
 
 func (k *desk) work(ctx context.Context, o *order) {
@@ -113,9 +156,7 @@ func (k *desk) wait(ctx context.Context, o *order) {
 
 // collect returns the answer. A certificate stays, an error does not.
 func (k *desk) collect(o *order) (ra.Certificate, error) {
-	select {
-	case <-o.over:
-	default:
+	if !o.isOver() {
 		return ra.Certificate{}, errAtWork
 	}
 	if o.err == nil && k.now().Before(o.cert.NotAfter) {
@@ -137,6 +178,21 @@ func (k *desk) drop(uid types.UID) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.forget(uid)
+	delete(k.first, uid)
+}
+
+// denied returns for how long an authority has denied a request, as of now. Where too many are, it is
+// as if this were the first time, so that it stays pending.
+func (k *desk) denied(uid types.UID) time.Duration {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if since, known := k.first[uid]; known {
+		return time.Since(since)
+	}
+	if len(k.first) < k.room {
+		k.first[uid] = time.Now()
+	}
+	return 0
 }
 
 // forget does so with the lock held.
@@ -147,7 +203,7 @@ func (k *desk) forget(uid types.UID) {
 	}
 	o.end()
 	delete(k.orders, uid)
-	if k.of[o.name.Namespace]--; k.of[o.name.Namespace] == 0 {
-		delete(k.of, o.name.Namespace)
+	if k.of[o.tenant()]--; k.of[o.tenant()] == 0 {
+		delete(k.of, o.tenant())
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/cert-manager/issuer-lib/controllers/signer"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/signing"
 	"github.com/countersign-dev/countersign/sdk/ca"
@@ -13,8 +14,8 @@ import (
 )
 
 const (
-	// deniedFor is how long a request stays pending that its authority denies or finds invalid.
-	// That may be about the authority's settings. After it, cert-manager makes another request, with
+	// deniedFor is how long a request stays pending after its authority first denied it or found
+	// it invalid. That may be about the authority's settings. After it, cert-manager makes another request, with
 	// another key, an hour later and ever more seldom.
 	deniedFor = time.Hour
 	// troubleFor is how long an issuer is not ready after an error that is about its authority.
@@ -24,7 +25,7 @@ const (
 // errorOf returns what issuer-lib makes of an error: the request is Failed, it stays pending and
 // comes back, or its issuer is not ready. A plain error is never returned, as issuer-lib makes it
 // final after some time.
-func (d *Door) errorOf(err error, age time.Duration) error {
+func (h *hooks) errorOf(uid types.UID, err error) error {
 	if no, ok := errors.AsType[refusal](err); ok {
 		return signer.PermanentError{Err: no}
 	}
@@ -35,7 +36,7 @@ func (d *Door) errorOf(err error, age time.Duration) error {
 	said := errors.New(out.Message)
 	switch ca.ActionFor(err) {
 	case ca.EndAttempt:
-		if out.Final || age > deniedFor {
+		if out.Final || h.desk.denied(uid) > deniedFor {
 			return signer.PermanentError{Err: said}
 		}
 	case ca.RefreshToken, ca.Configure, ca.Missing:

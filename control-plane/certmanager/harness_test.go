@@ -74,6 +74,7 @@ type house struct {
 	paper  paper
 	log    logtest.Log
 	api    api
+	cache  api
 	stop   context.CancelFunc
 
 	mu     sync.Mutex
@@ -103,13 +104,19 @@ func (a *api) Get(_ context.Context, key client.ObjectKey, into client.Object, _
 	return nil
 }
 
+func (a *api) put(r *request) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.all[types.NamespacedName{Namespace: r.Namespace, Name: r.Name}] = r
+}
+
 // inHouse runs a test in a bubble.
 func inHouse(t *testing.T, change func(h *house), test func(h *house)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		h := &house{
 			t: t, ca: catest.NewCA(catest.Options{NamesFromRequest: true, Intermediates: 1}),
-			limits: ra.Limits{Rate: 1000, Burst: 1000}, events: map[string]int{}, api: api{all: map[types.NamespacedName]*request{}},
+			limits: ra.Limits{Rate: 1000, Burst: 1000}, events: map[string]int{}, api: api{all: map[types.NamespacedName]*request{}}, cache: api{all: map[types.NamespacedName]*request{}},
 		}
 		if change != nil {
 			change(h)
@@ -136,7 +143,7 @@ func (h *house) open() {
 	must(h.t, err)
 	ctx, stop := context.WithCancel(context.Background())
 	h.stop = stop
-	h.hooks = &hooks{Door: door, live: &h.api, troubles: troubles{all: map[string]trouble{}}}
+	h.hooks = &hooks{Door: door, live: &h.api, cached: &h.cache, troubles: troubles{all: map[string]trouble{}}}
 	h.desk = newDesk(ctx, door, func(_ context.Context, name types.NamespacedName) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -171,8 +178,9 @@ func (h *house) wakes() int {
 // asked returns how often the CA was asked for a certificate.
 func (h *house) asked() int { return len(h.ca.Requests()) }
 
-// try has the door sign a request for an issuer.
+// try has the door sign a request for an issuer, as the cache shows it.
 func (h *house) try(r *request, issuer issuerapi.Issuer) (signer.PEMBundle, error) {
+	h.cache.put(r)
 	return h.sign(h.t.Context(), signer.CertificateRequestObjectFromCertificateRequest(r), issuer)
 }
 

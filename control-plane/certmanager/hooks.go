@@ -9,7 +9,6 @@ import (
 	cmmeta "github.com/cert-manager/cert-manager/pkg/apis/meta/v1"
 	issuerapi "github.com/cert-manager/issuer-lib/api/v1alpha1"
 	"github.com/cert-manager/issuer-lib/controllers/signer"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -23,6 +22,7 @@ type hooks struct {
 	*Door
 	desk     *desk
 	live     client.Reader // without a cache
+	cached   client.Reader // what the events were about that are sent to the desk
 	troubles troubles
 }
 
@@ -39,19 +39,25 @@ func (h *hooks) check(_ context.Context, issuer issuerapi.Issuer) error {
 // ignore reports whether there is nothing to do for the live request: what comes from the cache may
 // be finished or gone. That costs a certificate, and its status would be written over.
 func (h *hooks) ignore(ctx context.Context, cr signer.CertificateRequestObject, _ schema.GroupVersionKind, _ types.NamespacedName) (bool, error) {
-	var live cmapi.CertificateRequest
-	switch err := h.live.Get(ctx, nameOf(cr), &live); {
-	case apierrors.IsNotFound(err):
-		h.desk.drop(cr.GetUID())
-		return true, nil
-	case err != nil:
-		return false, fmt.Errorf("read the live request: %w", err)
+	live, open, err := h.read(ctx, h.live, cr)
+	if err != nil || !open {
+		return err == nil, err
 	}
-	if live.UID != cr.GetUID() || finished(&live) {
-		h.desk.drop(cr.GetUID())
-		return true, nil
+	return !cmutil.CertificateRequestIsApproved(live) || cmutil.CertificateRequestIsDenied(live), nil
+}
+
+// read returns a request as it is now, and whether it is open. One that is not is dropped.
+func (h *hooks) read(ctx context.Context, from client.Reader, cr signer.CertificateRequestObject) (now *cmapi.CertificateRequest, open bool, err error) {
+	now = &cmapi.CertificateRequest{}
+	err = from.Get(ctx, nameOf(cr), now)
+	if client.IgnoreNotFound(err) != nil {
+		return nil, false, fmt.Errorf("read the live request: %w", err)
 	}
-	return !cmutil.CertificateRequestIsApproved(&live) || cmutil.CertificateRequestIsDenied(&live), nil
+	if err != nil || now.UID != cr.GetUID() || finished(now) {
+		h.desk.drop(cr.GetUID())
+		return nil, false, nil
+	}
+	return now, true, nil
 }
 
 func nameOf(cr signer.CertificateRequestObject) types.NamespacedName {
@@ -73,7 +79,13 @@ func (h *hooks) sign(ctx context.Context, cr signer.CertificateRequestObject, is
 	}
 	cert, err := h.certify(ctx, cr, authority)
 	if err != nil {
-		return signer.PEMBundle{}, h.answer(cr, authority, h.errorOf(err, h.cfg.Now().Sub(cr.GetCreationTimestamp().Time)))
+		err = h.errorOf(cr.GetUID(), err)
+	}
+	// It may have ended since it was read live. If the event came before the desk had the request,
+	// the cache shows it by now; if not, the event drops it.
+	_, _, _ = h.read(ctx, h.cached, cr)
+	if err != nil {
+		return signer.PEMBundle{}, h.answer(cr, authority, err)
 	}
 	_ = h.answer(cr, authority, nil)
 	return signer.PEMBundle{ChainPEM: cert.Chain, CAPEM: cert.Roots.PEM()}, nil

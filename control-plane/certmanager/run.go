@@ -105,7 +105,7 @@ func (d *Door) run(ctx context.Context, config *rest.Config) error {
 	if err := follow(ctx, mgr, desk); err != nil {
 		return err
 	}
-	h := &hooks{Door: d, desk: desk, live: mgr.GetAPIReader(), troubles: troubles{all: map[string]trouble{}}}
+	h := &hooks{Door: d, desk: desk, live: mgr.GetAPIReader(), cached: mgr.GetCache(), troubles: troubles{all: map[string]trouble{}}}
 	if err := h.combined(mgr, notices).SetupWithManager(ctx, mgr); err != nil {
 		return err
 	}
@@ -195,9 +195,19 @@ func follow(ctx context.Context, mgr manager.Manager, desk *desk) error {
 	if err != nil {
 		return err
 	}
-	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		UpdateFunc: func(_, object any) {
-			if cr, ok := object.(*cmapi.CertificateRequest); ok && finished(cr) {
+	_, err = informer.AddEventHandler(ends(desk))
+	return err
+}
+
+func ends(desk *desk) toolscache.ResourceEventHandler {
+	return toolscache.ResourceEventHandlerFuncs{
+		UpdateFunc: func(before, after any) {
+			old, known := before.(*cmapi.CertificateRequest)
+			cr, ok := after.(*cmapi.CertificateRequest)
+			if known && ok && old.UID != cr.UID { // made anew under the same name while the watch was broken
+				desk.drop(old.UID)
+			}
+			if ok && finished(cr) {
 				desk.drop(cr.UID)
 			}
 		},
@@ -209,8 +219,7 @@ func follow(ctx context.Context, mgr manager.Manager, desk *desk) error {
 				desk.drop(cr.UID)
 			}
 		},
-	})
-	return err
+	}
 }
 
 // trim leaves of requests what tells whether there is anything to do, and of open ones of ours all

@@ -12,10 +12,12 @@ import (
 	"time"
 
 	cmapi "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
+	issuerapi "github.com/cert-manager/issuer-lib/api/v1alpha1"
 	"github.com/cert-manager/issuer-lib/controllers/signer"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
@@ -167,11 +169,19 @@ func TestErrorsBecomeThoseOfIssuerLib(t *testing.T) {
 			inHouse(t, nil, func(h *house) {
 				h.ca.Always(catest.Fault{Err: ca.Errorf(reason, "the CA says so")})
 				r := honest()
-				for age, want := range map[time.Duration]string{0: c.first, 59 * time.Minute: c.first, 61 * time.Minute: c.later, 100 * time.Hour: c.later} {
-					h.wants(h.errorOf(ca.Errorf(reason, "the CA says so"), age), want, "the CA says so")
-				}
+				time.Sleep(2 * time.Hour) // as it waited for an authority that was away
 				_, err := h.try(r, issuerOf("ca"))
 				h.wants(err, c.first, "the CA says so")
+				for _, step := range []struct {
+					after time.Duration
+					want  string
+				}{{59 * time.Minute, c.first}, {2 * time.Minute, c.later}, {time.Hour, c.later}} {
+					time.Sleep(step.after)
+					h.wants(h.errorOf(r.UID, ca.Errorf(reason, "the CA says so")), step.want, "the CA says so")
+				}
+				if h.desk.drop(r.UID); len(h.desk.first) > 0 {
+					t.Errorf("kept: %v", h.desk.first)
+				}
 				if h.asked() < 1 {
 					t.Error("the CA was not asked")
 				}
@@ -182,7 +192,7 @@ func TestErrorsBecomeThoseOfIssuerLib(t *testing.T) {
 
 func TestPendingRequestWaitsAsLongAsTheAuthoritySays(t *testing.T) {
 	inHouse(t, nil, func(h *house) {
-		err := h.errorOf(&ca.Error{Reason: ca.RateLimited, Message: "wait", RetryAfter: 20 * time.Second}, 0)
+		err := h.errorOf("uid-1", &ca.Error{Reason: ca.RateLimited, Message: "wait", RetryAfter: 20 * time.Second})
 		if after := pause(err); after < 20*time.Second || after > 30*time.Second {
 			t.Errorf("comes back after %s", after)
 		}
@@ -328,33 +338,129 @@ func TestDeletedRequestLosesItsPlace(t *testing.T) {
 	})
 }
 
-// A flood of one namespace leaves room for others, and costs no worker.
-func TestFloodOfANamespaceLeavesRoomForOthers(t *testing.T) {
-	inHouse(t, nil, func(h *house) {
-		h.ca.Always(catest.Fault{Delay: 25 * time.Second})
-		began, full := time.Now(), 0
-		for i := range 3 * mostOfOne {
-			r := honest()
-			r.UID, r.Spec.Request = types.UID(fmt.Sprint("flood-", i)), named(fmt.Sprintf("a%d.shop.apps.example.org", i%50))
-			_, err := h.try(r, issuerOf("ca"))
-			if h.wants(err, "pending", ""); strings.Contains(err.Error(), "too many") {
-				full++
-			}
-		}
-		if took := time.Since(began); full == 0 || took > busy*hold || h.desk.of["shop"] > mostOfOne {
-			t.Errorf("%d were too many, %d have a place, after %s", full, h.desk.of["shop"], took)
-		}
-		h.ca.Always(catest.Fault{})
+// A request that ended before the desk had it is told of by no event any more.
+func TestRequestThatEndedMeanwhileLosesItsPlace(t *testing.T) {
+	for name, end := range map[string]func(h *house, r *request){
+		"deleted":   func(h *house, r *request) { clear(h.cache.all) },
+		"made anew": func(h *house, r *request) { r.UID = "uid-2" },
+		"issued": func(h *house, r *request) {
+			r.Status.Conditions = []cmapi.CertificateRequestCondition{condition("Ready", "True", "Issued")}
+		},
+		"still open": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			inHouse(t, nil, func(h *house) {
+				h.ca.Always(catest.Fault{Delay: 20 * time.Second})
+				shown, want := honest(), 1
+				h.cache.put(shown)
+				if end != nil {
+					end(h, shown)
+					want = 0
+				}
+				_, err := h.sign(h.t.Context(), signer.CertificateRequestObjectFromCertificateRequest(honest()), issuerOf("ca"))
+				if h.wants(err, "pending", ""); len(h.desk.orders) != want {
+					t.Errorf("%d orders, want %d", len(h.desk.orders), want)
+				}
+			})
+		})
+	}
+}
+
+// The last event about a request may be that there is another of its name.
+func TestEndOfARequestIsHeard(t *testing.T) {
+	another, done := honest(), honest()
+	another.UID = "uid-2"
+	done.Status.Conditions = []cmapi.CertificateRequestCondition{condition("Ready", "True", "Issued")}
+	for name, c := range map[string]struct {
+		event func(h toolscache.ResourceEventHandler)
+		want  int
+	}{
+		"changed":   {func(h toolscache.ResourceEventHandler) { h.OnUpdate(honest(), honest()) }, 1},
+		"made anew": {func(h toolscache.ResourceEventHandler) { h.OnUpdate(honest(), another) }, 0},
+		"issued":    {func(h toolscache.ResourceEventHandler) { h.OnUpdate(honest(), done) }, 0},
+		"deleted":   {func(h toolscache.ResourceEventHandler) { h.OnDelete(honest()) }, 0},
+		"deleted, unseen": {func(h toolscache.ResourceEventHandler) {
+			h.OnDelete(toolscache.DeletedFinalStateUnknown{Obj: honest()})
+		}, 0},
+		"another": {func(h toolscache.ResourceEventHandler) { h.OnDelete(another) }, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inHouse(t, nil, func(h *house) {
+				h.must(honest())
+				if c.event(ends(h.desk)); len(h.desk.orders) != c.want {
+					t.Errorf("%d orders, want %d", len(h.desk.orders), c.want)
+				}
+			})
+		})
+	}
+}
+
+// flood asks for n certificates of a namespace and returns how many there was no room for.
+func (h *house) flood(namespace string, n int) (full int) {
+	h.t.Helper()
+	for i := range n {
 		r := honest()
-		r.Namespace, r.UID, r.Spec.Request = "team-a", "other", named("a.team-a.apps.example.org")
-		for range 60 {
-			if _, err := h.try(r, clusterIssuer("ca")); err == nil {
-				break
-			}
-			time.Sleep(time.Second)
+		r.Namespace, r.UID = namespace, types.UID(fmt.Sprint(namespace, "-", i))
+		r.Spec.Request = named(fmt.Sprintf("a%d.%s.apps.example.org", i%50, namespace))
+		_, err := h.try(r, clusterIssuer("ca"))
+		if h.wants(err, "pending", ""); strings.Contains(err.Error(), "too many") {
+			full++
 		}
-		if _, err := h.try(r, clusterIssuer("ca")); err != nil {
-			t.Error(err)
+	}
+	return full
+}
+
+// Floods leave room for other namespaces and other authorities, and cost no worker.
+func TestFloodsLeaveRoomForOthers(t *testing.T) {
+	inHouse(t, nil, func(h *house) {
+		h.desk.room = 400
+		h.ca.Always(catest.Fault{Delay: 25 * time.Second})
+		began := time.Now()
+		if full := h.flood("team-a", 300) + h.flood("shop", 300); full != 100 || len(h.desk.orders) != h.desk.room {
+			t.Errorf("%d were too many, %d have a place", full, len(h.desk.orders))
+		}
+		if took := time.Since(began); took > busy*hold {
+			t.Errorf("they kept workers for %s", took)
+		}
+		if a, b := h.desk.of[tenant{"team-a", "cert-manager/ca"}], h.desk.of[tenant{"shop", "cert-manager/ca"}]; a != 200 || b != 200 {
+			t.Errorf("%d and %d have a place", a, b)
+		}
+		plain := honest()
+		plain.UID = "plain"
+		h.soon(plain, issuerOf("plain"), time.Second)
+		h.ca.Always(catest.Fault{})
+		other := honest()
+		other.Namespace, other.UID = "bank", "other"
+		other.Spec.Usages = append(other.Spec.Usages, "server auth", "client auth")
+		other.Spec.Request = csrOf(pki.ECDSAP256, &x509.CertificateRequest{URIs: spiffe("spiffe://example.org/ns/bank"), DNSNames: []string{"bank.example.org"}})
+		h.soon(other, clusterIssuer("ca"), time.Minute)
+	})
+}
+
+// soon demands a certificate within that time.
+func (h *house) soon(r *request, issuer issuerapi.Issuer, within time.Duration) {
+	h.t.Helper()
+	_, err := h.try(r, issuer)
+	for began := time.Now(); err != nil && time.Since(began) < within; {
+		h.wants(err, "pending", errAtWork.Error())
+		time.Sleep(time.Second)
+		_, err = h.try(r, issuer)
+	}
+	must(h.t, err)
+}
+
+// An answer has its place until it is delivered, as another would cost a certificate.
+func TestFloodOfOthersCostsNoAnswer(t *testing.T) {
+	inHouse(t, nil, func(h *house) {
+		for i := range 10 {
+			r := honest()
+			r.UID = types.UID(fmt.Sprint("uid-", i))
+			r.Spec.Request = named(fmt.Sprintf("a%d.shop.apps.example.org", i))
+			h.must(r)
+		}
+		h.desk.room = 10
+		if full := h.flood("team-a", 1); full != 1 || len(h.desk.orders) != 10 {
+			t.Errorf("%d were too many, %d have a place", full, len(h.desk.orders))
 		}
 	})
 }
