@@ -140,7 +140,7 @@ var arrows = map[string][]string{
 	"sdk/revocation":                            {"internal/call", "internal/clock", "internal/host/filewatch", "internal/host/safefile", "internal/rotation", "internal/text", "internal/version", "sdk/ca", "sdk/pki", "sdk/secret"},
 	"sdk/agent":                                 {"sdk/gateway", "sdk/identities", "sdk/revocation", "sdk/sds", "sdk/secret", "sdk/trace", "sdk/workloadapi"},
 	"sdk/authn":                                 {"internal/clock", "internal/text", "sdk/ca", "sdk/pki"},
-	"sdk/authn/federation":                      {"internal/endpoint", "internal/text", "sdk/ca", "sdk/pki"},
+	"sdk/authn/federation":                      {"internal/endpoint", "internal/jws", "internal/text", "sdk/ca", "sdk/pki"},
 	"sdk/authn/jwt":                             {"internal/clock", "internal/endpoint", "internal/host/safefile", "internal/jws", "internal/text", "sdk/authn", "sdk/ca", "sdk/pki"},
 	"sdk/authn/tokenreview":                     {"internal/clock", "internal/endpoint", "internal/text", "sdk/authn", "sdk/ca", "sdk/token"},
 	"sdk/catest":                                {"sdk/ca", "sdk/pki"},

@@ -13,6 +13,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
+
+	"github.com/countersign-dev/countersign/internal/test/certtest"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
@@ -151,6 +154,19 @@ func TestJWTKeysAreBoundedAndPublic(t *testing.T) {
 	private := `{"keys":[` + one(0) + `,"d":"jpsQnnGQmL-YBIffH1136cspYG6-0iY7X1fCE9-E9LI"}]}`
 	if got, err := parse("example.org", []byte(private)); err != nil || bytes.Contains(got.jwks, []byte("jpsQ")) || string(got.jwks) != `{"keys":[]}` {
 		t.Errorf("a private key: %s, %v", got.jwks, err)
+	}
+	for bits, count := range map[int]int{2047: 0, 2048: 1, 8192: 1, 8193: 0} {
+		bundle := spiffebundle.New(example)
+		if err := bundle.AddJWTAuthority("dear", certtest.DearKey(bits, 65537)); err != nil {
+			t.Fatal(err)
+		}
+		content, err := bundle.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := parse("example.org", content); err != nil || strings.Count(string(got.jwks), "kid") != count {
+			t.Errorf("a key of %d bits: %.40s, %v", bits, got.jwks, err)
+		}
 	}
 	for n, works := range map[int]bool{maxJWTCount: true, maxJWTCount + 1: false} {
 		var keys []string
