@@ -101,6 +101,30 @@ func TestRevokedRootsAreToldAsAnEmptySet(t *testing.T) {
 	})
 }
 
+func TestRootsOfAnEarlierRunAreRevoked(t *testing.T) {
+	kept := pki.NewBundle(newRoot(t, "kept").Cert)
+	synctest.Test(t, func(t *testing.T) {
+		opts := Options{Kept: func(string) *pki.Bundle { return kept }}
+		a, _ := scripted(t, opts, nil, published{roots: pki.NewBundle(), refresh: 20 * time.Minute})
+		if sets, _ := watch(t, a); len(sets) != 1 || sets[0] != "none" {
+			t.Errorf("told %q", sets)
+		}
+	})
+}
+
+// A Manager tells of the last failure until it hears something else.
+func TestEmptyAnswerAfterAFailureIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		none := published{roots: pki.NewBundle(), refresh: 20 * time.Minute}
+		a, _ := scripted(t, Options{}, nil, none, errors.New("connection refused"), none)
+		for _, want := range []string{"", "none"} {
+			if sets, _ := watch(t, a); strings.Join(sets, " ") != want {
+				t.Errorf("told %q, want %q", sets, want)
+			}
+		}
+	})
+}
+
 func TestAuthorityTakesNoMoreThanItsCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, _ := scripted(t, Options{}, nil, published{roots: pki.NewBundle(newRoot(t, "root").Cert), refresh: time.Minute})
