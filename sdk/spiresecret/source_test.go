@@ -335,6 +335,36 @@ func TestCertificateOfTheFutureIsServedWhenItBegins(t *testing.T) {
 	})
 }
 
+func TestCertificateOfTheFutureBeginsWhileTheWorkloadAPIIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root := certtest.Root(t)
+		template := certtest.Leaf(t, time.Hour, web)
+		template.NotBefore = time.Now().Add(2 * time.Minute)
+		sent := &reply{}
+		sent.Svids = append(sent.Svids, svid(t, web, root, root.Issue(t, template)))
+		from := sending(t, sent)
+		r := reading(t, from)
+		from.stop()
+		for range 2 { // before it begins and after
+			pass(80 * time.Second)
+			for _, name := range []string{"default", "ROOTCA"} {
+				if reason, text := r.fault(name); reason != "unavailable" {
+					t.Errorf("%s: %s: %s", name, reason, text)
+				}
+			}
+		}
+		r.held("default")
+		if strings.Contains(r.log.String(), "available again") {
+			t.Error(r.log)
+		}
+		from.start()
+		pass(time.Minute)
+		if reason, text := r.fault("default"); reason != "" || !strings.Contains(r.log.String(), "available again") {
+			t.Errorf("%s: %s\n%s", reason, text, r.log)
+		}
+	})
+}
+
 func TestRenewalIsExpectedAsSPIREDoesIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		root := certtest.Root(t)
