@@ -177,7 +177,7 @@ func runAgent(ctx context.Context, c config.Config, in *settings.Flags) (err err
 	defer outputs.Write(written, a.Secrets(), log)()
 	defer tokens.watch(tokenInterval, a.Retry)()
 	r := &reloader{
-		reread: in.Read, started: c, running: c, agent: a, providers: providers, given: given, foreign: foreign, jwts: jwts, metrics: counts, others: others, lists: spire.lists(given), tokens: tokens, level: level, log: log,
+		reread: in.Read, started: c, running: c, names: cfg.Socket.SPIRE, agent: a, providers: providers, given: given, foreign: foreign, jwts: jwts, metrics: counts, others: others, lists: spire.lists(given), tokens: tokens, level: level, log: log,
 	}
 	defer watchConfig(in, cli.Hangups(ctx), log, r.reload)()
 	if err := notifyReady(os.Getenv("NOTIFY_SOCKET")); err != nil {

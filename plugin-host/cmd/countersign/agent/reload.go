@@ -12,6 +12,7 @@ import (
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/metrics"
 	"github.com/countersign-dev/countersign/sdk/agent"
+	"github.com/countersign-dev/countersign/sdk/sds"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
@@ -24,6 +25,8 @@ type reloader struct {
 	started   config.Config // to find settings that need a restart
 	running   config.Config // the last one applied
 	pending   []string      // settings of it that wait for a restart
+	names     *sds.SPIRE    // that the sockets have since the start
+	moved     []string      // trust domains among them that wait for a restart
 	agent     *agent.Agent
 	providers *providers
 	given     *spireAuthority
@@ -65,6 +68,7 @@ func (r *reloader) try(ctx context.Context) (changed []string, kept, err error) 
 	}
 	since := config.Changed(r.started, c)
 	r.pending = append(config.NeedRestart(since), c.Workloads.NeedRestart(since)...)
+	r.pending = append(r.pending, r.moved...)
 	if len(r.pending) > 0 {
 		r.log.Warn("changed settings need a restart of the agent", "settings", strings.Join(r.pending, ", "))
 	}
@@ -108,6 +112,7 @@ func (r *reloader) take(ctx context.Context, c config.Config) (kept, err error) 
 	if err := r.agent.SetRevocation(revocationOf(c, r.providers, r.lists).Bundles); err != nil {
 		return kept, err // unreachable: Complete has checked them
 	}
+	r.moved = movedDomains(r.names, cfg.Socket.SPIRE)
 	r.jwts.follow(cfg.Authorities)
 	r.providers.stream.Take(cfg.Identities)
 	if n := r.agent.SetPolicy(cfg.Socket.Policy); n > 0 {
