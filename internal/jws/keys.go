@@ -38,7 +38,7 @@ func ParseKeys(content []byte) (Keys, error) {
 	var keys Keys
 	for _, raw := range set.Keys {
 		var key jose.JSONWebKey
-		if json.Unmarshal(raw, &key) == nil && usable(key) {
+		if json.Unmarshal(raw, &key) == nil && Usable(key) {
 			keys = append(keys, key)
 		}
 	}
@@ -48,7 +48,9 @@ func ParseKeys(content []byte) (Keys, error) {
 	return keys, nil
 }
 
-func usable(key jose.JSONWebKey) bool {
+// Usable reports whether a key may verify signatures: a public one, and of RSA one of a size
+// that is neither weak nor dear.
+func Usable(key jose.JSONWebKey) bool {
 	// A private key is not reduced to its public part: publishing it compromised it.
 	if !key.Valid() || !key.IsPublic() || key.Use != "" && key.Use != "sig" && key.Use != "jwt-svid" {
 		return false

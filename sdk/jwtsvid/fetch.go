@@ -39,6 +39,7 @@ type holding struct {
 
 // pause is the wait after a failure of the authority, whatever it was asked for.
 type pause struct {
+	count  int // of all pauses so far
 	until  time.Time
 	length time.Duration
 	err    error
@@ -145,12 +146,18 @@ func (s *Source) renew(o order) (ca.Token, error) {
 		return "", err
 	}
 	asked := s.cfg.Now()
+	s.mu.Lock()
+	before := s.pause
+	s.mu.Unlock()
+	if asked.Before(before.until) { // it began while this call waited for its slot
+		return "", before.err
+	}
 	got, err := s.traced(ctx, o)
 	if s.ctx.Err() != nil {
 		return "", errClosed
 	}
 	got.renew = asked.Add(got.ends.Sub(asked) / 2)
-	s.settle(o, got, err)
+	s.settle(o, got, err, before.count)
 	return got.token, err
 }
 
@@ -214,13 +221,13 @@ func (s *Source) ask(ctx context.Context, o order, credential ca.Token) (token c
 	return token, redact.Error(err, credential)
 }
 
-// settle remembers how a call ended.
-func (s *Source) settle(o order, got holding, err error) {
+// settle remembers how a call ended that began after so many pauses.
+func (s *Source) settle(o order, got holding, err error, pauses int) {
 	now := s.cfg.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err == nil {
-		s.pause = pause{}
+		s.pause = pause{count: s.pause.count}
 		s.record.succeeded()
 		s.keep(o.key(), &got, now)
 		return
@@ -228,10 +235,7 @@ func (s *Source) settle(o order, got holding, err error) {
 	var next time.Time
 	switch ca.ActionFor(err) {
 	case ca.Wait, ca.Configure, ca.Drop, ca.RefreshToken: // the agent's own credential is everybody's
-		s.pause.length = min(max(2*s.pause.length, leastPause), mostPause)
-		wait := max(s.pause.length, min(ca.RetryAfter(err), mostPause))
-		s.pause.until, s.pause.err = now.Add(wait+rand.N(wait/10+1)), err
-		next = s.pause.until
+		next = s.pause.extend(err, now, pauses)
 	case ca.Missing:
 		s.missing.Store(true)
 	case ca.EndAttempt:
@@ -244,6 +248,21 @@ func (s *Source) settle(o order, got holding, err error) {
 		next = h.again
 	}
 	s.record.failed(err, now, next)
+}
+
+// extend returns when the pause ends. A call that failed beside the one that began the pause tells
+// nothing new, except of how long to wait.
+func (p *pause) extend(err error, now time.Time, pauses int) time.Time {
+	wait := min(ca.RetryAfter(err), mostPause)
+	if pauses == p.count {
+		p.count++
+		p.length = min(max(2*p.length, leastPause), mostPause)
+		wait = max(wait, p.length)
+	}
+	if until := now.Add(wait + rand.N(wait/10+1)); until.After(p.until) {
+		p.until, p.err = until, err
+	}
+	return p.until
 }
 
 // keep stores what is held of an order. When there is too much, another order goes.

@@ -109,6 +109,53 @@ func TestOutageCostsFewCalls(t *testing.T) {
 	})
 }
 
+// A restart of the provider fails all calls in flight at once.
+func TestCallsThatFailTogetherPauseOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, a *authority, s *jwtsvid.Source) {
+		a.answer(func(context.Context, ca.JWTRequest) (ca.Token, error) {
+			time.Sleep(100 * time.Millisecond)
+			return "", ca.Errorf(ca.Unavailable, "restarting")
+		})
+		var all sync.WaitGroup
+		for i := range 200 { // more than may be in flight
+			all.Go(func() {
+				if _, err := s.Fetch(t.Context(), web, []string{fmt.Sprintf("https://%d", i)}); !errors.Is(err, ca.ErrUnavailable) {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		a.asked(64)
+		a.answer(nil)
+		time.Sleep(1200 * time.Millisecond)
+		fetch(t, s, database)
+	})
+}
+
+func TestLongestRetryAfterOfCallsTogetherCounts(t *testing.T) {
+	inBubble(t, func(t *testing.T, a *authority, s *jwtsvid.Source) {
+		a.answer(func(_ context.Context, req ca.JWTRequest) (ca.Token, error) {
+			if time.Sleep(time.Second); req.Audiences[0] == database {
+				return "", ca.Errorf(ca.Unavailable, "away")
+			}
+			time.Sleep(100 * time.Millisecond)
+			return "", &ca.Error{Reason: ca.RateLimited, RetryAfter: 30 * time.Second}
+		})
+		var all sync.WaitGroup
+		for _, audience := range []string{database, "https://x"} {
+			all.Go(func() { _, _ = s.Fetch(t.Context(), web, []string{audience}) })
+		}
+		all.Wait()
+		a.answer(nil)
+		time.Sleep(29 * time.Second)
+		if _, err := s.Fetch(t.Context(), web, []string{database}); !errors.Is(err, ca.ErrRateLimited) {
+			t.Error(err)
+		}
+		time.Sleep(5 * time.Second)
+		fetch(t, s, database)
+	})
+}
+
 func TestRefusalIsRemembered(t *testing.T) {
 	inBubble(t, func(t *testing.T, a *authority, s *jwtsvid.Source) {
 		a.fail(ca.Errorf(ca.Denied, "not you"))

@@ -48,7 +48,7 @@ func (s *Source) run(ctx context.Context) {
 			}
 		case <-look.C:
 			if s.early != nil {
-				s.take(s.early)
+				s.judge(s.early)
 			}
 			s.reportExpired()
 		case <-ctx.Done():
@@ -70,28 +70,35 @@ func hand(ctx context.Context, replies chan<- *workloadv1.X509SVIDResponse) func
 	}
 }
 
-// take serves what is new in a reply. Each secret is judged on its own. A reply with a
-// certificate that is not valid yet is taken again later.
+// take serves what is new in a reply.
 func (s *Source) take(reply *workloadv1.X509SVIDResponse) {
-	s.early = nil
 	defer s.hear()
 	if s.failing {
 		s.failing = false
 		s.config.Log.Info("the Workload API is available again")
 	}
 	s.list(reply.GetCrl()) // first, as a new root needs its list
+	s.judge(reply)
+	s.reportExpired()
+}
+
+// judge judges each secret on its own. A reply with a certificate that is not valid yet is judged
+// again later, which tells nothing of the Workload API: a session that has failed since stays so.
+func (s *Source) judge(reply *workloadv1.X509SVIDResponse) {
+	s.early = nil
 	for _, e := range s.entries {
 		item, err := e.spec.read(reply, s.config.Now())
 		if err == nil {
 			s.serve(e, item, len(reply.GetSvids()))
 			continue
 		}
-		s.refuse(e, err)
+		if !s.failing {
+			s.refuse(e, err)
+		}
 		if fault, ok := errors.AsType[*pki.CheckError](err); ok && fault.Check == tooEarly {
 			s.early = reply
 		}
 	}
-	s.reportExpired()
 }
 
 // serve replaces the held item if the new one differs.
@@ -99,7 +106,9 @@ func (s *Source) serve(e *entry, item *secret.Item, svids int) {
 	s.mu.Lock()
 	was := e.held
 	same := was != nil && was.Version == item.Version && bytes.Equal(was.Key, item.Key)
-	e.failure, e.err = nil, nil
+	if !s.failing {
+		e.failure, e.err = nil, nil
+	}
 	var tell []func()
 	if !same {
 		e.held = item

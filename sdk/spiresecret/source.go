@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/clock"
+	"github.com/countersign-dev/countersign/internal/loglimit"
 	workloadv1 "github.com/countersign-dev/countersign/proto/spiffe/workload/v1"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
@@ -60,7 +61,7 @@ func (c Config) withDefaults() Config {
 	if c.Now == nil {
 		c.Now = clock.Wall
 	}
-	c.Log = cmp.Or(c.Log, slog.Default())
+	c.Log = loglimit.Limit(cmp.Or(c.Log, slog.Default()))
 	return c
 }
 

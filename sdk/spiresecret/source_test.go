@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -16,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/countersign-dev/countersign/internal/test/certtest"
+	workloadv1 "github.com/countersign-dev/countersign/proto/spiffe/workload/v1"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/secret"
 	"github.com/countersign-dev/countersign/sdk/spiresecret"
@@ -332,6 +334,61 @@ func TestCertificateOfTheFutureIsServedWhenItBegins(t *testing.T) {
 		r.fails("default", secret.ErrNotReady)
 		pass(31 * time.Second)
 		r.held("default")
+	})
+}
+
+func TestCertificateOfTheFutureBeginsWhileTheWorkloadAPIIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root := certtest.Root(t)
+		template := certtest.Leaf(t, time.Hour, web)
+		template.NotBefore = time.Now().Add(2 * time.Minute)
+		sent := &reply{}
+		sent.Svids = append(sent.Svids, svid(t, web, root, root.Issue(t, template)))
+		from := sending(t, sent)
+		r := reading(t, from)
+		from.stop()
+		for range 2 { // before it begins and after
+			pass(80 * time.Second)
+			for _, name := range []string{"default", "ROOTCA"} {
+				if reason, text := r.fault(name); reason != "unavailable" {
+					t.Errorf("%s: %s: %s", name, reason, text)
+				}
+			}
+		}
+		r.held("default")
+		if strings.Contains(r.log.String(), "available again") {
+			t.Error(r.log)
+		}
+		from.start()
+		pass(time.Minute)
+		if reason, text := r.fault("default"); reason != "" || !strings.Contains(r.log.String(), "available again") {
+			t.Errorf("%s: %s\n%s", reason, text, r.log)
+		}
+	})
+}
+
+func TestWorkloadAPIDoesNotFloodTheLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var specs []spiresecret.Spec
+		for i := range 20 {
+			specs = append(specs, spiresecret.Spec{Name: strconv.Itoa(i), Kind: secret.KeyPair, SPIFFEID: web})
+		}
+		from := newAPI(t)
+		from.answer(func(to stream) error {
+			for i := range 100 { // each is a new reason for each secret
+				if err := to.Send(&reply{Svids: []*workloadv1.X509SVID{{SpiffeId: strconv.Itoa(i)}}}); err != nil {
+					return err
+				}
+			}
+			<-to.Context().Done()
+			return nil
+		})
+		from.start()
+		r := reading(t, from, specs...)
+		pass(time.Minute)
+		if n := strings.Count(r.log.String(), "\n"); n < 200 || n > 1000 {
+			t.Errorf("%d lines", n)
+		}
 	})
 }
 

@@ -23,7 +23,7 @@ type document struct {
 	certs   []byte    // concatenated DER
 	crls    [][]byte  // revocation lists in DER; trust bundles only
 	key     []byte    // PKCS #8; key pairs only
-	ends    time.Time // of the leaf; key pairs only
+	ends    time.Time // of the whole chain; key pairs only
 }
 
 // documents caches one document per version of a secret, shared by all streams.
@@ -63,7 +63,10 @@ func newDocument(item *secret.Item) (*document, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &document{version: item.Version, certs: der(chain), ends: chain[0].NotAfter}
+	d := &document{version: item.Version, certs: der(chain), ends: item.NotAfter}
+	if d.ends.IsZero() {
+		d.ends = chain[0].NotAfter
+	}
 	if d.id, d.domain, err = spiffeID(chain[0]); err != nil {
 		return nil, err
 	}

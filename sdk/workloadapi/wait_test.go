@@ -100,6 +100,20 @@ func TestStreamEndsWhenItsCertificateExpires(t *testing.T) {
 	}
 }
 
+// A Manager's pair ends with the first certificate on its path, and it tells nobody then.
+func TestStreamEndsWhenAnIssuerExpiresBeforeTheLeaf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		authority := catest.NewCA(catest.Options{TTL: time.Hour})
+		pair := keyPair(t, authority, "default", "spiffe://example.org/web")
+		pair.NotAfter = time.Now().Add(time.Minute)
+		began := time.Now()
+		_, end := fetch(t, expiring{secrettest.New(pair, bundle(authority, "ROOTCA")), pair.NotAfter})
+		if err := end(); status.Code(err) != codes.Unavailable || time.Since(began) > 2*time.Minute {
+			t.Errorf("got %v after %s", err, time.Since(began))
+		}
+	})
+}
+
 // expiring holds its key pair until a time, and notifies nobody then, as package secret does.
 type expiring struct {
 	*secrettest.Drawer

@@ -34,7 +34,8 @@ func (a *Authority) CSRSign(context.Context, ca.SignRequest) (ca.Certificate, er
 // and returns at the first failure: the caller decides when to ask again.
 //
 // A trust domain that revokes all of its roots is an error of the set, not of the watch. One
-// that never had any, as it has JWT-SVIDs alone, is none.
+// that never had any, as it has JWT-SVIDs alone, is none, unless it has failed before: the caller
+// would go on telling of that.
 func (a *Authority) WatchRoots(ctx context.Context, changed func(roots []byte) error) error {
 	if initial := a.domain.Initial; initial.Len() > 0 && !a.domain.answered() {
 		if err := changed(initial.PEM()); err != nil {
@@ -42,7 +43,6 @@ func (a *Authority) WatchRoots(ctx context.Context, changed func(roots []byte) e
 		}
 	}
 	for {
-		had := a.domain.held().Len() > 0
 		got, err := a.domain.fetch(ctx)
 		switch {
 		case ctx.Err() != nil:
@@ -51,8 +51,9 @@ func (a *Authority) WatchRoots(ctx context.Context, changed func(roots []byte) e
 			a.domain.fail(err)
 			return ca.Errorf(ca.Unavailable, "%w", err)
 		}
+		due := a.due()
 		a.source.keep(a.domain, got)
-		if had || got.roots.Len() > 0 {
+		if due || got.roots.Len() > 0 {
 			if err := changed(got.roots.PEM()); err != nil {
 				return err
 			}
@@ -61,6 +62,14 @@ func (a *Authority) WatchRoots(ctx context.Context, changed func(roots []byte) e
 			return err
 		}
 	}
+}
+
+// due reports whether an empty answer is news to the caller, who may have roots of an earlier run.
+func (a *Authority) due() bool {
+	a.domain.mu.Lock()
+	failed := a.domain.status.Problem != ""
+	a.domain.mu.Unlock()
+	return failed || a.source.verifiers(a.domain.TrustDomain).Len() > 0
 }
 
 // answered reports whether the endpoint has ever answered, or been asked in vain: what the

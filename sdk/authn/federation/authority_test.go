@@ -13,6 +13,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
+
+	"github.com/countersign-dev/countersign/internal/test/certtest"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
@@ -98,6 +101,30 @@ func TestRevokedRootsAreToldAsAnEmptySet(t *testing.T) {
 	})
 }
 
+func TestRootsOfAnEarlierRunAreRevoked(t *testing.T) {
+	kept := pki.NewBundle(newRoot(t, "kept").Cert)
+	synctest.Test(t, func(t *testing.T) {
+		opts := Options{Kept: func(string) *pki.Bundle { return kept }}
+		a, _ := scripted(t, opts, nil, published{roots: pki.NewBundle(), refresh: 20 * time.Minute})
+		if sets, _ := watch(t, a); len(sets) != 1 || sets[0] != "none" {
+			t.Errorf("told %q", sets)
+		}
+	})
+}
+
+// A Manager tells of the last failure until it hears something else.
+func TestEmptyAnswerAfterAFailureIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		none := published{roots: pki.NewBundle(), refresh: 20 * time.Minute}
+		a, _ := scripted(t, Options{}, nil, none, errors.New("connection refused"), none)
+		for _, want := range []string{"", "none"} {
+			if sets, _ := watch(t, a); strings.Join(sets, " ") != want {
+				t.Errorf("told %q, want %q", sets, want)
+			}
+		}
+	})
+}
+
 func TestAuthorityTakesNoMoreThanItsCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, _ := scripted(t, Options{}, nil, published{roots: pki.NewBundle(newRoot(t, "root").Cert), refresh: time.Minute})
@@ -151,6 +178,19 @@ func TestJWTKeysAreBoundedAndPublic(t *testing.T) {
 	private := `{"keys":[` + one(0) + `,"d":"jpsQnnGQmL-YBIffH1136cspYG6-0iY7X1fCE9-E9LI"}]}`
 	if got, err := parse("example.org", []byte(private)); err != nil || bytes.Contains(got.jwks, []byte("jpsQ")) || string(got.jwks) != `{"keys":[]}` {
 		t.Errorf("a private key: %s, %v", got.jwks, err)
+	}
+	for bits, count := range map[int]int{2047: 0, 2048: 1, 8192: 1, 8193: 0} {
+		bundle := spiffebundle.New(example)
+		if err := bundle.AddJWTAuthority("dear", certtest.DearKey(bits, 65537)); err != nil {
+			t.Fatal(err)
+		}
+		content, err := bundle.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := parse("example.org", content); err != nil || strings.Count(string(got.jwks), "kid") != count {
+			t.Errorf("a key of %d bits: %.40s, %v", bits, got.jwks, err)
+		}
 	}
 	for n, works := range map[int]bool{maxJWTCount: true, maxJWTCount + 1: false} {
 		var keys []string

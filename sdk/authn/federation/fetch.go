@@ -16,6 +16,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/countersign-dev/countersign/internal/endpoint"
+	"github.com/countersign-dev/countersign/internal/jws"
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
@@ -65,6 +66,12 @@ func parse(trustDomain string, content []byte) (published, error) {
 	if len(authorities) > maxRootCount {
 		return published{}, errors.New("bundle has more than 1000 roots")
 	}
+	for i, c := range authorities {
+		// go-spiffe takes keys of any size, and any server's or caller's signature is checked with them.
+		if _, err := pki.ParseCertificate(c.Raw); err != nil {
+			return published{}, fmt.Errorf("root %d of the bundle %w", i+1, err)
+		}
+	}
 	// A leaf among the roots would itself be trusted.
 	roots := pki.NewBundle(authorities...).Filter(func(c *x509.Certificate) bool { return c.BasicConstraintsValid && c.IsCA })
 	jwks, err := jwtKeys(bundle)
@@ -81,8 +88,8 @@ func jwtKeys(bundle *spiffebundle.Bundle) ([]byte, error) {
 	set := jose.JSONWebKeySet{Keys: []jose.JSONWebKey{}}
 	for _, id := range slices.Sorted(maps.Keys(authorities)) {
 		key := jose.JSONWebKey{Key: authorities[id], KeyID: id}
-		// A key that is no public one is of no use to anybody, and not to be passed on.
-		if key.Valid() && key.IsPublic() {
+		// A key that nobody may verify with is of no use to anybody, and not to be passed on.
+		if jws.Usable(key) {
 			set.Keys = append(set.Keys, key)
 		}
 	}

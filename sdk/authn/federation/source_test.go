@@ -2,6 +2,7 @@ package federation
 
 import (
 	"context"
+	"crypto/rsa"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
 
+	"github.com/countersign-dev/countersign/internal/test/certtest"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
@@ -157,6 +159,28 @@ func TestTrustDomainCanRevokeAllRoots(t *testing.T) {
 	p.answer(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"keys":[]}`)) })
 	if err := try(t, s); err != nil || s.Bundle("example.org").Len() != 0 {
 		t.Errorf("revoked: %d roots, %v", s.Bundle("example.org").Len(), err)
+	}
+}
+
+// A partner needs no private key to have others check signatures with a dear one.
+func TestBundleWithAnExpensiveKeyIsRefused(t *testing.T) {
+	root := newRoot(t, "root")
+	for want, key := range map[string]*rsa.PublicKey{
+		"root 2 of the bundle has an RSA key of 8193 bits": certtest.DearKey(8193, 65537),
+		"a public exponent of more":                        certtest.DearKey(2048, 1<<32+1),
+		"":                                                 certtest.DearKey(8192, 65537),
+	} {
+		dear, err := x509.ParseCertificate(certtest.Dear(t, key))
+		if err != nil {
+			t.Fatal(err)
+		}
+		content, err := spiffebundle.FromX509Authorities(example, []*x509.Certificate{root.Cert, dear}).Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := parse("example.org", content); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("want %q, got %v", want, err)
+		}
 	}
 }
 

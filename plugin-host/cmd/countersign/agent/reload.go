@@ -20,6 +20,7 @@ type reloader struct {
 	*start
 	running config.Config // the last one applied
 	pending []string      // settings of it that wait for a restart
+	moved   []string      // trust domains among them
 	tokens  *tokenFiles
 	level   *slog.LevelVar
 }
@@ -52,6 +53,7 @@ func (r *reloader) try(ctx context.Context) (changed []string, kept, err error) 
 	}
 	since := config.Changed(r.c, c)
 	r.pending = append(config.NeedRestart(since), c.Workloads.NeedRestart(since)...)
+	r.pending = append(r.pending, r.moved...)
 	if len(r.pending) > 0 {
 		r.log.Warn("changed settings need a restart of the agent", "settings", strings.Join(r.pending, ", "))
 	}
@@ -95,6 +97,7 @@ func (r *reloader) take(ctx context.Context, c config.Config) (kept, err error) 
 	if err := r.agent.SetRevocation(revocationOf(c, r.providers, r.spire.lists(r.given)).Bundles); err != nil {
 		return kept, err // unreachable: Complete has checked them
 	}
+	r.moved = movedDomains(r.cfg.Socket.SPIRE, cfg.Socket.SPIRE)
 	r.jwts.follow(cfg.Authorities)
 	r.providers.stream.Take(cfg.Identities)
 	if n := r.agent.SetPolicy(cfg.Socket.Policy); n > 0 {

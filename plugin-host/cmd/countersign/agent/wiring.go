@@ -2,8 +2,10 @@ package agent
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/metrics"
@@ -37,8 +39,13 @@ func agentConfig(c config.Config, p *providers, m *metrics.Metrics, log *slog.Lo
 		spec, err := wiring.Spec(entry, c.Rotation)
 		errs = append(errs, err)
 		cfg.Secrets = append(cfg.Secrets, spec)
-		tellTrustDomain(&cfg, spec)
+		tellTrustDomain(&cfg, spec.Name, spec.Identity.TrustDomain())
 		warnOfKey(spec, log)
+	}
+	for _, s := range c.Spire.Secrets {
+		if id, err := pki.ParseSPIFFEID(s.SPIFFEID); err == nil { // else it takes what comes
+			tellTrustDomain(&cfg, s.Name, id.Host)
+		}
 	}
 	if c.Workloads.On() {
 		errs = append(errs, workloads.Wire(&cfg, c.Workloads, p.tokens))
@@ -47,17 +54,29 @@ func agentConfig(c config.Config, p *providers, m *metrics.Metrics, log *slog.Lo
 }
 
 // tellTrustDomain has the bundles of an identity not wait for its certificate.
-func tellTrustDomain(cfg *agent.Config, spec secret.Spec) {
+func tellTrustDomain(cfg *agent.Config, certificate, domain string) {
 	for i := range cfg.WorkloadAPI.Identities {
-		if identity := &cfg.WorkloadAPI.Identities[i]; identity.Certificate == spec.Name {
-			identity.TrustDomain = spec.Identity.TrustDomain()
+		if identity := &cfg.WorkloadAPI.Identities[i]; identity.Certificate == certificate {
+			identity.TrustDomain = domain
 		}
 	}
 	for i := range cfg.Socket.SPIRE.Identities {
-		if identity := &cfg.Socket.SPIRE.Identities[i]; identity.Certificate == spec.Name {
-			identity.TrustDomain = spec.Identity.TrustDomain()
+		if identity := &cfg.Socket.SPIRE.Identities[i]; identity.Certificate == certificate {
+			identity.TrustDomain = domain
 		}
 	}
+}
+
+// movedDomains names the certificates whose bundles stand under another trust domain since the start:
+// the servers have been told that one.
+func movedDomains(started, now *sds.SPIRE) (moved []string) {
+	for _, was := range started.Identities {
+		i := slices.IndexFunc(now.Identities, func(is sds.SPIREIdentity) bool { return is.Certificate == was.Certificate })
+		if i >= 0 && now.Identities[i].TrustDomain != was.TrustDomain {
+			moved = append(moved, fmt.Sprintf("the trust domain of %q", was.Certificate))
+		}
+	}
+	return moved
 }
 
 // warnOfKey names what many peers cannot use: they would fail one by one, and not say why.
