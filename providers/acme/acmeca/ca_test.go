@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -492,6 +493,54 @@ func TestAccountKeySurvivesCrashDuringRollover(t *testing.T) {
 		}
 		c = again
 		_ = os.Remove(filepath.Join(settings.StateDir, nextFile))
+	}
+}
+
+// To an order that is kept, no account is another account: the order would be made again.
+func TestOutageDuringRolloverKeepsTheOrder(t *testing.T) {
+	f := newFake(t)
+	c := f.open(t, f.settings(t))
+	away := func(paths ...string) func(string) *http.Response {
+		return func(path string) *http.Response {
+			if slices.ContainsFunc(paths, func(one string) bool { return strings.HasPrefix(path, one) }) {
+				return response(503, []byte("<html>"))
+			}
+			return nil
+		}
+	}
+	req := requestFor(t, www)
+	f.fault = away("/cert/")
+	if _, err := c.CSRSign(t.Context(), req); ca.ReasonFor(err) != ca.Unavailable {
+		t.Fatal(err)
+	}
+	c.account.settings.RolloverAfter = 1
+	f.fault = away("/key", "/account")
+	if _, err := c.CSRSign(t.Context(), req); ca.ReasonFor(err) != ca.Unavailable || f.seen("/key") != 1 {
+		t.Errorf("during the outage: %v", err)
+	}
+	f.fault = nil
+	if _, err := c.CSRSign(t.Context(), req); err != nil || len(f.orders) != 1 {
+		t.Errorf("after it: %v; %d orders", err, len(f.orders))
+	}
+}
+
+// The server has the new key then, and the file will be there in a moment.
+func TestRolloverThatCannotBeKeptIsFoundOutAtOnce(t *testing.T) {
+	f := newFake(t)
+	settings := f.settings(t)
+	c := f.open(t, settings)
+	kid := must2(c.account.signer(t.Context())).kid
+	kept := filepath.Join(settings.StateDir, keyFile)
+	must(t, os.Remove(kept))
+	must(t, os.Mkdir(kept, 0o700))
+	c.account.settings.RolloverAfter = 1
+	if got, err := c.account.signer(t.Context()); ca.ReasonFor(err) != ca.Unavailable || got.kid != "" {
+		t.Errorf("%s signs with the old key: %v", got.kid, err)
+	}
+	must(t, os.Remove(kept))
+	next := must2(c.account.signer(t.Context()))
+	if next.kid != kid || printOf(f.accounts[kid]) != must2(next.thumbprint()) {
+		t.Errorf("%s signs, not %s with the new key", next.kid, kid)
 	}
 }
 
