@@ -222,3 +222,18 @@ func TestFailingHangingOrFloodingDNSCommandEnds(t *testing.T) {
 		}
 	}
 }
+
+// The order's end is not the command's limit.
+func TestDNSCommandThatItsOrderOutlivesIsNotSaidToBeSlow(t *testing.T) {
+	d := dns(t, "sleep 1000", 2*time.Minute)
+	ends, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	clean, err := d.present(ends, proof)
+	if clean == nil || ca.ReasonFor(err) != ca.Unavailable || strings.Contains(err.Error(), "2m0s") || !strings.Contains(err.Error(), "killed, as its order") {
+		t.Errorf("killed: %v", err)
+	}
+	d.turn <- struct{}{}
+	if clean, err := d.present(ends, proof); clean != nil || ca.ReasonFor(err) != ca.Unavailable || !strings.Contains(err.Error(), "other orders") {
+		t.Errorf("without a turn: %v", err)
+	}
+}

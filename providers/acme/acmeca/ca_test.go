@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -221,7 +222,9 @@ func TestFailedOrderGivesBackWhatIsPending(t *testing.T) {
 		"as far as a slow server lets it": {func(f *fake, _ *CA) {
 			f.fault = func(path string) *http.Response {
 				if path == "/authz/0/0" && f.orders[0].tried {
+					f.mu.Unlock() // other requests are served
 					time.Sleep(deactivateTimeout + time.Second)
+					f.mu.Lock()
 				}
 				return nil
 			}
@@ -254,6 +257,49 @@ func TestFailedOrderGivesBackWhatIsPending(t *testing.T) {
 			must(t, c.Close())
 		})
 	}
+}
+
+// slowly takes answers away so slowly, one after the other, as a DNS command may.
+type slowly struct {
+	*fake
+	takes time.Duration
+	turn  chan struct{}
+	kept  atomic.Int32
+}
+
+func (s *slowly) present(ctx context.Context, c challenge) (func(context.Context) error, error) {
+	clean, _ := s.fake.present(ctx, c)
+	return func(ctx context.Context) error {
+		s.turn <- struct{}{}
+		defer func() { <-s.turn }()
+		if err := sleep(ctx, s.takes); err != nil {
+			s.kept.Add(1)
+			return err
+		}
+		return clean(ctx)
+	}, nil
+}
+
+func TestSlowCleanupEndsAndCostsNoOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		c := f.open(t, f.settings(t))
+		slow := &slowly{fake: f, takes: orderTimeout, turn: make(chan struct{}, 1)}
+		c.answers = slow
+		_, err := c.CSRSign(t.Context(), requestFor(t, www, "ftp.example.org"))
+		if err != nil || slow.kept.Load() > 0 || len(f.proofs) > 0 {
+			t.Errorf("%v; %d cleanups were cut, %d answers are left", err, slow.kept.Load(), len(f.proofs))
+		}
+		req := requestFor(t, www)
+		go func() { _, _ = c.CSRSign(t.Context(), req) }()
+		synctest.Wait()
+		time.Sleep(time.Minute) // it cleans
+		begun := time.Now()
+		must(t, c.Close())
+		if took := time.Since(begun); took != cleanTimeout || slow.kept.Load() != 1 {
+			t.Errorf("closing took %s, %d cleanups were cut", took, slow.kept.Load())
+		}
+	})
 }
 
 func TestFailureWaitsForTheNextCall(t *testing.T) {
