@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -146,6 +147,39 @@ func TestALPNAnswersItsProtocolAlone(t *testing.T) {
 	if took := time.Since(begun); took > callerTime-time.Second {
 		t.Errorf("a silent stranger held the port for %s", took)
 	}
+}
+
+// short is a listener of a machine that is short of descriptors at first.
+type short struct {
+	net.Listener
+	fails int
+}
+
+func (s *short) Accept() (net.Conn, error) {
+	if s.fails--; s.fails >= 0 {
+		return nil, &net.OpError{Op: "accept", Err: os.NewSyscallError("accept4", syscall.EMFILE)}
+	}
+	return s.Listener.Accept()
+}
+
+func TestShortageOfDescriptorsEndsNoPort(t *testing.T) {
+	a := newALPN("", quiet)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		a.serve(&limited{Listener: &short{l, 3}, room: make(chan struct{}, 1)})
+		_ = l.Close() // else callers would wait for ever
+	}()
+	certificate, err := proof.certificate(time.Now())
+	must(t, err)
+	a.certs.add(www, certificate)
+	conn, err := tls.Dial("tcp", l.Addr().String(), &tls.Config{InsecureSkipVerify: true, ServerName: www, NextProtos: []string{protocol}})
+	must(t, err)
+	must(t, conn.Close())
+	must(t, l.Close())
+	<-done
 }
 
 func hasProof(leaf *x509.Certificate) bool {
