@@ -60,17 +60,25 @@ func (a *account) signer(ctx context.Context) (signer, error) {
 	case <-ctx.Done():
 		return signer{}, ca.Errorf(ca.ReasonFor(ctx.Err()), "waiting for the account of another order")
 	}
-	if a.current().kid == "" {
-		if err := a.open(ctx); err != nil {
-			return signer{}, err
-		}
+	if _, err := a.opened(ctx); err != nil {
+		return signer{}, err
 	}
 	if a.due() {
 		if err := a.rollOver(ctx); err != nil {
 			a.log.Warn("the account's key was not replaced", "error", err, "again_in", rolloverPause)
 		}
 	}
-	return a.current(), nil
+	return a.opened(ctx) // after a failed rollover it is not
+}
+
+// opened returns the account, which is opened first if need be. Never is it the zero value
+// without an error: to a kept order, that is another account.
+func (a *account) opened(ctx context.Context) (signer, error) {
+	if held := a.current(); held.kid != "" {
+		return held, nil
+	}
+	err := a.open(ctx)
+	return a.current(), err
 }
 
 func (a *account) current() signer {
@@ -251,11 +259,12 @@ func (a *account) rollOver(ctx context.Context) error {
 		return err
 	}
 	old := a.current()
-	if err := a.change(ctx, old, next); err != nil {
-		a.forget(old) // the answer may be lost: open asks which key counts
-		return errors.Join(err, a.open(ctx))
+	err = a.change(ctx, old, next)
+	if err == nil {
+		err = a.folder.rename(nextFile, keyFile)
 	}
-	if err := a.folder.rename(nextFile, keyFile); err != nil {
+	if err != nil {
+		a.forget(old) // the answer may be lost: open asks which key counts
 		return err
 	}
 	a.hold(signer{next, old.kid}, made)

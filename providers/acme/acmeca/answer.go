@@ -83,37 +83,48 @@ const (
 func (r *record01) present(ctx context.Context, c challenge) (func(context.Context) error, error) {
 	sum := sha256.Sum256([]byte(c.proof))
 	at, value := "_acme-challenge."+c.name.Value+".", base64.RawURLEncoding.EncodeToString(sum[:])
-	clean := func(ctx context.Context) error { return r.run(ctx, "cleanup", at, value) }
-	if err := r.run(ctx, "present", at, value); err != nil {
-		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTimeout)
-		defer cancel()
-		if err := clean(undo); err != nil { // it may have got half of the way
-			r.log.Debug("dns_command cleanup", "error", err)
+	clean := func(ctx context.Context) error {
+		if err := r.wait(ctx); err != nil {
+			return err
 		}
+		return r.run(ctx, "cleanup", at, value)
+	}
+	if err := r.wait(ctx); err != nil {
 		return nil, ca.Errorf(ca.Unavailable, "dns_command: %w", err)
 	}
+	if err := r.run(ctx, "present", at, value); err != nil { // it may have got half of the way
+		return clean, ca.Errorf(ca.Unavailable, "dns_command: %w", err)
+	}
 	return clean, nil
+}
+
+// wait waits for the turn, which run gives back.
+func (r *record01) wait(ctx context.Context) error {
+	select {
+	case r.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("waiting for the runs of other orders: %w", ctx.Err())
+	}
 }
 
 // run runs the command, with the variables alone that a program needs: others may be secret.
 // It is killed at its deadline, with all that it has started.
 func (r *record01) run(ctx context.Context, words ...string) error {
-	select {
-	case r.turn <- struct{}{}:
-		defer func() { <-r.turn }()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	ctx, cancel := context.WithTimeout(ctx, r.settings.dnsTimeout())
+	defer func() { <-r.turn }()
+	limited, cancel := context.WithTimeout(ctx, r.settings.dnsTimeout())
 	defer cancel()
 	program := r.settings.DNSCommand
-	cmd := exec.CommandContext(ctx, program[0], append(slices.Clone(program[1:]), words...)...) //nolint:gosec // the operator configured it
+	cmd := exec.CommandContext(limited, program[0], append(slices.Clone(program[1:]), words...)...) //nolint:gosec // the operator configured it
 	said := &head{}
 	cmd.Env, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = plainEnv(), said, said, lastWords
 	ownGroup(cmd)
 	err := cmd.Run()
-	if ctx.Err() != nil {
-		err = fmt.Errorf("killed after %s: %w", r.settings.dnsTimeout(), ctx.Err())
+	switch {
+	case ctx.Err() != nil:
+		err = fmt.Errorf("killed, as its order or the provider ended: %w", ctx.Err())
+	case limited.Err() != nil:
+		err = fmt.Errorf("killed after %s: %w", r.settings.dnsTimeout(), limited.Err())
 	}
 	if err != nil {
 		return fmt.Errorf("%s %s: %w: %s", words[0], words[1], err, provider.CleanText(strings.TrimSpace(string(said.text))))

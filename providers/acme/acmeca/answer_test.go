@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -148,6 +149,39 @@ func TestALPNAnswersItsProtocolAlone(t *testing.T) {
 	}
 }
 
+// short is a listener of a machine that is short of descriptors at first.
+type short struct {
+	net.Listener
+	fails int
+}
+
+func (s *short) Accept() (net.Conn, error) {
+	if s.fails--; s.fails >= 0 {
+		return nil, &net.OpError{Op: "accept", Err: os.NewSyscallError("accept4", syscall.EMFILE)}
+	}
+	return s.Listener.Accept()
+}
+
+func TestShortageOfDescriptorsEndsNoPort(t *testing.T) {
+	a := newALPN("", quiet)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		a.serve(&limited{Listener: &short{l, 3}, room: make(chan struct{}, 1)})
+		_ = l.Close() // else callers would wait for ever
+	}()
+	certificate, err := proof.certificate(time.Now())
+	must(t, err)
+	a.certs.add(www, certificate)
+	conn, err := tls.Dial("tcp", l.Addr().String(), &tls.Config{InsecureSkipVerify: true, ServerName: www, NextProtos: []string{protocol}})
+	must(t, err)
+	must(t, conn.Close())
+	must(t, l.Close())
+	<-done
+}
+
 func hasProof(leaf *x509.Certificate) bool {
 	for _, extension := range leaf.Extensions {
 		if extension.Id.Equal(proofExtension) && extension.Critical {
@@ -220,5 +254,20 @@ func TestFailingHangingOrFloodingDNSCommandEnds(t *testing.T) {
 		if ca.ReasonFor(err) != ca.Unavailable || !strings.Contains(err.Error(), says) || len(err.Error()) > 1000 {
 			t.Errorf("%s: %.2000v", line, err)
 		}
+	}
+}
+
+// The order's end is not the command's limit.
+func TestDNSCommandThatItsOrderOutlivesIsNotSaidToBeSlow(t *testing.T) {
+	d := dns(t, "sleep 1000", 2*time.Minute)
+	ends, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	clean, err := d.present(ends, proof)
+	if clean == nil || ca.ReasonFor(err) != ca.Unavailable || strings.Contains(err.Error(), "2m0s") || !strings.Contains(err.Error(), "killed, as its order") {
+		t.Errorf("killed: %v", err)
+	}
+	d.turn <- struct{}{}
+	if clean, err := d.present(ends, proof); clean != nil || ca.ReasonFor(err) != ca.Unavailable || !strings.Contains(err.Error(), "other orders") {
+		t.Errorf("without a turn: %v", err)
 	}
 }

@@ -10,7 +10,9 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -220,7 +222,9 @@ func TestFailedOrderGivesBackWhatIsPending(t *testing.T) {
 		"as far as a slow server lets it": {func(f *fake, _ *CA) {
 			f.fault = func(path string) *http.Response {
 				if path == "/authz/0/0" && f.orders[0].tried {
+					f.mu.Unlock() // other requests are served
 					time.Sleep(deactivateTimeout + time.Second)
+					f.mu.Lock()
 				}
 				return nil
 			}
@@ -253,6 +257,49 @@ func TestFailedOrderGivesBackWhatIsPending(t *testing.T) {
 			must(t, c.Close())
 		})
 	}
+}
+
+// slowly takes answers away so slowly, one after the other, as a DNS command may.
+type slowly struct {
+	*fake
+	takes time.Duration
+	turn  chan struct{}
+	kept  atomic.Int32
+}
+
+func (s *slowly) present(ctx context.Context, c challenge) (func(context.Context) error, error) {
+	clean, _ := s.fake.present(ctx, c)
+	return func(ctx context.Context) error {
+		s.turn <- struct{}{}
+		defer func() { <-s.turn }()
+		if err := sleep(ctx, s.takes); err != nil {
+			s.kept.Add(1)
+			return err
+		}
+		return clean(ctx)
+	}, nil
+}
+
+func TestSlowCleanupEndsAndCostsNoOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		c := f.open(t, f.settings(t))
+		slow := &slowly{fake: f, takes: orderTimeout, turn: make(chan struct{}, 1)}
+		c.answers = slow
+		_, err := c.CSRSign(t.Context(), requestFor(t, www, "ftp.example.org"))
+		if err != nil || slow.kept.Load() > 0 || len(f.proofs) > 0 {
+			t.Errorf("%v; %d cleanups were cut, %d answers are left", err, slow.kept.Load(), len(f.proofs))
+		}
+		req := requestFor(t, www)
+		go func() { _, _ = c.CSRSign(t.Context(), req) }()
+		synctest.Wait()
+		time.Sleep(time.Minute) // it cleans
+		begun := time.Now()
+		must(t, c.Close())
+		if took := time.Since(begun); took != cleanTimeout || slow.kept.Load() != 1 {
+			t.Errorf("closing took %s, %d cleanups were cut", took, slow.kept.Load())
+		}
+	})
 }
 
 func TestFailureWaitsForTheNextCall(t *testing.T) {
@@ -492,6 +539,54 @@ func TestAccountKeySurvivesCrashDuringRollover(t *testing.T) {
 		}
 		c = again
 		_ = os.Remove(filepath.Join(settings.StateDir, nextFile))
+	}
+}
+
+// To an order that is kept, no account is another account: the order would be made again.
+func TestOutageDuringRolloverKeepsTheOrder(t *testing.T) {
+	f := newFake(t)
+	c := f.open(t, f.settings(t))
+	away := func(paths ...string) func(string) *http.Response {
+		return func(path string) *http.Response {
+			if slices.ContainsFunc(paths, func(one string) bool { return strings.HasPrefix(path, one) }) {
+				return response(503, []byte("<html>"))
+			}
+			return nil
+		}
+	}
+	req := requestFor(t, www)
+	f.fault = away("/cert/")
+	if _, err := c.CSRSign(t.Context(), req); ca.ReasonFor(err) != ca.Unavailable {
+		t.Fatal(err)
+	}
+	c.account.settings.RolloverAfter = 1
+	f.fault = away("/key", "/account")
+	if _, err := c.CSRSign(t.Context(), req); ca.ReasonFor(err) != ca.Unavailable || f.seen("/key") != 1 {
+		t.Errorf("during the outage: %v", err)
+	}
+	f.fault = nil
+	if _, err := c.CSRSign(t.Context(), req); err != nil || len(f.orders) != 1 {
+		t.Errorf("after it: %v; %d orders", err, len(f.orders))
+	}
+}
+
+// The server has the new key then, and the file will be there in a moment.
+func TestRolloverThatCannotBeKeptIsFoundOutAtOnce(t *testing.T) {
+	f := newFake(t)
+	settings := f.settings(t)
+	c := f.open(t, settings)
+	kid := must2(c.account.signer(t.Context())).kid
+	kept := filepath.Join(settings.StateDir, keyFile)
+	must(t, os.Remove(kept))
+	must(t, os.Mkdir(kept, 0o700))
+	c.account.settings.RolloverAfter = 1
+	if got, err := c.account.signer(t.Context()); ca.ReasonFor(err) != ca.Unavailable || got.kid != "" {
+		t.Errorf("%s signs with the old key: %v", got.kid, err)
+	}
+	must(t, os.Remove(kept))
+	next := must2(c.account.signer(t.Context()))
+	if next.kid != kid || printOf(f.accounts[kid]) != must2(next.thumbprint()) {
+		t.Errorf("%s signs, not %s with the new key", next.kid, kid)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
@@ -47,7 +48,7 @@ type newOrderRequest struct {
 	Replaces    string `json:"replaces,omitempty"`
 }
 
-// order drives one order. One goroutine uses it.
+// order drives one order. One goroutine uses it; those of cleaning read what does not change.
 type order struct {
 	ca     *CA
 	called string
@@ -57,10 +58,13 @@ type order struct {
 	at     resource
 	header http.Header // of the last look at it
 	looks  int
+
+	cleaning sync.WaitGroup // a repeat of the order may give the same answers
 }
 
 // chain drives the order to its end and returns the certificate's chain, which is then kept.
 func (o *order) chain(ctx context.Context) (string, error) {
+	defer o.cleaning.Wait()
 	var err error
 	if o.as, err = o.ca.account.signer(ctx); err != nil {
 		return "", err

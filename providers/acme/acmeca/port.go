@@ -25,6 +25,9 @@ const (
 	// the provider that this one replaces.
 	portPause = 100 * time.Millisecond
 	portWait  = time.Minute
+	// The pauses after connections that cannot be accepted double from the first to the longest,
+	// which Close waits for at most.
+	acceptPause, longestAcceptPause = 5 * time.Millisecond, time.Second
 )
 
 // port listens while at least one answer is needed.
@@ -90,7 +93,8 @@ func (p *port) leave() {
 	<-p.done
 }
 
-// limited is a listener that closes connections beyond a number.
+// limited is a listener that closes connections beyond a number, and ends by Close alone: a
+// shortage of descriptors passes.
 type limited struct {
 	net.Listener
 	room chan struct{}
@@ -98,11 +102,17 @@ type limited struct {
 
 // Accept implements [net.Listener].
 func (l *limited) Accept() (net.Conn, error) {
-	for {
+	for pause := acceptPause; ; {
 		conn, err := l.Listener.Accept()
-		if err != nil {
+		if errors.Is(err, net.ErrClosed) {
 			return nil, err
 		}
+		if err != nil {
+			time.Sleep(pause)
+			pause = min(2*pause, longestAcceptPause)
+			continue
+		}
+		pause = acceptPause
 		select {
 		case l.room <- struct{}{}:
 			_ = conn.SetDeadline(time.Now().Add(callerTime)) // else it fails at once

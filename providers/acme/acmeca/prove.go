@@ -10,7 +10,8 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-// cleanTimeout bounds the removal of an answer.
+// cleanTimeout bounds the removal of answers when the provider is being closed. Else each
+// answerer has bounds of its own.
 const cleanTimeout = 30 * time.Second
 
 // authorization is what the server wants proved (RFC 8555, section 7.1.4).
@@ -39,7 +40,8 @@ type challenge struct {
 
 // answerer answers challenges of one type.
 type answerer interface {
-	// present makes the answer available. clean takes it away; it is nil only after an error.
+	// present makes the answer available. clean takes it away, or what an error left of it; it is
+	// nil if there is nothing.
 	present(ctx context.Context, c challenge) (clean func(context.Context) error, err error)
 	// settle waits until the CA can see all answers.
 	settle(ctx context.Context) error
@@ -57,10 +59,12 @@ func (o *order) prove(ctx context.Context) error {
 	}
 	for _, one := range open {
 		clean, err := o.present(ctx, one)
+		if clean != nil {
+			defer o.cleaning.Go(func() { o.clean(one, clean) }) // the order's time is too short for a slow one
+		}
 		if err != nil {
 			return err
 		}
-		defer o.clean(ctx, one, clean)
 	}
 	if err := o.ca.answers.settle(ctx); err != nil {
 		return err
@@ -156,9 +160,14 @@ func (o *order) present(ctx context.Context, one authorization) (func(context.Co
 }
 
 // clean takes an answer away, also when the order has ended.
-func (o *order) clean(ctx context.Context, one authorization, clean func(context.Context) error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTimeout)
+func (o *order) clean(one authorization, clean func(context.Context) error) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(o.ca.life))
 	defer cancel()
+	stop := context.AfterFunc(o.ca.life, func() {
+		_ = sleep(ctx, cleanTimeout) // or it is done
+		cancel()
+	})
+	defer stop()
 	if err := clean(ctx); err != nil {
 		o.ca.log.Warn("the answer to a challenge was not removed", "name", one.Identifier.Value, "error", err)
 	}

@@ -9,7 +9,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-
 	"time"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
@@ -69,22 +68,42 @@ func (f *folder) drop(name string) { _ = f.root.Remove(name + ".json") } // else
 // as ctx lasts.
 func (f *folder) lock(ctx context.Context, name string) (unlock func(), err error) {
 	name += ".lock"
-	file, err := f.root.OpenFile(name, os.O_CREATE|os.O_RDWR, privateFile)
-	if err != nil {
-		return nil, unusable(err)
-	}
 	for {
-		got, err := tryLock(file)
-		if got {
-			return func() { _, _ = f.root.Remove(name), file.Close() }, nil
-		}
-		if err == nil {
-			err = sleep(ctx, lockPause)
-		}
+		file, err := f.root.OpenFile(name, os.O_CREATE|os.O_RDWR, privateFile)
 		if err != nil {
+			return nil, unusable(err)
+		}
+		if err := locked(ctx, file); err != nil {
 			return nil, errors.Join(unusable(err), file.Close())
 		}
+		if f.is(name, file) {
+			return func() { _, _ = f.root.Remove(name), file.Close() }, nil
+		}
+		_ = file.Close() // it was removed before it was locked: another has the name now, or none
 	}
+}
+
+// locked waits for the lock of a file.
+func locked(ctx context.Context, file *os.File) error {
+	for {
+		got, err := tryLock(file)
+		if got || err != nil {
+			return err
+		}
+		if err := sleep(ctx, lockPause); err != nil {
+			return err
+		}
+	}
+}
+
+// is reports whether a file has that name now.
+func (f *folder) is(name string, file *os.File) bool {
+	named, err := f.root.Stat(name)
+	if err != nil {
+		return false
+	}
+	opened, err := file.Stat()
+	return err == nil && os.SameFile(named, opened)
 }
 
 // tidy removes what is older than a time, and refuses to add to a folder that is full.

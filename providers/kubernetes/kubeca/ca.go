@@ -23,7 +23,8 @@ const (
 	// The pauses between two looks at an object that cannot be watched double from the first to
 	// the longest.
 	firstPause, longestPause = 300 * time.Millisecond, 5 * time.Second
-	// A certificate is there before its object is deleted, and does not wait long for that.
+	// A certificate is there before its object is deleted, and does not wait long for that: see
+	// aside.
 	removeTimeout = 3 * time.Second
 )
 
@@ -211,7 +212,7 @@ func (c *CA) look(ctx context.Context, s *session, at string, o *object, pause t
 
 // remove deletes an object that is done. A failure costs an object that is swept later.
 func (c *CA) remove(ctx context.Context, s *session, at string, o object) {
-	within, cancel := context.WithTimeout(ctx, removeTimeout)
+	within, cancel := aside(ctx, removeTimeout)
 	defer cancel()
 	err := s.delete(within, at, o)
 	switch {
@@ -223,6 +224,15 @@ func (c *CA) remove(ctx context.Context, s *session, at string, o object) {
 	default:
 		c.log.Debug("cannot delete a request that is done", "name", o.Metadata.Name, "error", err)
 	}
+}
+
+// aside is for what a certificate that is there waits for: half of what is left of the call at
+// most, so that the host hears the answer.
+func aside(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
+	if deadline, ok := ctx.Deadline(); ok {
+		most = min(most, time.Until(deadline)/2)
+	}
+	return context.WithTimeout(ctx, most)
 }
 
 // delete deletes this very object.

@@ -40,7 +40,7 @@ func (c *CA) sweep(ctx context.Context, s *session) {
 	if c.settings.Issuer == nil || !c.sweeps.due(time.Now()) {
 		return
 	}
-	within, cancel := context.WithTimeout(ctx, sweepTimeout)
+	within, cancel := aside(ctx, sweepTimeout)
 	defer cancel()
 	if err := c.deleteLeftovers(within, s, time.Now()); err != nil {
 		c.log.Debug("cannot delete leftover requests", "error", err)

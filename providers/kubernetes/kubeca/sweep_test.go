@@ -1,9 +1,11 @@
 package kubeca
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -53,4 +55,31 @@ func TestFailedSweepFailsNoCertificate(t *testing.T) {
 	c := newCluster(t)
 	c.answers(http.MethodGet, http.StatusForbidden, "", `{"message":"no"}`)
 	sign(t, c, open(t, c.issuing()))
+}
+
+// hangs is an API server that answers nothing.
+type hangs struct{ asked int }
+
+func (h *hangs) RoundTrip(r *http.Request) (*http.Response, error) {
+	h.asked++
+	<-r.Context().Done()
+	return nil, r.Context().Err()
+}
+
+// The wait for a certificate leaves a fifth of a call.
+func TestCertificateIsToldInTimeWhateverIsLeftBehind(t *testing.T) {
+	settings := newCluster(t).issuing()
+	for _, left := range []time.Duration{time.Minute, 6 * time.Second, 2 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			c, server := open(t, settings), &hangs{}
+			s := &session{access: access{url: settings.URL}, client: &http.Client{Transport: server}}
+			ctx, cancel := context.WithTimeout(t.Context(), left)
+			defer cancel()
+			c.remove(ctx, s, issuers, object{})
+			c.sweep(ctx, s)
+			if deadline, _ := ctx.Deadline(); time.Until(deadline) < left/4 || server.asked != 2 {
+				t.Errorf("of %s, %s are left after %d calls", left, time.Until(deadline), server.asked)
+			}
+		})
+	}
 }
