@@ -10,6 +10,7 @@ import (
 
 	"github.com/countersign-dev/countersign/control-plane/istioca"
 	"github.com/countersign-dev/countersign/sdk/authn"
+	"github.com/countersign-dev/countersign/sdk/ra"
 )
 
 // replacing is a story about a door whose settings a test replaces.
@@ -42,6 +43,7 @@ func TestWhoIsTakenOutIsRefusedAtOnceOnTheSameConnection(t *testing.T) {
 		}, codes.Unauthenticated},
 		"a node proxy":    {"ztunnel-token", impersonating(web), func(d *istioca.Config) { d.NodeProxies = nil }, codes.PermissionDenied},
 		"a signer":        {"sum-token", wish{identity: sum, fields: map[string]any{"CertSigner": "fast"}}, func(d *istioca.Config) { d.CertSigners = nil }, codes.PermissionDenied},
+		"a rule":          {"web-token", wish{identity: web}, func(d *istioca.Config) { _ = d.Issuer.(*ra.Engine).SetPolicy(must(ra.NewPolicy(home, nil))) }, codes.PermissionDenied},
 		"freedom of CSRs": {"web-token", wish{identity: web, key: key, csr: csrOf(key, ztunnel)}, func(d *istioca.Config) { d.HoldNames = true }, codes.PermissionDenied},
 	} {
 		replacing(t, func(t *testing.T, m *mesh, door istioca.Config) {

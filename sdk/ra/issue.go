@@ -116,7 +116,7 @@ func (e *Engine) join(ctx context.Context, o *order) (*flight, error) {
 		return nil, exhausted(fmt.Sprintf("%d requests of this holder wait already", maxCallers), 5*time.Second)
 	}
 	f := e.flights[o.base]
-	if f == nil {
+	if f == nil || f.landed && !e.granted(f.order) { // its usages may be others now
 		var err error
 		if f, err = e.begin(ctx, o, h); err != nil {
 			return nil, err
