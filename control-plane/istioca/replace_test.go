@@ -98,11 +98,22 @@ func TestWrongSettingsReplaceNothing(t *testing.T) {
 	replacing(t, func(t *testing.T, m *mesh, door istioca.Config) {
 		conn := m.dial("192.0.2.1")
 		defer conn.Close()
+		good := door
 		door.Tokens = nil
-		if m.server.Replace(door) == nil {
+		if _, err := m.server.Prepare(door); err == nil {
 			t.Error("a door without authenticators is taken over")
 		}
 		m.as(conn, "web-token", home).must(wish{identity: web})
+		good.HoldNames = true
+		take, err := m.server.Prepare(good)
+		if err != nil {
+			t.Fatal(err)
+		}
+		key := newKey()
+		other := wish{identity: web, key: key, csr: csrOf(key, ztunnel)}
+		m.as(conn, "web-token", home).must(other) // nothing is taken over yet
+		take()
+		m.as(conn, "web-token", home).refused(other, codes.PermissionDenied)
 	})
 }
 
