@@ -175,8 +175,10 @@ func TestPlaceInTheQueueIsKeptByIdentityNotByKey(t *testing.T) {
 		proxy := m.as(conn, "ztunnel-token", home)
 		proxy.must(wish{identity: ztunnel}) // takes the only turn for 30 seconds
 		const a, b = "spiffe://cluster.local/ns/shop/sa/a", "spiffe://cluster.local/ns/shop/sa/b"
-		proxy.refused(impersonating(a), codes.Unavailable) // after 10 seconds
-		proxy.refused(impersonating(b), codes.Unavailable) // after 20
+		if st := proxy.refused(impersonating(a), codes.ResourceExhausted); retryIn(st) < 10*time.Second || m.last() != istioca.RateLimited {
+			t.Errorf("after 10 seconds %q, to retry in %s", m.last(), retryIn(st))
+		}
+		proxy.refused(impersonating(b), codes.ResourceExhausted) // after 20
 		time.Sleep(5 * time.Second)
 		second := proxy.begin(t.Context(), impersonating(b))
 		synctest.Wait()
@@ -184,7 +186,7 @@ func TestPlaceInTheQueueIsKeptByIdentityNotByKey(t *testing.T) {
 		if err := <-first; err != nil {
 			t.Error(err)
 		}
-		if err := <-second; status.Code(err) != codes.Unavailable {
+		if err := <-second; status.Code(err) != codes.ResourceExhausted {
 			t.Errorf("the second got %v", err)
 		}
 		if all := m.ca.requests(); len(all) != 2 || all[1].SubjectID != a {

@@ -34,6 +34,9 @@ func (s *Server) issue(ctx context.Context, who caller, request *security.IstioC
 	if fault := s.preview(o, subject); fault != nil {
 		return ra.Certificate{}, fault
 	}
+	if fault := s.room(ctx, who, o); fault != nil {
+		return ra.Certificate{}, fault
+	}
 	cert, fault := s.hold(ctx, ra.Request{Subject: subject, Door: o.door, CSR: o.csr, TTL: o.ttl})
 	if fault != nil {
 		return ra.Certificate{}, fault

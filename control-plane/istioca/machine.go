@@ -136,6 +136,33 @@ func (s *Server) mayRenew(o *order, who caller) *fault {
 // until is the end of all renewals.
 func (p *presented) until(r Renewals) time.Time { return p.began.Add(r.Longest) }
 
+// begins reports whether a certificate for a SPIFFE ID begins a chain of renewals.
+func (in *callers) begins(who caller, o order, id string) bool {
+	return who.presented == nil && who.podless && o.impersonated == nil && in.Renewals.lists(id)
+}
+
+// begun is the chain that a caller's token begins.
+func (c caller) begun(identity string) chains.Chain {
+	return chains.Chain{Subject: c.Subject, Issuer: c.issuer, Identity: identity}
+}
+
+// room returns why a certificate that begins a chain could not be written down now: else it would
+// be made, and given to nobody.
+func (s *Server) room(ctx context.Context, who caller, o order) *fault {
+	in := s.callers.Load()
+	id := s.cfg.Issuer.Decide(who.Subject, o.door).Identity.SPIFFEID
+	if id == nil || !in.begins(who, o, id.String()) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.Times.Lookup)
+	defer cancel()
+	err := in.ledger.change(ctx, func(r *chains.Record) error { return r.Room(who.begun(id.String()), clock.Wall()) })
+	if err != nil {
+		return unrenewed(err)
+	}
+	return nil
+}
+
 // enter writes down a certificate before it is given out, if it may be renewed without a token.
 func (s *Server) enter(ctx context.Context, who caller, o order, cert ra.Certificate) *fault {
 	in := s.callers.Load()
@@ -150,11 +177,10 @@ func (s *Server) enter(ctx context.Context, who caller, o order, cert ra.Certifi
 	switch {
 	case who.presented != nil:
 		err = in.continues(ctx, who.presented, id, next)
-	case !who.podless || o.impersonated != nil || !in.Renewals.lists(id):
+	case !in.begins(who, o, id):
 		return nil
 	default:
-		begun := chains.Chain{Subject: who.Subject, Issuer: who.issuer, Identity: id}
-		err = in.ledger.change(ctx, func(r *chains.Record) error { return r.Begin(begun, next, clock.Wall()) })
+		err = in.ledger.change(ctx, func(r *chains.Record) error { return r.Begin(who.begun(id), next, clock.Wall()) })
 	}
 	if err != nil {
 		return unrenewed(err)

@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"errors"
+	"fmt"
 	"math/big"
 	"strings"
 	"sync"
@@ -18,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/countersign-dev/countersign/control-plane/istioca"
+	"github.com/countersign-dev/countersign/control-plane/istioca/internal/chains"
 	"github.com/countersign-dev/countersign/internal/test/certtest"
 	"github.com/countersign-dev/countersign/sdk/authn"
 	"github.com/countersign-dev/countersign/sdk/ca"
@@ -480,6 +482,36 @@ func TestMachineDoesNotFillTheRecord(t *testing.T) {
 		}
 		time.Sleep(25 * time.Hour)
 		m.renews(m.enrols())
+	})
+}
+
+// What cannot be written down is not asked for with a token either.
+func TestTokenCostsNoCertificateThatTheRecordCannotTake(t *testing.T) {
+	record, full, large := &register{}, &chains.Record{Version: 1}, &chains.Record{Version: 1}
+	inBubble(t, renewing(record), func(t *testing.T, m *mesh) {
+		for n := range 500 {
+			first := chains.Certificate{ID: fmt.Sprint(n), Ends: time.Now().Add(24 * time.Hour)}
+			if err := full.Begin(chains.Chain{Identity: machine}, first, time.Now()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := large.Begin(chains.Chain{Identity: strings.Repeat("x", 900<<10-300)}, chains.Certificate{Ends: time.Now().Add(24 * time.Hour)}, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		conn := m.dial("192.0.2.9")
+		defer conn.Close()
+		c := m.as(conn, m.issuer.token(t, machine, nil), "")
+		for _, spoiled := range []*chains.Record{full, large} {
+			record.text = must(spoiled.Encode())
+			c.refused(wish{identity: machine}, codes.ResourceExhausted)
+		}
+		record.err = errors.New("503")
+		c.refused(wish{identity: machine}, codes.Unavailable)
+		if n := len(m.ca.requests()); n > 0 {
+			t.Errorf("%d certificates were asked for", n)
+		}
+		record.text, record.err = nil, nil
+		c.must(wish{identity: machine})
 	})
 }
 

@@ -6,7 +6,7 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// callers are the settings that [Server.Replace] replaces.
+// callers are the settings that [Server.Prepare] replaces.
 type callers struct {
 	Config                 // of which only these are read
 	ledger *ledger         // of Renewals
@@ -14,16 +14,15 @@ type callers struct {
 	end    context.CancelFunc
 }
 
-// Replace takes over who is served, and what for: Tokens, IssuerClusters, Renewals, NodeProxies,
-// CertSigners and HoldNames of a config that is otherwise what [New] had. Calls that are in flight get no
-// certificate by the old ones: their clients are told to retry. After an error all is as it was.
-func (s *Server) Replace(cfg Config) error {
-	cfg, err := cfg.checked()
-	if err != nil {
-		return err
+// Prepare checks other settings, and returns what takes over who is served, and what for: Tokens,
+// IssuerClusters, Renewals, NodeProxies, CertSigners and HoldNames of a config that is otherwise
+// what [New] had. Calls that are in flight then get no certificate by the old ones: their clients
+// are told to retry. Before it, and after an error, all is as it was.
+func (s *Server) Prepare(cfg Config) (take func(), err error) {
+	if cfg, err = cfg.checked(); err != nil {
+		return nil, err
 	}
-	s.take(cfg)
-	return nil
+	return func() { s.take(cfg) }, nil
 }
 
 func (s *Server) take(cfg Config) {

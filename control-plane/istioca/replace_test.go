@@ -10,6 +10,7 @@ import (
 
 	"github.com/countersign-dev/countersign/control-plane/istioca"
 	"github.com/countersign-dev/countersign/sdk/authn"
+	"github.com/countersign-dev/countersign/sdk/ra"
 )
 
 // replacing is a story about a door whose settings a test replaces.
@@ -42,6 +43,7 @@ func TestWhoIsTakenOutIsRefusedAtOnceOnTheSameConnection(t *testing.T) {
 		}, codes.Unauthenticated},
 		"a node proxy":    {"ztunnel-token", impersonating(web), func(d *istioca.Config) { d.NodeProxies = nil }, codes.PermissionDenied},
 		"a signer":        {"sum-token", wish{identity: sum, fields: map[string]any{"CertSigner": "fast"}}, func(d *istioca.Config) { d.CertSigners = nil }, codes.PermissionDenied},
+		"a rule":          {"web-token", wish{identity: web}, func(d *istioca.Config) { _ = d.Issuer.(*ra.Engine).SetPolicy(must(ra.NewPolicy(home, nil))) }, codes.PermissionDenied},
 		"freedom of CSRs": {"web-token", wish{identity: web, key: key, csr: csrOf(key, ztunnel)}, func(d *istioca.Config) { d.HoldNames = true }, codes.PermissionDenied},
 	} {
 		replacing(t, func(t *testing.T, m *mesh, door istioca.Config) {
@@ -96,11 +98,22 @@ func TestWrongSettingsReplaceNothing(t *testing.T) {
 	replacing(t, func(t *testing.T, m *mesh, door istioca.Config) {
 		conn := m.dial("192.0.2.1")
 		defer conn.Close()
+		good := door
 		door.Tokens = nil
-		if m.server.Replace(door) == nil {
+		if _, err := m.server.Prepare(door); err == nil {
 			t.Error("a door without authenticators is taken over")
 		}
 		m.as(conn, "web-token", home).must(wish{identity: web})
+		good.HoldNames = true
+		take, err := m.server.Prepare(good)
+		if err != nil {
+			t.Fatal(err)
+		}
+		key := newKey()
+		other := wish{identity: web, key: key, csr: csrOf(key, ztunnel)}
+		m.as(conn, "web-token", home).must(other) // nothing is taken over yet
+		take()
+		m.as(conn, "web-token", home).refused(other, codes.PermissionDenied)
 	})
 }
 

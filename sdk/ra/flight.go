@@ -64,8 +64,8 @@ func (e *Engine) start(f *flight, s slot, now time.Time) {
 	if err == nil {
 		err = f.history.paused(now) // another key of the same holder failed meanwhile
 	}
-	if err == nil && !e.granted(f.order) {
-		err = ca.Errorf(ca.Aborted, "the policy has changed meanwhile: ask again")
+	if err == nil {
+		err = e.wanted(f.order)
 	}
 	if err != nil {
 		a.queue.Return(&f.item, now)
@@ -79,6 +79,15 @@ func (e *Engine) start(f *flight, s slot, now time.Time) {
 	}
 	a.slots[s].busy = true
 	e.tasks.Go(func() { a.fly(f, s, now) })
+}
+
+// wanted returns an error if the policy in force does not grant the order any more. It is asked
+// before the authority is, and before its certificate is given out.
+func (e *Engine) wanted(o *order) error {
+	if e.granted(o) {
+		return nil
+	}
+	return ca.Errorf(ca.Aborted, "the policy has changed meanwhile: ask again")
 }
 
 // granted reports whether the policy in force decides the same, and the door is there.

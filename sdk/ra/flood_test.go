@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -77,6 +78,42 @@ func TestFullQueueIsRateLimitedNeverDenied(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		if err := <-quiet; err != nil {
 			t.Errorf("another namespace: %v", err)
+		}
+	})
+}
+
+// Only who waits for our own rate is told of a quota, and that is no refusal: it keeps its place.
+func TestWhoHasNoTimeToWaitForTheRateIsRateLimited(t *testing.T) {
+	inBubble(t, func(c *ra.Config) { c.Authorities[0].Limits = ra.Limits{Rate: 0.01, Burst: 1, InFlight: 4} }, func(h *house) {
+		h.must(request())
+		short, cancel := context.WithTimeout(h.t.Context(), 10*time.Second)
+		defer cancel()
+		if err := <-h.in(short, "shop", 2); !errors.Is(err, ca.ErrRateLimited) || !errors.Is(err, context.DeadlineExceeded) || ca.RetryAfter(err) != time.Minute {
+			t.Errorf("got %v, after %s", err, ca.RetryAfter(err))
+		}
+		if n := len(h.paper.lines(t, "refused")); n != 0 || !slices.Equal(h.results(), []string{"issued", "rate limited"}) {
+			t.Errorf("%d refusals, and the metrics have %q", n, h.results())
+		}
+		gone, leave := context.WithCancel(h.t.Context())
+		left := h.in(gone, "shop", 3)
+		synctest.Wait()
+		leave()
+		if err := <-left; !errors.Is(err, ca.ErrCanceled) {
+			t.Errorf("who goes away: %v", err)
+		}
+	})
+}
+
+func TestWhoHasNoTimeToWaitForAFaultIsNotRateLimited(t *testing.T) {
+	inBubble(t, func(c *ra.Config) { c.Authorities[0].Limits = ra.Limits{Rate: 0.1, Burst: 4, InFlight: 4} }, func(h *house) {
+		h.ca.set(func() { h.ca.before = func(context.Context, ca.SignRequest) error { return ca.ErrUnavailable } })
+		for n := range 3 {
+			<-h.in(h.t.Context(), fmt.Sprint("ns-", n), n)
+		}
+		short, cancel := context.WithTimeout(h.t.Context(), time.Second/2)
+		defer cancel()
+		if err := <-h.in(short, "shop", 9); !errors.Is(err, ca.ErrDeadline) {
+			t.Errorf("while the authority is taken to be down: %v", err)
 		}
 	})
 }

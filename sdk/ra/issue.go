@@ -17,7 +17,8 @@ import (
 // asked if [Refused] says that they are the engine's own word; RateLimited, Unavailable and
 // all others are not, and RetryAfter says when to ask again. A caller whose
 // ctx ends loses nothing: it keeps its place by its first ask, and a certificate that comes
-// meanwhile is kept for a minute.
+// meanwhile is kept for a minute. Where its time was too short for our own limits of the authority,
+// the error is RateLimited.
 func (e *Engine) Issue(ctx context.Context, req Request) (cert Certificate, err error) {
 	ctx, span := trace.Begin(ctx, e.cfg.Tracer, "certificate.request")
 	o, err := e.order(req)
@@ -95,11 +96,14 @@ func (e *Engine) paused(o *order) error {
 	return e.holders.get(o.holder).paused(time.Now())
 }
 
-// report audits a refusal that reached no authority, and counts it.
+// report audits a refusal that reached no authority, and counts it. Whoever stops waiting in line
+// was not refused: it keeps its place.
 func (e *Engine) report(ctx context.Context, o *order, err error) {
 	switch ca.ReasonFor(err) {
 	case ca.Denied, ca.Invalid, ca.RateLimited:
-		e.refuse(ctx, o.Request, o.decision, err)
+		if !errors.Is(err, context.DeadlineExceeded) {
+			e.refuse(ctx, o.Request, o.decision, err)
+		}
 	}
 	e.cfg.Observe(Event{Authority: o.decision.Authority, Rule: o.decision.Rule, Result: ca.ReasonFor(err).String()})
 }
@@ -116,7 +120,7 @@ func (e *Engine) join(ctx context.Context, o *order) (*flight, error) {
 		return nil, exhausted(fmt.Sprintf("%d requests of this holder wait already", maxCallers), 5*time.Second)
 	}
 	f := e.flights[o.base]
-	if f == nil {
+	if f == nil || f.landed && !e.granted(f.order) { // its usages may be others now
 		var err error
 		if f, err = e.begin(ctx, o, h); err != nil {
 			return nil, err
@@ -185,8 +189,11 @@ func (e *Engine) leave(ctx context.Context, f *flight) error {
 	defer e.mu.Unlock()
 	f.callers--
 	f.history.callers--
-	err := ca.Errorf(ca.ReasonFor(ctx.Err()), "the caller went away before authority %q had answered: %w", f.authority.conf.Name, ctx.Err())
-	err.RetryAfter = min(max(f.authority.queue.Delay(time.Now()), time.Second), time.Minute)
+	err, now := ca.Errorf(ca.ReasonFor(ctx.Err()), "the caller went away before authority %q had answered: %w", f.authority.conf.Name, ctx.Err()), time.Now()
+	if err.Reason == ca.Deadline && !f.started && !f.landed && f.authority.queue.Throttled(&f.item, now) {
+		err = ca.Errorf(ca.RateLimited, "more is asked of authority %q than its limits allow, and the caller had no more time: %w", f.authority.conf.Name, ctx.Err())
+	}
+	err.RetryAfter = min(max(f.authority.queue.Delay(now), time.Second), time.Minute)
 	if f.callers == 0 && !f.started && !f.landed {
 		f.authority.queue.Remove(&f.item)
 		e.end(f, err)

@@ -98,3 +98,76 @@ func TestPolicyChangeEndsWaitingRequests(t *testing.T) {
 		}
 	})
 }
+
+// What the authority signs for somebody who is taken out meanwhile is given to nobody, also if it
+// was written down as issued by then.
+func TestCertificateForWhoIsTakenOutMeanwhileIsDiscarded(t *testing.T) {
+	for name, test := range map[string]struct {
+		slow   func(h *house) (goOn chan struct{})
+		issued int
+	}{
+		"while the authority works": {func(h *house) chan struct{} {
+			goOn := make(chan struct{})
+			h.ca.set(func() { h.ca.before = func(context.Context, ca.SignRequest) error { <-goOn; return nil } })
+			return goOn
+		}, 0},
+		"while the audit log is written": {func(h *house) chan struct{} { return h.paper.hangs() }, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, nil, func(h *house) {
+				goOn, done := test.slow(h), make(chan error, 1)
+				go func() { _, err := h.issue(request()); done <- err }()
+				synctest.Wait()
+				other := mesh()
+				other.Match.ServiceAccounts = []string{"db"}
+				if err := h.SetPolicy(policy(t, other)); err != nil {
+					t.Fatal(err)
+				}
+				close(goOn)
+				if err := <-done; !errors.Is(err, ca.ErrAborted) {
+					t.Errorf("got %v", err)
+				}
+				lines := h.paper.lines(t, "discarded")
+				if len(lines) != 1 || lines[0]["reason"] != "aborted" || lines[0]["serial"] == nil || len(h.paper.lines(t, "issued")) != test.issued {
+					t.Errorf("the audit log has %s", h.paper)
+				}
+				if got := h.results(); !slices.Equal(got, []string{"aborted"}) {
+					t.Errorf("the metrics have %q", got)
+				}
+				if s := h.Status()[0]; len(s.Stopped) > 0 {
+					t.Errorf("the authority is stopped: %+v", s.Stopped)
+				}
+				h.refused(request(), ca.ErrDenied)
+				if err := h.SetPolicy(policy(t, mesh())); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Minute)
+				h.must(request())
+			})
+		})
+	}
+}
+
+func TestKeptCertificateIsForThePolicyInForce(t *testing.T) {
+	inBubble(t, nil, func(h *house) {
+		goOn := make(chan struct{})
+		h.ca.set(func() { h.ca.before = func(context.Context, ca.SignRequest) error { <-goOn; return nil } })
+		ctx, cancel := context.WithCancel(h.t.Context())
+		gone := make(chan error, 1)
+		go func() { _, err := h.Issue(ctx, request()); gone <- err }()
+		synctest.Wait()
+		cancel()
+		<-gone
+		close(goOn)
+		synctest.Wait()
+		rule := mesh()
+		rule.Usages = ra.Client
+		if err := h.SetPolicy(policy(t, rule)); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = h.issue(request())
+		if n := h.ca.certificates(); n != 2 {
+			t.Errorf("a certificate that was kept is given out for other usages: %d were made", n)
+		}
+	})
+}

@@ -65,11 +65,18 @@ func (t *try) run(ctx context.Context) error {
 		t.discarded(ctx, err)
 		err = t.once(ctx, t.engine.cfg.Now().String())
 	}
+	if err == nil {
+		err = t.engine.wanted(t.order)
+	}
 	if err != nil {
 		t.failed(ctx, err)
 		return err
 	}
 	if err := t.auditIssued(ctx); err != nil {
+		return err
+	}
+	if err := t.engine.wanted(t.order); err != nil { // the write may have taken seconds
+		t.failed(ctx, err)
 		return err
 	}
 	t.delivered(t.chain, t.roots)

@@ -61,21 +61,22 @@ func (d *door) settings(c *config.Config) (istioca.Config, error) {
 
 // prepare checks the callers of another configuration, and returns what takes them over: nothing, if
 // they are the same.
-func (d *door) prepare(c *config.Config) (replace func() error, err error) {
+func (d *door) prepare(c *config.Config) (replace func(), err error) {
 	if d == nil || sameCallers(d.callers.now.Load(), c) {
-		return func() error { return nil }, nil
+		return func() {}, nil
 	}
 	cfg, err := d.settings(c)
 	if err != nil {
 		return nil, err
 	}
-	return func() error {
-		if err := d.server.Replace(cfg); err != nil {
-			return err
-		}
+	take, err := d.server.Prepare(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return func() {
+		take()
 		d.callers.now.Store(c)
 		d.of.shifted.give()
-		return nil
 	}, nil
 }
 

@@ -39,6 +39,7 @@ func (s *service) reload() {
 	}
 }
 
+// takeOver checks all before it takes over the first of it.
 func (s *service) takeOver(next *config.Config) error {
 	if err := s.foreign(next); err != nil {
 		return err
@@ -57,7 +58,8 @@ func (s *service) takeOver(next *config.Config) error {
 			s.follow(e)
 		}
 	}
-	return replace() // who calls with a new CertSigner finds its door
+	replace() // who calls with a new CertSigner finds its door
+	return nil
 }
 
 // foreign returns an error if rules need what only a restart brings.

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/countersign-dev/countersign/sdk/ra"
@@ -85,7 +86,9 @@ const (
 )
 
 // ID identifies a certificate by the fingerprint of its leaf: 128 bits of it are enough.
-func ID(fingerprint string) string { return fingerprint[:min(len(fingerprint), 32)] }
+func ID(fingerprint string) string { return fingerprint[:min(len(fingerprint), idLength)] }
+
+const idLength = 32
 
 // Parse reads a record; an empty one has no chains.
 func Parse(text []byte) (*Record, error) {
@@ -166,6 +169,23 @@ func (r *Record) Begin(c Chain, first Certificate, now time.Time) error {
 	c.Began, c.Last, c.Certificates = whole(now), whole(now), nil
 	r.Chains = append(r.Chains, &c)
 	return r.Continue(&c, first, now)
+}
+
+// Room returns ErrFull if Begin would, or if the record were too large then. It changes nothing.
+func (r *Record) Room(c Chain, now time.Time) error {
+	text, err := r.Encode()
+	if err != nil {
+		return err
+	}
+	would, err := Parse(text)
+	if err != nil {
+		return err
+	}
+	if err := would.Begin(c, Certificate{ID: strings.Repeat("-", idLength), Ends: now}, now); err != nil {
+		return err
+	}
+	_, err = would.Encode()
+	return err
 }
 
 // Continue adds a certificate to a chain of the record, unless it is in one already.

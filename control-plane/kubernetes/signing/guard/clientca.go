@@ -92,11 +92,12 @@ func (g *ClientCA) CheckChain(authority string, chain []byte) error {
 	return g.check(authority, "intermediate", above)
 }
 
-// aboveLeaf returns the intermediates of a chain.
+// aboveLeaf returns the intermediates of a chain. An authority whose chain cannot be read needs
+// mending as much as one that is a client CA: each try costs a certificate.
 func aboveLeaf(authority string, chain []byte) ([]*x509.Certificate, error) {
 	certs, err := pki.ParseCertificates(chain)
 	if err != nil {
-		return nil, ca.Errorf(ca.Unavailable, "the chain of authority %q: %w", authority, err)
+		return nil, wait(ca.Errorf(ca.NotConfigured, "the chain of authority %q: %w", authority, err), late)
 	}
 	return certs[1:], nil
 }

@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -62,7 +63,9 @@ func (i *issuer) Issue(ctx context.Context, req ra.Request) (ra.Certificate, err
 		return cert, err
 	}
 	if err := i.after(cert, req.Subject.Cluster); err != nil {
-		i.halt(cert.Authority, err)
+		if found(err) { // a cluster that is not known now costs this certificate alone
+			i.halt(cert.Authority, err)
+		}
 		return ra.Certificate{}, i.refuse("authority's certificate withheld", cert.Authority, err)
 	}
 	return cert, nil
@@ -95,22 +98,21 @@ func (i *issuer) after(cert ra.Certificate, cluster string) error {
 
 // each checks all clusters whose client CAs are known, and demands that those of home are.
 func (i *issuer) each(home string, check func(*ClientCA) error) error {
-	found := false
+	var ofHome error = wait(ca.Errorf(ca.Unavailable, "the client CAs of cluster %.253q are not known: it is not connected", home), soon)
 	for _, g := range i.clusters() {
-		own := g.cfg.Cluster == home
-		found = found || own
-		if !own && g.Ready() != nil {
-			continue
-		}
-		if err := check(g); err != nil {
+		err := check(g)
+		if found(err) {
 			return err
 		}
+		if g.cfg.Cluster == home {
+			ofHome = err
+		}
 	}
-	if !found {
-		return wait(ca.Errorf(ca.Unavailable, "the client CAs of cluster %.253q are not known: it is not connected", home), soon)
-	}
-	return nil
+	return ofHome
 }
+
+// found reports whether an error says that a check found something, not that nobody can tell now.
+func found(err error) bool { return errors.Is(err, ca.ErrNotConfigured) }
 
 // When requests come back, of which thousands may be waiting: for what mends itself, and for what
 // an operator must mend.

@@ -22,6 +22,7 @@ type office struct {
 	roots *pki.Bundle
 	reply ra.Certificate
 	calls int
+	while func() // the authority works; nil: nothing happens
 }
 
 func (o *office) Decide(s ra.Subject, _ string) ra.Decision {
@@ -38,6 +39,9 @@ func (o *office) Issue(_ context.Context, req ra.Request) (ra.Certificate, error
 		return ra.Certificate{}, ca.ErrDenied
 	}
 	o.calls++
+	if o.while != nil {
+		o.while()
+	}
 	return o.reply, nil
 }
 
@@ -154,6 +158,53 @@ func TestClusterThatWasNeverReachedStopsItsOwnAlone(t *testing.T) {
 		}
 		if err := s.ask("away", "web"); !errors.Is(err, ca.ErrUnavailable) {
 			t.Errorf("away: %v", err)
+		}
+	})
+}
+
+// A cluster that goes away while its request is with the authority is no reason to stop the others.
+func TestClusterThatIsLostMeanwhileCostsItsOwnCertificateAlone(t *testing.T) {
+	ours := certtest.Root(t)
+	good := ra.Certificate{Authority: "ca", Chain: []byte(pemOf(ours.Leaf(t, time.Hour).Cert)), Roots: bundle(ours.Cert)}
+	synctest.Test(t, func(t *testing.T) {
+		west, east := newClientCA(t, "west", newCluster(clientCAs(nil))), newClientCA(t, "east", newCluster(clientCAs(nil)))
+		run(t, func(ctx context.Context) { go west.Run(ctx); east.Run(ctx) })
+		clusters := []*guard.ClientCA{west, east}
+		s := &scene{t: t, office: &office{roots: bundle(ours.Cert), reply: good}}
+		s.Issuer = guard.Issuer(s.office, s.office, s.log.Logger(), func() []*guard.ClientCA { return clusters })
+		for name, left := range map[string][]*guard.ClientCA{
+			"removed":   {west},
+			"connected": {west, newClientCA(t, "east", newCluster())},
+		} {
+			clusters = []*guard.ClientCA{west, east}
+			s.office.while = func() { clusters = left }
+			if err := s.ask("east", "web"); !errors.Is(err, ca.ErrUnavailable) || ca.RetryAfter(err) > time.Minute {
+				t.Errorf("%s anew, east: %v", name, err)
+			}
+			s.office.while = nil
+			if err := s.ask("west", "web"); err != nil {
+				t.Errorf("%s anew, west: %v", name, err)
+			}
+		}
+	})
+}
+
+// What is found in one cluster counts, whatever is not known of another.
+func TestClientCAOfAnotherClusterIsFoundWhileHomeIsLost(t *testing.T) {
+	away, ours := certtest.Root(t), certtest.Root(t)
+	meet(t, certtest.Root(t), away, func(t *testing.T, s *scene, _ []*cluster) {
+		s.office.roots = bundle(away.Cert)
+		if err := s.ask("nowhere", "web"); !errors.Is(err, ca.ErrNotConfigured) {
+			t.Error(err)
+		}
+		s.office.roots, s.office.reply = bundle(ours.Cert), ra.Certificate{Authority: "ca", Chain: []byte("none")}
+		for range 3 {
+			if err := s.ask("home", "web"); !errors.Is(err, ca.ErrNotConfigured) {
+				t.Error(err)
+			}
+		}
+		if s.office.calls != 1 {
+			t.Errorf("an authority whose chain cannot be read was asked %d times", s.office.calls)
 		}
 	})
 }

@@ -60,7 +60,7 @@ func (q *Queue) newcomer(now time.Time) *lane {
 
 // next goes round a ring once. A tenant that must wait keeps its place in the round.
 func (q *Queue) next(r ring, now time.Time) (found *lane, wait time.Duration) {
-	most := max(1, q.limits.InFlight/2)
+	most := q.mostOfTenant()
 	for range len(q.rings[r]) {
 		t := q.rings[r][0]
 		q.rings[r] = q.rings[r][1:]
@@ -78,6 +78,9 @@ func (q *Queue) next(r ring, now time.Time) (found *lane, wait time.Duration) {
 	}
 	return nil, wait
 }
+
+// mostOfTenant is how many calls a tenant has in flight at most.
+func (q *Queue) mostOfTenant() int { return max(1, q.limits.InFlight/2) }
 
 func (t *tenant) has(r ring) bool { return t.lanes[untried].has(r) || t.lanes[tried].has(r) }
 
@@ -120,4 +123,12 @@ func (q *Queue) Delay(now time.Time) time.Duration {
 		seconds = longest.Seconds()
 	}
 	return max(q.until.Sub(now), 0) + time.Duration(seconds*float64(time.Second))
+}
+
+// Throttled reports whether an item that waits could go out now if the rate had room: not where a
+// fault, a pause or a slot is waited for as well.
+func (q *Queue) Throttled(i *Item, now time.Time) bool {
+	t := i.tenant
+	free := q.inFlight < q.limits.InFlight && t.inFlight()+t.hanging < q.mostOfTenant() && i.lane().room(now)
+	return free && !q.probing && !q.until.After(now) && q.rate.allowed() > 0 && q.rate.wait(now) > 0
 }
