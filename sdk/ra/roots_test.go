@@ -236,7 +236,7 @@ func TestUselessRecordStopsNobody(t *testing.T) {
 		store := newShelf()
 		store.records["ca"] = []byte(record)
 		inBubble(t, func(c *ra.Config) { c.Store = store }, func(h *house) {
-			if _, err := h.pod(); err != nil || !strings.Contains(h.log.String(), "that it tells first are trusted") {
+			if _, err := h.pod(); err != nil || !strings.Contains(h.log.String(), "the first roots that it returns are trusted") {
 				t.Errorf("%v; the log is %s", err, h.log)
 			}
 		})
