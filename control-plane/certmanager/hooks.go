@@ -9,6 +9,7 @@ import (
 	cmmeta "github.com/cert-manager/cert-manager/pkg/apis/meta/v1"
 	issuerapi "github.com/cert-manager/issuer-lib/api/v1alpha1"
 	"github.com/cert-manager/issuer-lib/controllers/signer"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -50,10 +51,11 @@ func (h *hooks) ignore(ctx context.Context, cr signer.CertificateRequestObject, 
 func (h *hooks) read(ctx context.Context, from client.Reader, cr signer.CertificateRequestObject) (now *cmapi.CertificateRequest, open bool, err error) {
 	now = &cmapi.CertificateRequest{}
 	err = from.Get(ctx, nameOf(cr), now)
-	if client.IgnoreNotFound(err) != nil {
+	gone := apierrors.IsNotFound(err)
+	if err != nil && !gone {
 		return nil, false, fmt.Errorf("read the live request: %w", err)
 	}
-	if err != nil || now.UID != cr.GetUID() || finished(now) {
+	if gone || now.UID != cr.GetUID() || finished(now) {
 		h.desk.drop(cr.GetUID())
 		return nil, false, nil
 	}

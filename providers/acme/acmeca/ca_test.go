@@ -546,8 +546,8 @@ func TestAccountKeySurvivesCrashDuringRollover(t *testing.T) {
 func TestOutageDuringRolloverKeepsTheOrder(t *testing.T) {
 	f := newFake(t)
 	c := f.open(t, f.settings(t))
-	away := func(paths ...string) func(string) *http.Response {
-		return func(path string) *http.Response {
+	away := func(paths ...string) {
+		f.fault = func(path string) *http.Response {
 			if slices.ContainsFunc(paths, func(one string) bool { return strings.HasPrefix(path, one) }) {
 				return response(503, []byte("<html>"))
 			}
@@ -555,12 +555,12 @@ func TestOutageDuringRolloverKeepsTheOrder(t *testing.T) {
 		}
 	}
 	req := requestFor(t, www)
-	f.fault = away("/cert/")
+	away("/cert/")
 	if _, err := c.CSRSign(t.Context(), req); ca.ReasonFor(err) != ca.Unavailable {
 		t.Fatal(err)
 	}
 	c.account.settings.RolloverAfter = 1
-	f.fault = away("/key", "/account")
+	away("/key", "/account")
 	if _, err := c.CSRSign(t.Context(), req); ca.ReasonFor(err) != ca.Unavailable || f.seen("/key") != 1 {
 		t.Errorf("during the outage: %v", err)
 	}

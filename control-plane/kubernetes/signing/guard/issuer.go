@@ -98,7 +98,7 @@ func (i *issuer) after(cert ra.Certificate, cluster string) error {
 
 // each checks all clusters whose client CAs are known, and demands that those of home are.
 func (i *issuer) each(home string, check func(*ClientCA) error) error {
-	var ofHome error = wait(ca.Errorf(ca.Unavailable, "the client CAs of cluster %.253q are not known: it is not connected", home), soon)
+	ofHome := wait(ca.Errorf(ca.Unavailable, "the client CAs of cluster %.253q are not known: it is not connected", home), soon)
 	for _, g := range i.clusters() {
 		err := check(g)
 		if found(err) {
