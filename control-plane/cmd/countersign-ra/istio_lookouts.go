@@ -56,20 +56,26 @@ func (l *lookouts) settle(ctx context.Context, s *service, named []string, runni
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for name, old := range l.by {
-		if next, known := wanted[name]; !known || next != nil && next != old.cluster {
+		if _, known := wanted[name]; !known {
 			old.stop()
 			delete(l.by, name)
 		}
 	}
 	for name, cluster := range wanted {
-		if cluster != nil && l.by[name] == nil {
+		if old := l.by[name]; cluster != nil && (old == nil || old.cluster != cluster) {
 			l.post(ctx, s, name, cluster, running)
 		}
 	}
 }
 
+// post takes the place of the lookout that saw the cluster through an earlier client, if any.
 func (l *lookouts) post(ctx context.Context, s *service, name string, cluster *fleet.Cluster, running *sync.WaitGroup) {
-	known, err := guard.NewClientCA(guard.ClientCAConfig{Cluster: name, Client: cluster.Client(), Log: s.log})
+	cfg := guard.ClientCAConfig{Cluster: name, Client: cluster.Client(), Log: s.log}
+	if old := l.by[name]; old != nil {
+		old.stop()
+		cfg.Former = old.ca
+	}
+	known, err := guard.NewClientCA(cfg)
 	if err != nil {
 		s.log.Error("cluster not served", "cluster", name, "error", err)
 		return

@@ -32,12 +32,12 @@ type office struct {
 	running sync.WaitGroup
 }
 
-// openOffice begins the work in a cluster. An API server that is away or hangs keeps nobody
-// else waiting.
-func (t *term) openOffice(ctx context.Context, cluster *fleet.Cluster) *office {
+// openOffice begins the work in a cluster, whose client CAs former may know. An API server that is
+// away or hangs keeps nobody else waiting.
+func (t *term) openOffice(ctx context.Context, cluster *fleet.Cluster, former *guard.ClientCA) *office {
 	o := &office{cluster: cluster}
 	ctx, o.stop = context.WithCancel(ctx)
-	if o.wrong = o.make(t); o.wrong != nil {
+	if o.wrong = o.make(t, former); o.wrong != nil {
 		t.log.Error("cluster not served", "cluster", cluster.ID(), "error", o.wrong)
 		return o
 	}
@@ -59,11 +59,11 @@ func (t *term) openOffice(ctx context.Context, cluster *fleet.Cluster) *office {
 	return o
 }
 
-func (o *office) make(t *term) error {
+func (o *office) make(t *term, former *guard.ClientCA) error {
 	var errs [7]error
 	written := t.writtenIn(o.cluster.ID())
 	id, client, issuer := o.cluster.ID(), o.cluster.Client(), t.issuer
-	o.clientCA, errs[0] = guard.NewClientCA(guard.ClientCAConfig{Cluster: id, Client: client, Log: t.log})
+	o.clientCA, errs[0] = guard.NewClientCA(guard.ClientCAConfig{Cluster: id, Client: client, Former: former, Log: t.log})
 	if bundles := bundlesOf(t.config.Signers); len(bundles) > 0 {
 		o.bundles, errs[1] = trustbundle.New(trustbundle.Config{
 			Cluster: id, Client: client, Bundles: bundles, Roots: t.engine.Roots,
@@ -148,4 +148,12 @@ func (o *office) close() {
 		o.stop()
 		o.running.Wait()
 	}
+}
+
+// knew returns what the office knows of client CAs; nil for a nil office.
+func (o *office) knew() *guard.ClientCA {
+	if o == nil {
+		return nil
+	}
+	return o.clientCA
 }

@@ -137,7 +137,7 @@ func (s *service) held() error {
 // tryOffice makes what will work in each cluster, so that wrong settings stop the start.
 func (s *service) tryOffice() error {
 	o := &office{cluster: s.clusters.Local()}
-	return o.make(&term{service: s, issuer: (*ra.Engine)(nil)}) // which nothing calls
+	return o.make(&term{service: s, issuer: (*ra.Engine)(nil)}, nil) // which nothing calls
 }
 
 // run leads whenever it can, until ctx ends or a failure ends it.

@@ -142,7 +142,7 @@ func (t *term) settle(ctx context.Context) {
 		}
 		old.close()
 		t.written.forget(c.ID)
-		t.put(c.ID, t.openOffice(ctx, cluster))
+		t.put(c.ID, t.openOffice(ctx, cluster, old.knew()))
 	}
 	t.mu.Lock()
 	var gone []*office

@@ -21,7 +21,10 @@ func TestClosedHubNotifiesNoWatcher(t *testing.T) {
 				before(h)
 				told := len(e.heard())
 				h.Close()
-				for _, timer := range []*time.Timer{h.timer, h.pace} {
+				h.mu.Lock() // a timer of 0 s may have run meanwhile
+				timers := []*time.Timer{h.timer, h.pace}
+				h.mu.Unlock()
+				for _, timer := range timers {
 					if timer != nil && timer.Stop() {
 						t.Error("a closed hub has a timer that runs")
 					}

@@ -37,6 +37,10 @@ type ClientCAConfig struct {
 	// kube-system/extension-apiserver-authentication, as the Role
 	// extension-apiserver-authentication-reader of kube-system gives. Required.
 	Client kubernetes.Interface
+	// Former is who knew the same cluster through a client that has been replaced, or nil. What
+	// it knew holds until the first look through Client succeeds, so that a rotated kubeconfig
+	// leaves no moment in which a client CA is unknown.
+	Former *ClientCA
 	// Log is for operators. Default: [slog.Default].
 	Log *slog.Logger
 }
@@ -59,7 +63,14 @@ func NewClientCA(cfg ClientCAConfig) (*ClientCA, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	return &ClientCA{cfg: cfg, err: errors.New("not read yet")}, nil
+	g := &ClientCA{cfg: cfg, err: errors.New("not read yet")}
+	if former := cfg.Former; former != nil {
+		g.cfg.Former = nil // keep no chain of them
+		former.mu.Lock()
+		defer former.mu.Unlock()
+		g.known = former.known
+	}
+	return g, nil
 }
 
 // Run reads the client CAs until ctx ends: each 5 minutes, and sooner while that fails.

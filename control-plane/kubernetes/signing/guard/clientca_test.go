@@ -218,6 +218,38 @@ func TestClientCAsThatCannotBeRead(t *testing.T) {
 	}
 }
 
+// A rotated kubeconfig brings another client of the same cluster: what was known stays until that
+// has looked, and no longer.
+func TestFormerKnowledgeHoldsUntilTheFirstLook(t *testing.T) {
+	theirs, added := certtest.Root(t), certtest.Root(t)
+	synctest.Test(t, func(t *testing.T) {
+		before, after := newCluster(clientCAs(map[string]string{"client-ca-file": pemOf(theirs.Cert)})), newCluster(clientCAs(nil))
+		former := newClientCA(t, "home", before)
+		run(t, former.Run)
+		after.fails(errAway)
+		g, err := guard.NewClientCA(guard.ClientCAConfig{Cluster: "home", Client: after, Former: former, Log: after.log.Logger()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		run(t, g.Run)
+		if err := g.Check("ca", bundle(theirs.Cert)); !errors.Is(err, ca.ErrNotConfigured) {
+			t.Errorf("before the first look: %v", err)
+		}
+		if err := g.Check("ca", bundle(added.Cert)); err != nil {
+			t.Errorf("before the first look: %v", err)
+		}
+		after.fails(nil)
+		after.put(t, map[string]string{"client-ca-file": pemOf(added.Cert)})
+		pass(2 * time.Minute)
+		if err := g.Check("ca", bundle(theirs.Cert)); err != nil {
+			t.Errorf("after the first look: %v", err)
+		}
+		if err := g.Check("ca", bundle(added.Cert)); !errors.Is(err, ca.ErrNotConfigured) {
+			t.Errorf("after the first look: %v", err)
+		}
+	})
+}
+
 func TestChangedClientCAsAreNoticed(t *testing.T) {
 	theirs := certtest.Root(t)
 	synctest.Test(t, func(t *testing.T) {
