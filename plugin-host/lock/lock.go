@@ -53,7 +53,7 @@ type Lock struct {
 // Provider is one build of a provider.
 type Provider struct {
 	Name string `json:"name"`
-	// Version that it reported when it was locked.
+	// Version that it reported when it was locked; never empty in a file.
 	Version string `json:"version"`
 	// Protocol version that it and the host negotiated.
 	Protocol int `json:"protocol"`
@@ -218,6 +218,8 @@ func (p Provider) check() error {
 	case !ok || name != p.Name || verified.BinaryName(name, version) != p.File:
 		return fmt.Errorf("invalid file of %q: %q; use %s or %s", p.Name, wire.CleanText(p.File, ""),
 			verified.BinaryName(p.Name, ""), verified.BinaryName(p.Name, "VERSION"))
+	case p.Version == "": // what signs it names its version
+		return fmt.Errorf("%q has no version; lock it again with `countersign provider lock`", p.Name)
 	}
 	if err := checkBuild(p.Name, p.OS, p.Arch, p.SHA256); err != nil {
 		return err

@@ -138,6 +138,18 @@ func TestSecretSettingsArePointers(t *testing.T) {
 	}
 }
 
+func TestProviderWithoutVersionIsNotRead(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "countersign.lock")
+	p := build("b", "amd64")
+	p.Version = ""
+	var l lock.Lock
+	l.Put(p)
+	must(t, l.Write(path))
+	if _, err := lock.Read(path); err == nil || !strings.Contains(err.Error(), `"b" has no version; lock it again`) {
+		t.Errorf("got %v", err)
+	}
+}
+
 // FuzzRead holds that whatever is read can be trusted to name files in a folder only.
 func FuzzRead(f *testing.F) {
 	f.Add([]byte(`{"format": 1, "providers": [{"name": "a", "version": "1", "protocol": 1, "os": "linux", "arch": "amd64", "file": "countersign-provider-a", "sha256": "` + strings.Repeat("0a", 32) + `"}]}`))
@@ -150,7 +162,7 @@ func FuzzRead(f *testing.F) {
 			return
 		}
 		for _, p := range l.Providers {
-			if filepath.Base(p.File) != p.File || len(p.SHA256) != 64 {
+			if filepath.Base(p.File) != p.File || len(p.SHA256) != 64 || p.Version == "" {
 				t.Errorf("%+v was read", p)
 			}
 		}

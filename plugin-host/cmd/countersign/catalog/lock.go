@@ -99,10 +99,11 @@ func (c *Catalog) LockProgram(name string) (now, before lock.Program, err error)
 	return now, before, nil
 }
 
-// Verified is a locked provider held against its file.
+// Verified is a locked provider or program held against its file.
 type Verified struct {
 	lock.Provider
-	Path    string `json:"path,omitempty"` // empty: no file is there, or it is another platform's
+	Program bool   `json:"program,omitempty"` // it is no provider; of Provider it has no version, protocol and secrets
+	Path    string `json:"path,omitempty"`    // empty: no file is there, or it is another platform's
 	Here    bool   `json:"here"`           // it is for this platform
 	Refused string `json:"refused,omitempty"`
 }
@@ -158,7 +159,7 @@ func (c *Catalog) programsOfPackages() (all []lock.Program) {
 }
 
 func (c *Catalog) verifyProgram(p lock.Program) Verified {
-	v := Verified{Provider: lock.Provider{Name: p.Name, OS: p.OS, Arch: p.Arch, File: p.Name, SHA256: p.SHA256}}
+	v := Verified{Program: true, Provider: lock.Provider{Name: p.Name, OS: p.OS, Arch: p.Arch, File: p.Name, SHA256: p.SHA256}}
 	if v.Here = p.OS == runtime.GOOS && p.Arch == runtime.GOARCH; v.Here {
 		found, err := verified.Finder{Dirs: c.Options.Dirs}.FindProgram(p.Name)
 		if err == nil {

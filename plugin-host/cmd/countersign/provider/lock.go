@@ -176,8 +176,7 @@ The exit code is 1 if a provider does not match.`,
 	return cmd
 }
 
-// demandSignatures refuses providers that the key did not sign. Programs, which have no version in
-// a lock file, are not signed on their own.
+// demandSignatures refuses providers that the key did not sign. Programs are not signed on their own.
 func demandSignatures(all []catalog.Verified, path string) error {
 	key, err := install.ReadKey(path)
 	if err != nil {
@@ -185,7 +184,7 @@ func demandSignatures(all []catalog.Verified, path string) error {
 	}
 	for i := range all {
 		v := &all[i]
-		if !v.Here || v.Refused != "" || v.Version == "" {
+		if !v.Here || v.Refused != "" || v.Program {
 			continue
 		}
 		if err := key.VerifyProvider(v.Path, v.Name, v.Version); err != nil {
