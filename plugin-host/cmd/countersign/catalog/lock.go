@@ -104,7 +104,7 @@ type Verified struct {
 	lock.Provider
 	Program bool   `json:"program,omitempty"` // it is no provider; of Provider it has no version, protocol and secrets
 	Path    string `json:"path,omitempty"`    // empty: no file is there, or it is another platform's
-	Here    bool   `json:"here"`           // it is for this platform
+	Here    bool   `json:"here"`              // it is for this platform
 	Refused string `json:"refused,omitempty"`
 }
 
