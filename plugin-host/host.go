@@ -69,6 +69,6 @@ const (
 	Draining    = supervise.Draining    // no new calls; calls in flight finish
 	Stopped     = supervise.Stopped     // for good
 	Backoff     = supervise.Backoff     // it ended; the next start is at Status.NextStart
-	CircuitOpen = supervise.CircuitOpen // it crashed too often; one probe at Status.NextStart
+	CircuitOpen = supervise.CircuitOpen // it failed to start or crashed too often; one probe at Status.NextStart
 	Refused     = supervise.Refused     // it rejected its settings; started again by a Reload
 )

@@ -392,7 +392,7 @@ func TestUserRunsRootBinaryDirectlyAndOwnFromCopy(t *testing.T) {
 	for name, c := range map[string]struct {
 		owner int
 		want  string
-	}{"root's": {0, "countersign-provider-good"}, "his own": {nobody, "memfd:"}} {
+	}{"root's": {0, "countersign-provider-good"}, "the user's own": {nobody, "memfd:"}} {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t)
 			path := filepath.Join(h.dir, "countersign-provider-good")

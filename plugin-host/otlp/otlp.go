@@ -1,7 +1,7 @@
 // Package otlp sends traces to an OpenTelemetry collector. [Open] goes by OpenTelemetry's own
 // variables (OTEL_EXPORTER_OTLP_ENDPOINT, …) and does nothing without them. It is the only
 // package of the house that compiles OpenTelemetry; all others know sdk/trace. [Tracer] is for
-// an embedder who has OpenTelemetry set up himself.
+// embedders who set up OpenTelemetry themselves.
 package otlp
 
 import (

@@ -9,11 +9,11 @@ import (
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/agent"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/beside"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/catalog"
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/explain"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/provider"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/secrets"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/top"
+	"github.com/countersign-dev/countersign/plugin-host/program/cli"
 )
 
 func main() { os.Exit(run()) }

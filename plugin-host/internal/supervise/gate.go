@@ -47,7 +47,7 @@ func (g *gate) wait(ctx context.Context) (*life, error) {
 		case status.State == CircuitOpen:
 			return nil, &ca.Error{
 				Reason: ca.Unavailable, RetryAfter: max(0, time.Until(status.NextStart)),
-				Message: "provider " + text.Quote(status.Name) + " crashed too often, next try at " +
+				Message: "provider " + text.Quote(status.Name) + " failed too often, next try at " +
 					clock.Stamp(status.NextStart) + ": " + status.LastError,
 			}
 		case status.State == Refused:

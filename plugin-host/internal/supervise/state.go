@@ -20,7 +20,7 @@ const (
 	Draining    State = "draining"     // no new calls; calls in flight finish
 	Stopped     State = "stopped"      // for good
 	Backoff     State = "backoff"      // it ended; the next start is at NextStart
-	CircuitOpen State = "circuit open" // it crashed too often; one probe at NextStart
+	CircuitOpen State = "circuit open" // it failed to start or crashed too often; one probe at NextStart
 	Refused     State = "refused"      // it rejected its settings; started again by a reload
 )
 

@@ -12,10 +12,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/metrics"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/settings"
+	"github.com/countersign-dev/countersign/plugin-host/program/cli"
+	"github.com/countersign-dev/countersign/plugin-host/program/config"
 )
 
 // Command returns "agent".
@@ -93,7 +93,7 @@ func Verify(c config.Config) error {
 		return err
 	}
 	defer providers.close() //nolint:errcheck // nothing has been started
-	if _, err := openFederation(c.BundleEndpoints, log); err != nil {
+	if _, err := openFederation(c.BundleEndpoints, nil, log); err != nil {
 		return err
 	}
 	_, err = agentConfig(c, providers, metrics.New(&providers.recorder, providers.all), log)

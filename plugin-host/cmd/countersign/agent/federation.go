@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	"github.com/countersign-dev/countersign/plugin-host/program/config"
 	"github.com/countersign-dev/countersign/sdk/agent"
 	"github.com/countersign-dev/countersign/sdk/authn/federation"
 	"github.com/countersign-dev/countersign/sdk/jwtsvid"
@@ -25,26 +25,43 @@ type federated struct {
 	secrets   atomic.Pointer[secret.Source] // of the agent, once it has them
 }
 
-func openFederation(endpoints []config.BundleEndpoint, log *slog.Logger) (*federated, error) {
+// openFederation has the JWT keys of the last run count until the endpoints answer, if a storage has
+// kept them.
+func openFederation(endpoints []config.BundleEndpoint, storage secret.Storage, log *slog.Logger) (*federated, error) {
 	f := &federated{endpoints: endpoints}
+	kept := newKeptKeys(storage, log)
+	authorities := map[string]string{} // by trust domain
 	var all []federation.Endpoint
 	for _, e := range endpoints {
 		initial, err := initialRoots(e.InitialFile)
 		if err != nil {
 			return nil, fmt.Errorf("bundle_endpoints.%s.initial_file is %q: %w", e.Name, e.InitialFile, err)
 		}
+		authorities[e.TrustDomain] = e.Authority()
+		if jwks := kept.load(e.Authority()); jwks != nil {
+			f.take(e.TrustDomain, jwks, log)
+		}
 		all = append(all, federation.Endpoint{TrustDomain: e.TrustDomain, URL: e.URL, ServerID: e.ServerID, RootFile: e.RootFile, Initial: initial})
 	}
 	var err error
 	f.source, err = federation.New(all, federation.Options{Log: log, Kept: f.kept, JWTKeys: func(trustDomain string, jwks []byte) {
-		if err := f.keys.Set(trustDomain, jwks); err != nil {
-			log.Error("rejected the JWT-SVID keys of a foreign trust domain, keeping the previous ones", "trust_domain", trustDomain, "error", err)
+		if f.take(trustDomain, jwks, log) {
+			kept.store(authorities[trustDomain], jwks)
 		}
 	}})
 	if err != nil {
 		return nil, fmt.Errorf("bundle_endpoints: %w", err)
 	}
 	return f, nil
+}
+
+// take reports whether these are keys.
+func (f *federated) take(trustDomain string, jwks []byte, log *slog.Logger) bool {
+	err := f.keys.Set(trustDomain, jwks)
+	if err != nil {
+		log.Error("rejected the JWT-SVID keys of a foreign trust domain, keeping the previous ones", "trust_domain", trustDomain, "error", err)
+	}
+	return err == nil
 }
 
 func initialRoots(file string) (*pki.Bundle, error) {

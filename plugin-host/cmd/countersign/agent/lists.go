@@ -3,7 +3,7 @@ package agent
 import (
 	"context"
 
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	"github.com/countersign-dev/countersign/plugin-host/program/config"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/revocation"
 )
@@ -48,9 +48,13 @@ func (p published) Revocations(ctx context.Context) ([]byte, error) {
 	return provider.Revocations(ctx)
 }
 
-// ListFaults says what is wrong with the files of revocation lists. It stops no start: they may come
-// later.
-func ListFaults(c config.Config) (faults []string) {
+// Warnings returns what is wrong around a valid configuration and may come later: files of
+// revocation lists, which stop no start, and the folder for the providers' sockets, which a service
+// manager creates.
+func Warnings(c config.Config) (faults []string) {
+	if err := checkRuntimeDir(c); err != nil {
+		faults = append(faults, err.Error())
+	}
 	for _, bundle := range revocationOf(c, nil, nil).Bundles {
 		for _, fault := range bundle.Faults() {
 			faults = append(faults, "crl."+bundle.Name+": "+fault)

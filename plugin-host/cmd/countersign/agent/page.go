@@ -10,12 +10,13 @@ import (
 	"github.com/countersign-dev/countersign/internal/program/operatorpage"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/metrics"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/status"
+	"github.com/countersign-dev/countersign/plugin-host/program/overview"
 	"github.com/countersign-dev/countersign/sdk/agent"
 )
 
 // showAgent serves /, /healthz, /readyz, /metrics and /status. They have no authentication, so
 // the address is local, and they never show a key.
-func showAgent(page *operatorpage.Page, out *outsidePages, a *agent.Agent, providers *providers, m *metrics.Metrics, child *proxyChild, jwts *jwtSVIDs, machine status.Machine) {
+func showAgent(page *operatorpage.Page, out *outsidePages, a *agent.Agent, providers *providers, m *metrics.Metrics, child *proxyChild, jwts *jwtSVIDs, machine overview.Machine) {
 	report := func() status.Report { return reportOf(a, providers, child, jwts, machine) }
 	m.Watch(a, report)
 	mux := http.NewServeMux()

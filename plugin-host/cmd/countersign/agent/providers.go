@@ -12,12 +12,12 @@ import (
 	"sync/atomic"
 
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/settings"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/status"
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/wiring"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/workloads"
+	"github.com/countersign-dev/countersign/plugin-host/program/cli"
+	"github.com/countersign-dev/countersign/plugin-host/program/config"
+	"github.com/countersign-dev/countersign/plugin-host/program/wiring"
 	"github.com/countersign-dev/countersign/sdk/agent"
 	"github.com/countersign-dev/countersign/sdk/sds"
 )
@@ -34,6 +34,14 @@ type providers struct {
 	crowd  crowd
 	// recorder remembers errors from the first step on, which is finding the providers.
 	recorder status.Recorder
+}
+
+// checkRuntimeDir returns an error if the providers' sockets have no folder.
+func checkRuntimeDir(c config.Config) error {
+	if len(c.Providers) == 0 {
+		return nil
+	}
+	return wiring.CheckRuntimeDir(settings.RuntimeDir(c.RuntimeDir))
 }
 
 // findProviders finds and verifies all providers without starting them. A provider that may

@@ -11,12 +11,12 @@ import (
 	"github.com/countersign-dev/countersign/internal/host/protect"
 	"github.com/countersign-dev/countersign/internal/program/buildinfo"
 	"github.com/countersign-dev/countersign/internal/program/operatorpage"
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/metrics"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/outputs"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/settings"
 	"github.com/countersign-dev/countersign/plugin-host/otlp"
+	"github.com/countersign-dev/countersign/plugin-host/program/cli"
+	"github.com/countersign-dev/countersign/plugin-host/program/config"
 	"github.com/countersign-dev/countersign/sdk/agent"
 	"github.com/countersign-dev/countersign/sdk/filesecret/output"
 	"github.com/countersign-dev/countersign/sdk/secret"
@@ -106,6 +106,9 @@ func (s *start) openPages(ctx context.Context) (err error) {
 }
 
 func (s *start) openProviders() (err error) {
+	if err := checkRuntimeDir(s.c); err != nil {
+		return cli.Wrong(err)
+	}
 	if s.providers, err = findProviders(s.c, s.log); err != nil {
 		return err
 	}
@@ -140,7 +143,7 @@ func (s *start) openSources(context.Context) (err error) {
 	}
 	s.later(s.given.close)
 	s.given.join(&s.cfg)
-	if s.foreign, err = openFederation(s.c.BundleEndpoints, s.log); err != nil {
+	if s.foreign, err = openFederation(s.c.BundleEndpoints, s.cfg.Storage, s.log); err != nil {
 		return err
 	}
 	s.foreign.join(&s.cfg)

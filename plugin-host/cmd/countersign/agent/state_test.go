@@ -10,9 +10,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/metrics"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/status"
+	"github.com/countersign-dev/countersign/plugin-host/program/config"
 )
 
 const goodKey = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"

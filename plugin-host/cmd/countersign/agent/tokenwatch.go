@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	"github.com/countersign-dev/countersign/plugin-host/program/config"
 )
 
 // tokenInterval is how often credential files are checked for changes. They are read for

@@ -7,10 +7,10 @@ import (
 	"os"
 	"slices"
 
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/metrics"
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/wiring"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/workloads"
+	"github.com/countersign-dev/countersign/plugin-host/program/config"
+	"github.com/countersign-dev/countersign/plugin-host/program/wiring"
 	"github.com/countersign-dev/countersign/sdk/agent"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/sds"

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/metrics"
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/wiring"
+	"github.com/countersign-dev/countersign/plugin-host/program/config"
+	"github.com/countersign-dev/countersign/plugin-host/program/wiring"
 	"github.com/countersign-dev/countersign/sdk/agent"
 )
 

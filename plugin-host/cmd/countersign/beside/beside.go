@@ -17,10 +17,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/catalog"
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/settings"
 	"github.com/countersign-dev/countersign/plugin-host/internal/verified"
 	"github.com/countersign-dev/countersign/plugin-host/lock"
+	"github.com/countersign-dev/countersign/plugin-host/program/cli"
 )
 
 // beside is a program with the command's own flags.

@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"strings"
 
+	"github.com/countersign-dev/countersign/internal/text"
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/schema"
 	"github.com/countersign-dev/countersign/plugin-host/internal/verified"
@@ -69,7 +70,10 @@ func (c *Catalog) Find(what string) (Target, error) {
 	if strings.ContainsRune(what, filepath.Separator) || strings.Contains(what, "/") {
 		return c.file(what)
 	}
-	name, version, _ := strings.Cut(what, "@")
+	name, version, at := strings.Cut(what, "@")
+	if at && version == "" {
+		return Target{}, fmt.Errorf("no version follows the @ of %s: write NAME or NAME@VERSION", text.Quote(what))
+	}
 	if locked, ok := c.locked(name); ok && version == "" {
 		version = locked.FileVersion()
 	}

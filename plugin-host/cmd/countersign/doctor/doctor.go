@@ -74,8 +74,8 @@ type step struct {
 
 var steps = []step{
 	{"find", (*examination).find, "install it as countersign-provider-NAME in one of these folders, or add its folder with --provider-dir", false},
-	{"rights", (*examination).rights, "fix the permissions as described: anyone who can write the file can run code as the agent", false},
-	{"machine", (*examination).machine, "install the build for this machine", false},
+	{"permissions", (*examination).permissions, "fix the permissions as described: anyone who can write the file can run code as the agent", false},
+	{"architecture", (*examination).architecture, "install the build for this machine", false},
 	{"pin", (*examination).pin, "find out who changed the file; if the change was intended, run \"countersign provider lock\"", false},
 	{"start", (*examination).start, "run the file by hand: it should print that it is a provider", false},
 	{"handshake", (*examination).handshake, "have the provider print nothing but the handshake line to standard output; see proto/provider/PROTOCOL.md", false},
@@ -170,14 +170,14 @@ func (e *examination) find(context.Context) (string, error) {
 	return target.Path, err
 }
 
-func (e *examination) rights(context.Context) (string, error) {
+func (e *examination) permissions(context.Context) (string, error) {
 	if e.refused != nil {
 		return "", e.refused
 	}
 	return "only root and this user can write it", verified.CheckFile(e.target.Path)
 }
 
-func (e *examination) machine(context.Context) (string, error) {
+func (e *examination) architecture(context.Context) (string, error) {
 	return "built for this machine", verified.CheckProgram(e.target.Path)
 }
 

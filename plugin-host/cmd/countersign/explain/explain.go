@@ -16,9 +16,9 @@ import (
 
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/agent"
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/settings"
+	"github.com/countersign-dev/countersign/plugin-host/program/cli"
+	"github.com/countersign-dev/countersign/plugin-host/program/config"
 )
 
 // Command returns "config" with its subcommands.
@@ -175,6 +175,8 @@ nothing: a provider validates its own settings when the agent starts it, and "co
 provider doctor" has it do so before.
 
 Files of revocation lists that cannot be read are warnings: the agent starts and waits for them.
+So is a runtime_dir that does not exist, which a service manager may create; without it the agent
+does not start.
 
 The exit code is 2 if a setting is wrong.`,
 		Args: cli.NoArgs,
@@ -187,7 +189,7 @@ The exit code is 2 if a setting is wrong.`,
 				return cli.Wrong(err)
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "the configuration is valid; %s\n", answer(c.Choice(), c.Sources()))
-			for _, fault := range agent.ListFaults(c) {
+			for _, fault := range agent.Warnings(c) {
 				fmt.Fprintf(cmd.OutOrStdout(), "warning: %s\n", fault)
 			}
 			if len(c.Providers) > 0 {

@@ -1,6 +1,8 @@
 package metrics
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
@@ -22,6 +24,7 @@ var (
 	renewDesc   = prometheus.NewDesc("countersign_secret_renew_timestamp_seconds", "When the held certificate is renewed.", []string{"secret"}, nil)
 	tokenDesc   = prometheus.NewDesc("countersign_secret_token_expiry_timestamp_seconds", "When the token for the next renewal expires.", []string{"secret"}, nil)
 	crlDesc     = prometheus.NewDesc("countersign_crl_next_update_timestamp_seconds", "When the first revocation list of a trust bundle expires.", []string{"secret"}, nil)
+	crlSoonDesc = prometheus.NewDesc("countersign_crl_last_fifth_timestamp_seconds", "When the last fifth of the life of a revocation list of a trust bundle begins, of the first to get there.", []string{"secret"}, nil)
 	lackDesc    = prometheus.NewDesc("countersign_crl_missing", "CAs of a trust bundle that have no current revocation list.", []string{"secret"}, nil)
 	streamsDesc = prometheus.NewDesc("countersign_streams", "Open SDS streams and fetches.", nil, nil)
 )
@@ -63,7 +66,7 @@ type held struct{ agent *agent.Agent }
 
 // Describe implements [prometheus.Collector].
 func (h *held) Describe(to chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{heldDesc, startDesc, expiryDesc, rootsDesc, renewDesc, tokenDesc, crlDesc, lackDesc, streamsDesc} {
+	for _, desc := range []*prometheus.Desc{heldDesc, startDesc, expiryDesc, rootsDesc, renewDesc, tokenDesc, crlDesc, crlSoonDesc, lackDesc, streamsDesc} {
 		to <- desc
 	}
 }
@@ -88,6 +91,7 @@ func (h *held) Collect(to chan<- prometheus.Metric) {
 		}
 		if first := s.Revocation.First(); !first.IsZero() {
 			value(crlDesc, float64(first.Unix()), s.Name)
+			value(crlSoonDesc, float64(lastFifth(s.Revocation.Lists).Unix()), s.Name)
 		}
 		if s.Item == nil {
 			continue
@@ -101,4 +105,17 @@ func (h *held) Collect(to chan<- prometheus.Metric) {
 			value(renewDesc, float64(s.Item.RenewAt.Unix()), s.Name)
 		}
 	}
+}
+
+// lastFifth returns when the first of the lists gets into the last fifth of its life, where the
+// agent warns. That need not be the one that ends first: what ends in an hour may have been made
+// for an hour.
+func lastFifth(lists []secret.RevocationList) (first time.Time) {
+	for _, list := range lists {
+		begins := list.NextUpdate.Add(-list.NextUpdate.Sub(list.ThisUpdate) / 5)
+		if first.IsZero() || begins.Before(first) {
+			first = begins
+		}
+	}
+	return first
 }

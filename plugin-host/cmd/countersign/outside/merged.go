@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/countersign-dev/countersign/internal/program/operatorpage"
 	"github.com/countersign-dev/countersign/internal/text"
@@ -32,11 +33,15 @@ const (
 
 // Merged serves the metrics of a registry, followed by those of the sources as they are:
 // http:// URLs, or unix:PATH, an admin socket of Envoy. A source that fails is left out and
-// counted.
+// counted. With sources, the names of the agent's own process begin with countersign_agent_.
 func Merged(registry *prometheus.Registry, sources []string, log *slog.Logger) http.Handler {
+	var gatherer prometheus.Gatherer = registry
+	if len(sources) > 0 {
+		gatherer = apart{registry}
+	}
 	m := &merged{
 		// Without compression and negotiation, the text of others can follow.
-		own:   promhttp.HandlerFor(registry, promhttp.HandlerOpts{DisableCompression: true}),
+		own:   promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{DisableCompression: true}),
 		slots: make(chan struct{}, maxScrapes), log: log,
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "countersign_metrics_from_failures_total", Help: "Scrapes without the metrics of another program (status.metrics_from), as it failed.",
@@ -50,6 +55,21 @@ func Merged(registry *prometheus.Registry, sources []string, log *slog.Logger) h
 		registry.MustRegister(m.failures)
 	}
 	return m
+}
+
+// apart renames what each program of a Prometheus library has, go_… and process_…: the
+// application has them, too, and a parser may refuse a page with a name that comes twice.
+type apart struct{ *prometheus.Registry }
+
+// Gather implements [prometheus.Gatherer]. What a registry gathers is the caller's own.
+func (a apart) Gather() ([]*dto.MetricFamily, error) {
+	families, err := a.Registry.Gather()
+	for _, f := range families {
+		if name := f.GetName(); strings.HasPrefix(name, "go_") || strings.HasPrefix(name, "process_") {
+			f.Name = new("countersign_agent_" + name)
+		}
+	}
+	return families, err
 }
 
 type merged struct {
@@ -74,7 +94,7 @@ func (m *merged) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	plain.Header.Del("Accept")
 	m.own.ServeHTTP(w, plain)
 	for _, text := range others {
-		_, _ = w.Write(text) // the client may have gone away
+		_, _ = w.Write(text) //nolint:gosec // metrics, not HTML; the client may have gone away
 	}
 }
 

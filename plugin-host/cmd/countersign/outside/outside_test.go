@@ -14,6 +14,10 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 	"go.uber.org/goleak"
 )
 
@@ -74,6 +78,33 @@ func TestOtherProgramsMetricsFollowAsTheyAre(t *testing.T) {
 	}
 	if !strings.Contains(body, fmt.Sprintf("countersign_metrics_from_failures_total{source=%q} 0\n", app)) {
 		t.Errorf("no failures are counted:\n%s", body)
+	}
+}
+
+// ofProcess returns a registry with what each program in Go has.
+func ofProcess() *prometheus.Registry {
+	r := prometheus.NewRegistry()
+	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return r
+}
+
+func TestMetricsOfAgentAndOfApplicationHaveDifferentNames(t *testing.T) {
+	app := program(t, promhttp.HandlerFor(ofProcess(), promhttp.HandlerOpts{}).ServeHTTP)
+	for name, sources := range map[string][]string{"merged": {app}, "alone": nil} {
+		_, body := scrape(t, Merged(ofProcess(), sources, slog.New(slog.DiscardHandler)))
+		parser := expfmt.NewTextParser(model.LegacyValidation)
+		families, err := parser.TextToMetricFamilies(strings.NewReader(body)) // refuses what comes twice
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		for family, want := range map[string]bool{
+			"go_goroutines": true, "process_start_time_seconds": true,
+			"countersign_agent_go_goroutines": sources != nil, "countersign_agent_process_start_time_seconds": sources != nil,
+		} {
+			if families[family] != nil != want {
+				t.Errorf("%s: %s is there: %t", name, family, !want)
+			}
+		}
 	}
 }
 

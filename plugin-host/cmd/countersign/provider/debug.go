@@ -9,9 +9,9 @@ import (
 	"github.com/spf13/cobra"
 
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/settings"
 	"github.com/countersign-dev/countersign/plugin-host/internal/debugger"
+	"github.com/countersign-dev/countersign/plugin-host/program/cli"
 )
 
 func debugCommand() *cobra.Command {

@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
 	"github.com/countersign-dev/countersign/plugin-host/internal/debugger"
+	"github.com/countersign-dev/countersign/plugin-host/program/cli"
 )
 
 // how is how to start a provider in a debugger.

@@ -11,9 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/doctor"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/settings"
+	"github.com/countersign-dev/countersign/plugin-host/program/cli"
+	"github.com/countersign-dev/countersign/plugin-host/program/wiring"
 )
 
 func doctorCommand() *cobra.Command {
@@ -46,6 +47,9 @@ The exit code is 2 if the settings are wrong, and 1 if anything else is.`,
 		look, err := lookWith(&in)
 		if err != nil {
 			return err
+		}
+		if err := wiring.CheckRuntimeDir(look.Options.RuntimeDir); err != nil {
+			return cli.Wrong(err)
 		}
 		patients, err := patients(&in, look, args)
 		if err != nil {
@@ -132,10 +136,10 @@ func examine(cmd *cobra.Command, p doctor.Patient, output string) error {
 func writeStep(w io.Writer, s doctor.Step) {
 	took, paint := s.Took.Round(10*time.Microsecond), cli.Paint(w)
 	if s.Error == "" {
-		fmt.Fprintf(w, "  %s      %-10s %9s  %s\n", paint(cli.Green, "ok"), s.Name, took, s.Result)
+		fmt.Fprintf(w, "  %s      %-12s %9s  %s\n", paint(cli.Green, "ok"), s.Name, took, s.Result)
 		return
 	}
-	fmt.Fprintf(w, "  %s  %-10s %9s  %s\n          fix: %s\n", paint(cli.Red, "FAILED"), s.Name, took, s.Error, s.Advice)
+	fmt.Fprintf(w, "  %s  %-12s %9s  %s\n          fix: %s\n", paint(cli.Red, "FAILED"), s.Name, took, s.Error, s.Advice)
 	if len(s.Log) > 0 {
 		fmt.Fprintf(w, "          log: %s\n", strings.Join(s.Log, "\n               "))
 	}

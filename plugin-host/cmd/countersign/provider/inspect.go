@@ -9,9 +9,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/catalog"
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/schema"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/settings"
+	"github.com/countersign-dev/countersign/plugin-host/program/cli"
 )
 
 func inspectCommand() *cobra.Command {

@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/install"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/settings"
+	"github.com/countersign-dev/countersign/plugin-host/program/cli"
 )
 
 func installCommand() *cobra.Command {
@@ -27,7 +27,7 @@ The provider is put into the first --provider-dir as countersign-provider-NAME@V
 and STARTED ONCE to be locked, as by "provider lock". An agent that runs takes up the
 new build by itself. To go back, lock the version before.`,
 		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
+			if len(args) != 1 || strings.HasSuffix(args[0], "@") { // acme@ is not acme
 				return cli.Wrong(errors.New("name one provider, as in \"countersign provider install acme@1.2.0\""))
 			}
 			return nil

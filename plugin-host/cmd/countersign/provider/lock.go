@@ -8,15 +8,17 @@ import (
 	"io"
 	"io/fs"
 	"reflect"
+	"runtime"
+	"slices"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/catalog"
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/install"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/settings"
 	"github.com/countersign-dev/countersign/plugin-host/lock"
+	"github.com/countersign-dev/countersign/plugin-host/program/cli"
 )
 
 func lockCommand() *cobra.Command {
@@ -150,13 +152,17 @@ are listed but not verified.
 With --public-key, each provider must also have a minisign signature of that key beside
 it, as "provider install" and the archives of a release put it there.
 
-The exit code is 1 if a provider does not match.`,
+The exit code is 1 if a provider does not match, or if none is for this platform.`,
 		Args: cli.NoArgs,
 	}
 	addFlags(cmd, &in)
 	key := cmd.Flags().String("public-key", "", "file with the minisign public key that must have signed each provider")
 	output := cli.Output(cmd, "table", "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		demanded := cmd.Flags().Changed("public-key")
+		if demanded && *key == "" { // an unset variable of a script, perhaps
+			return cli.Wrong(errors.New("--public-key is empty: name the file with the key, or leave it out"))
+		}
 		look, err := lookWith(&in)
 		if err != nil {
 			return err
@@ -166,12 +172,12 @@ The exit code is 1 if a provider does not match.`,
 			return cli.Wrong(fmt.Errorf("nothing to verify: no provider is locked in %s; run \"countersign provider lock\"",
 				cmp.Or(look.lockPath, "any lock file (--lock, --config)")))
 		}
-		if *key != "" {
+		if demanded {
 			if err := demandSignatures(all, *key); err != nil {
 				return cli.Wrong(err)
 			}
 		}
-		return verifyAll(cmd.OutOrStdout(), all, *output)
+		return verifyAll(cmd.OutOrStdout(), all, *output, demanded)
 	}
 	return cmd
 }
@@ -194,7 +200,8 @@ func demandSignatures(all []catalog.Verified, path string) error {
 	return nil
 }
 
-func verifyAll(w io.Writer, all []catalog.Verified, output string) error {
+// verifyAll reports the results. A program counts as verified, unless providers must be signed.
+func verifyAll(w io.Writer, all []catalog.Verified, output string, signed bool) error {
 	var err error
 	if output == "json" {
 		err = json.NewEncoder(w).Encode(all)
@@ -207,8 +214,11 @@ func verifyAll(w io.Writer, all []catalog.Verified, output string) error {
 			wrong++
 		}
 	}
-	if wrong > 0 {
+	switch {
+	case wrong > 0:
 		err = errors.Join(err, fmt.Errorf("%d of %d locked providers do not match", wrong, len(all)))
+	case !slices.ContainsFunc(all, func(v catalog.Verified) bool { return v.Here && (!signed || !v.Program) }):
+		err = errors.Join(err, fmt.Errorf("nothing was verified: no provider is locked for %s/%s; run \"countersign provider lock\"", runtime.GOOS, runtime.GOARCH))
 	}
 	return err
 }

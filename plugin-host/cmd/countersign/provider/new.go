@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/scaffold"
+	"github.com/countersign-dev/countersign/plugin-host/program/cli"
 )
 
 func newCommand() *cobra.Command {

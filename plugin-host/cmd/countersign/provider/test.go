@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
+	"github.com/countersign-dev/countersign/plugin-host/program/cli"
 	"github.com/countersign-dev/countersign/plugin-host/providertest"
 	"github.com/countersign-dev/countersign/sdk/catest/conformance"
 )

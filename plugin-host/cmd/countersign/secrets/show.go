@@ -14,7 +14,7 @@ import (
 
 	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/internal/text"
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	"github.com/countersign-dev/countersign/plugin-host/program/config"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 

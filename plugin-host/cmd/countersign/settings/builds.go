@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/wiring"
+	"github.com/countersign-dev/countersign/plugin-host/program/config"
+	"github.com/countersign-dev/countersign/plugin-host/program/wiring"
 )
 
 // pin applies the lock file's pins for this platform, if there is a lock file, and what

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/host/unixsocket"
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	"github.com/countersign-dev/countersign/plugin-host/program/config"
 	"github.com/countersign-dev/countersign/sdk/sds"
 )
 

@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	"github.com/countersign-dev/countersign/plugin-host/program/config"
 )
 
 func TestOnlyAllowedUsersServeWorkloadIdentity(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/countersign-dev/countersign/internal/host/safefile"
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	"github.com/countersign-dev/countersign/plugin-host/program/config"
 )
 
 const maxConfigFile = 1 << 20

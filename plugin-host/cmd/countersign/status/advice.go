@@ -153,12 +153,12 @@ var (
 		"Fix the provider's settings, pin or binary, and send SIGHUP.",
 	}
 	untaken = kind{
-		"secret refused", "The provider keeps the secret that it took before, also when it is restarted. It gets the changed one again when a file of its settings changes; a refusal by the CA is repeated after 1 to 10 minutes.",
+		"secret refused", "The provider keeps the previously accepted secret, even across restarts. It gets the changed one again when a file of its settings changes; a refusal by the CA is repeated after 1 to 10 minutes.",
 		"Fix the content of the file: the agent notices. SIGHUP offers it again at once.",
 	}
 	unwritten = kind{
 		"not written", "The existing files stay, and the agent tries again every minute at most.",
-		"Check disk, owner and mode of the output's folder. Who reads the files has a certificate that expires.",
+		"Check disk, owner and mode of the output's folder. Readers of the files keep an expiring certificate.",
 	}
 	untold = kind{
 		"not told", "The agent runs the command, or sends the signal, again every minute at most.",

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/program/operatorpage"
+	"github.com/countersign-dev/countersign/plugin-host/program/overview"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
@@ -178,9 +179,9 @@ func (m *markup) revocation(r *secret.Revocation) {
 		m.moment(list.NextUpdate)
 		m.put("</dd>\n")
 	}
-	what := "Refused for want of a list"
+	what := "Refused: no list available"
 	if r.Dropped {
-		what = "Nobody is checked, for want of a list"
+		what = "Revocation is not checked: no list available"
 	}
 	m.fact(what, cleanAll(r.Without))
 	if r.Failure != nil {
@@ -239,9 +240,9 @@ func (m *markup) providers(r Report) {
 	})
 }
 
-func (m *markup) provider(p Provider) {
+func (m *markup) provider(p overview.Provider) {
 	m.put("\n<article>\n<h3>%v</h3>\n", clean(p.Name))
-	m.mark(p.Mark())
+	m.mark(mark(p.Mark()))
 	m.put("<dl class=\"facts\">\n<dt>Since</dt><dd>")
 	m.moment(p.Since)
 	version := ""

@@ -1,46 +1,12 @@
 package status
 
 import (
-	"os"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
-
-// Machine says which agent this is.
-type Machine struct {
-	Host    string    `json:"host"`
-	PID     int       `json:"pid"`
-	Started time.Time `json:"started"`
-	Config  string    `json:"config,omitempty"`  // its file
-	Socket  string    `json:"socket,omitempty"`  // of SDS
-	Gateway string    `json:"gateway,omitempty"` // the gateway's socket
-
-	binary  string
-	running os.FileInfo // nil if unknown
-}
-
-// ThisMachine describes this process, when it starts.
-func ThisMachine() Machine {
-	m := Machine{PID: os.Getpid(), Started: time.Now()}
-	m.Host, _ = os.Hostname() // empty: unknown
-	if path, err := os.Executable(); err == nil {
-		m.binary = path
-		m.running, _ = os.Stat(path) // nil: unknown
-	}
-	return m
-}
-
-// Replaced reports whether the binary is another than the one that runs.
-func (m Machine) Replaced() bool {
-	if m.running == nil {
-		return false
-	}
-	now, err := os.Stat(m.binary)
-	return err == nil && !os.SameFile(now, m.running)
-}
 
 // NewBinary is what a restart is pending for when the binary was replaced.
 const NewBinary = "the agent's binary"

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/plugin-host/program/overview"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/filesecret"
@@ -66,9 +67,7 @@ func TestReplacedBinaryNeedsRestart(t *testing.T) {
 	dir := t.TempDir()
 	binary, next := filepath.Join(dir, "countersign"), filepath.Join(dir, "next")
 	must(t, os.WriteFile(binary, nil, 0o600))
-	running, err := os.Stat(binary)
-	must(t, err)
-	r := Report{Machine: Machine{binary: binary, running: running}}
+	r := Report{Machine: overview.Running(binary)}
 	if got := complete(&Recorder{}, r); len(got.Restart) > 0 {
 		t.Errorf("got %q", got.Restart)
 	}
@@ -78,7 +77,7 @@ func TestReplacedBinaryNeedsRestart(t *testing.T) {
 		t.Errorf("got %q", got.Restart)
 	}
 	must(t, os.Remove(binary)) // between two versions
-	if got := complete(&Recorder{}, r); len(got.Restart) > 0 || ThisMachine().Replaced() {
+	if got := complete(&Recorder{}, r); len(got.Restart) > 0 || overview.ThisMachine().Replaced() {
 		t.Errorf("got %q", got.Restart)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/net/html"
 
 	"github.com/countersign-dev/countersign/internal/program/buildinfo"
+	"github.com/countersign-dev/countersign/plugin-host/program/overview"
 	"github.com/countersign-dev/countersign/sdk/gateway"
 	"github.com/countersign-dev/countersign/sdk/identities"
 	"github.com/countersign-dev/countersign/sdk/jwtsvid"
@@ -40,7 +41,7 @@ func hostileReport() Report {
 	failure := &secret.Failure{Reason: hostile, Text: hostile, At: now, NextTry: now.Add(time.Minute)}
 	root := secret.Root{Fingerprint: hostile, Subject: hostile, NotAfter: now.Add(time.Hour), Authorities: slices.Repeat([]string{hostile}, 50), KeptUntil: now.Add(time.Minute)}
 	return Report{
-		Machine: Machine{Host: hostile, PID: 7, Started: now, Config: hostile, Socket: hostile, Gateway: hostile},
+		Machine: overview.Machine{Host: hostile, PID: 7, Started: now, Config: hostile, Socket: hostile, Gateway: hostile},
 		Restart: slices.Repeat([]string{hostile}, 50), State: &State{Dir: hostile, Failing: hostile, Since: now},
 		Outputs: slices.Repeat([]Output{{Name: hostile, Folder: hostile, Tells: hostile, State: outputNotTold, Failure: &OutputFailure{Text: hostile, At: now}}}, 300),
 		Ends:    map[string]Term{hostile: {clean(hostile), now, now.Add(time.Hour)}},
@@ -50,7 +51,7 @@ func hostileReport() Report {
 			{Name: hostile, Kind: hostile, Authorities: []string{hostile}, Held: true, Item: bundle, Roots: slices.Repeat([]secret.Root{root}, 300)},
 			{Name: hostile, Kind: hostile, Authorities: []string{hostile}, Asked: hostile},
 		},
-		Providers: []Provider{{
+		Providers: []overview.Provider{{
 			Name: hostile, Provider: hostile, Version: hostile, Abilities: []string{hostile}, State: "backoff", Path: hostile, SHA256: hostile, PID: 7,
 			LastReload: hostile, LastSecret: hostile, Authentication: hostile, LastError: hostile, NextStart: now.Add(time.Minute),
 		}},

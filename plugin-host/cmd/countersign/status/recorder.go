@@ -7,6 +7,7 @@ import (
 	"time"
 
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
+	"github.com/countersign-dev/countersign/plugin-host/program/overview"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 	"github.com/countersign-dev/countersign/sdk/secret"
 	"github.com/countersign-dev/countersign/sdk/spiresecret"
@@ -35,7 +36,7 @@ type Recorder struct {
 	mu      sync.Mutex
 	errors  []Error            // newest last
 	refused map[refusal]string // the last errors
-	config  Configuration
+	config  overview.Configuration
 	restart []string // settings that wait for one
 	state   State
 	outputs map[string]*Output
@@ -80,7 +81,7 @@ func (r *Recorder) Provider(s pluginhost.Status) {
 // Configuration records the result of a reload: err is why it was rejected, else restart the
 // settings that wait for a restart.
 func (r *Recorder) Configuration(at time.Time, restart []string, err error) {
-	now := Configuration{At: at}
+	now := overview.Configuration{At: at}
 	if err != nil {
 		now.Refused = wire.CleanText(err.Error(), "")
 		r.add(Error{At: at, Where: configuration, Reason: mistaken.reason, Text: now.Refused, Does: mistaken.does, Do: mistaken.do})

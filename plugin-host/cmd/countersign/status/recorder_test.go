@@ -8,6 +8,7 @@ import (
 	"time"
 
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
+	"github.com/countersign-dev/countersign/plugin-host/program/overview"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/secret"
 	"github.com/countersign-dev/countersign/sdk/xds"
@@ -61,7 +62,7 @@ func TestProviderFaultIsRecordedOnce(t *testing.T) {
 	s.State, s.LastError, s.LastReload = pluginhost.Ready, "", "no such folder"
 	r.Provider(s)
 	r.Provider(s)
-	got := complete(&r, Report{Providers: []Provider{ProviderOf(s)}}).Errors
+	got := complete(&r, Report{Providers: []overview.Provider{overview.ProviderOf(s)}}).Errors
 	if len(got) != 2 || got[0].Reason != turnedDown.reason || got[0].Count != 1 || !got[0].Now ||
 		got[1].Reason != ended.reason || got[1].Count != 1 || got[1].Now {
 		t.Errorf("got %+v", got)
@@ -82,15 +83,15 @@ func TestRefusedSecretIsRecordedBesideRefusedReload(t *testing.T) {
 	s.LastSecret = "the CA refuses (secret)"
 	r.Provider(s)
 	r.Provider(s)
-	got := complete(&r, Report{Providers: []Provider{ProviderOf(s)}}).Errors
+	got := complete(&r, Report{Providers: []overview.Provider{overview.ProviderOf(s)}}).Errors
 	if len(got) != 2 || got[0].Reason != untaken.reason || got[0].Count != 1 || !got[0].Now || got[1].Reason != turnedDown.reason || !got[1].Now {
 		t.Errorf("got %+v", got)
 	}
 	s.LastSecret = ""
-	if got := complete(&r, Report{Providers: []Provider{ProviderOf(s)}}).Errors; got[0].Now || !got[1].Now {
+	if got := complete(&r, Report{Providers: []overview.Provider{overview.ProviderOf(s)}}).Errors; got[0].Now || !got[1].Now {
 		t.Errorf("the secret was taken: %+v", got)
 	}
-	if got := ProviderOf(pluginhost.Status{State: pluginhost.Ready, LastSecret: "x"}).Mark(); got.Grade != "fair" {
+	if got := overview.ProviderOf(pluginhost.Status{State: pluginhost.Ready, LastSecret: "x"}).Mark(); got.Grade != "fair" {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -147,7 +148,7 @@ func TestRefusedConfigurationIsShownUntilOneIsAccepted(t *testing.T) {
 	}
 	r.Configuration(time.Unix(2, 0), nil, nil)
 	got = complete(&r, Report{})
-	if got.Configuration != (Configuration{At: time.Unix(2, 0)}) || got.Errors[0].Now || got.Summary().Grade != "good" {
+	if got.Configuration != (overview.Configuration{At: time.Unix(2, 0)}) || got.Errors[0].Now || got.Summary().Grade != "good" {
 		t.Errorf("got %+v, %+v", got.Configuration, got.Errors)
 	}
 }

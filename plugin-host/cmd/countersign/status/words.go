@@ -60,25 +60,6 @@ func (r Report) MarkOf(s secret.Status) mark {
 	return mark{"held", "good"}
 }
 
-// Mark returns the state of a provider.
-func (p Provider) Mark() mark {
-	switch p.State {
-	case "ready":
-		switch {
-		case p.LastReload != "":
-			return mark{"ready; its last reload was refused", "fair"}
-		case p.LastSecret != "":
-			return mark{"ready; it refused a changed secret", "fair"}
-		}
-		return mark{p.State, "good"}
-	case "refused":
-		return mark{"refused its settings", "bad"}
-	case "backoff", "circuit open", "stopped":
-		return mark{p.State, "bad"}
-	}
-	return mark{p.State, "fair"}
-}
-
 // Summary is the overall state in one sentence.
 func (r Report) Summary() mark {
 	held := 0

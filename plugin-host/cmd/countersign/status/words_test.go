@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/plugin-host/program/overview"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
@@ -52,13 +53,13 @@ func TestSummaryShowsWorstState(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		secrets   []secret.Status
-		providers []Provider
+		providers []overview.Provider
 		want      mark
 	}{
-		{"all well", []secret.Status{held}, []Provider{{State: "ready"}}, mark{"All secrets are held.", "good"}},
+		{"all well", []secret.Status{held}, []overview.Provider{{State: "ready"}}, mark{"All secrets are held.", "good"}},
 		{"one expired", []secret.Status{held, {ExpiredSince: time.Unix(1, 0)}}, nil, mark{"1 of 2 secrets held.", "bad"}},
 		{"one failing", []secret.Status{held, failing}, nil, mark{"All secrets are held.", "fair"}},
-		{"a provider away", []secret.Status{held}, []Provider{{State: "ready"}, {State: "backoff"}}, mark{"All secrets are held. 1 of 2 providers ready.", "fair"}},
+		{"a provider away", []secret.Status{held}, []overview.Provider{{State: "ready"}, {State: "backoff"}}, mark{"All secrets are held. 1 of 2 providers ready.", "fair"}},
 	} {
 		if got := (Report{Secrets: c.secrets, Providers: c.providers}).Summary(); got != c.want {
 			t.Errorf("%s: got %+v, want %+v", c.name, got, c.want)

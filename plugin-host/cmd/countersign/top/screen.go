@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
+	"github.com/countersign-dev/countersign/plugin-host/program/cli"
 )
 
 const (

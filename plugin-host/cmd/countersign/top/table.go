@@ -6,7 +6,7 @@ import (
 	"unicode"
 
 	"github.com/countersign-dev/countersign/internal/text"
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
+	"github.com/countersign-dev/countersign/plugin-host/program/cli"
 )
 
 const (

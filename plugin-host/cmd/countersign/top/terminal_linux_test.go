@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
+	"github.com/countersign-dev/countersign/plugin-host/program/cli"
 )
 
 // asTop in the environment makes the test binary the command.

@@ -19,8 +19,8 @@ import (
 	"golang.org/x/term"
 
 	"github.com/countersign-dev/countersign/internal/text"
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/settings"
+	"github.com/countersign-dev/countersign/plugin-host/program/cli"
 )
 
 const (

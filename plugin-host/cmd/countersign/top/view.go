@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
+	"github.com/countersign-dev/countersign/plugin-host/program/cli"
 )
 
 // view is what is shown. It holds the last answer of each agent.

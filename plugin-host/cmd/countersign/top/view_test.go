@@ -8,7 +8,7 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
+	"github.com/countersign-dev/countersign/plugin-host/program/cli"
 )
 
 // hostile is what no agent may do to the terminal.

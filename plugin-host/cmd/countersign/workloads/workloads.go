@@ -4,8 +4,8 @@
 package workloads
 
 import (
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/wiring"
+	"github.com/countersign-dev/countersign/plugin-host/program/config"
+	"github.com/countersign-dev/countersign/plugin-host/program/wiring"
 	"github.com/countersign-dev/countersign/sdk/agent"
 	"github.com/countersign-dev/countersign/sdk/identities"
 	"github.com/countersign-dev/countersign/sdk/secret"

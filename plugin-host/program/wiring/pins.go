@@ -1,0 +1,68 @@
+package wiring
+
+import (
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"runtime"
+
+	"github.com/countersign-dev/countersign/plugin-host/internal/verified"
+	"github.com/countersign-dev/countersign/plugin-host/lock"
+	"github.com/countersign-dev/countersign/plugin-host/program/config"
+)
+
+// Locked returns the lock file's pins for this platform, by the provider's name. A missing
+// file is an error only if it is wanted.
+func Locked(path string, wanted bool) (map[string]config.Build, error) {
+	l, err := lock.Read(path)
+	if errors.Is(err, fs.ErrNotExist) && !wanted {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return pins(l), nil
+}
+
+// PinInstalled pins the providers that nobody else has pinned by the lock file that a package
+// installed beside them: a hash that changes with the package must stop nobody. dirs are the folders
+// that are searched; reads is told of each lock file before it is read, whether it is there or not.
+func PinInstalled(c *config.Config, dirs []string, reads func(path string)) error {
+	if c.Dev {
+		return nil
+	}
+	finder := verified.Finder{Dirs: dirs}
+	for _, name := range c.Unpinned() {
+		found, err := finder.Find(name)
+		if err != nil {
+			continue // reported when it is verified
+		}
+		folder := filepath.Dir(found.Path)
+		path := lock.InstalledPath(folder)
+		reads(path)
+		l, err := lock.Installed(folder)
+		if err != nil {
+			return err
+		}
+		if l == nil {
+			continue
+		}
+		if build, ok := pins(l)[name]; ok && build.Version == "" {
+			err = c.Pin(path, map[string]config.Build{name: build})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func pins(l *lock.Lock) map[string]config.Build {
+	locked := map[string]config.Build{}
+	for _, p := range l.Providers {
+		if p.OS == runtime.GOOS && p.Arch == runtime.GOARCH {
+			locked[p.Name] = config.Build{Version: p.FileVersion(), SHA256: p.SHA256, Secrets: p.SecretSettings}
+		}
+	}
+	return locked
+}
