@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -20,7 +21,6 @@ import (
 
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
-	"github.com/countersign-dev/countersign/sdk/provider"
 )
 
 const (
@@ -102,8 +102,9 @@ func (a *account) hold(s signer, made time.Time) {
 	a.held, a.made = s, made
 }
 
-// open finds or makes the account of the kept key. If a rollover was interrupted, the server
-// knows either key.
+// open finds or makes the account of the kept key. It asks for an existing one first, which
+// needs no external binding: its key may be good for one account. If a rollover was interrupted,
+// the server knows either key.
 func (a *account) open(ctx context.Context) error {
 	if next, made, err := a.folder.key(nextFile); err == nil {
 		url, err := a.register(ctx, next, true)
@@ -120,29 +121,47 @@ func (a *account) open(ctx context.Context) error {
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return unusable(err)
 	}
-	key, made, err := a.key()
-	if err != nil {
-		return err
+	key, made, err := a.folder.key(keyFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return a.begin(ctx)
 	}
-	url, err := a.register(ctx, key, false)
+	if err != nil {
+		return unusable(err)
+	}
+	a.checkMode()
+	url, err := a.register(ctx, key, true)
+	if err != nil && !waits(err) {
+		url, err = a.register(ctx, key, false)
+	}
 	if err == nil {
 		a.hold(signer{key, url}, made)
 	}
 	return err
 }
 
-// key returns the kept key, or makes one. Of two processes that make one at once, both
-// return the key of the first.
-func (a *account) key() (crypto.Signer, time.Time, error) {
-	key, made, err := a.folder.key(keyFile)
-	if !errors.Is(err, fs.ErrNotExist) {
-		return key, made, unusable(err)
+// checkMode warns of a key that was brought along and that others can read.
+func (a *account) checkMode() {
+	if info, err := a.folder.root.Stat(keyFile); err == nil && looseMode(info.Mode()) {
+		a.log.Warn("others can read the account's key or its group can write it; use mode 0600 or 0640",
+			"path", filepath.Join(a.settings.StateDir, keyFile), "mode", info.Mode().Perm().String())
 	}
+}
+
+// begin makes a key and an account. Of two processes that make a key at once, both use that of
+// the first.
+func (a *account) begin(ctx context.Context) error {
 	if err := a.newKey(keyFile); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, time.Time{}, unusable(err)
+		return unusable(err)
 	}
-	key, made, err = a.folder.key(keyFile)
-	return key, made, unusable(err)
+	key, made, err := a.folder.key(keyFile)
+	if err != nil {
+		return unusable(err)
+	}
+	url, err := a.register(ctx, key, false)
+	if err == nil {
+		a.hold(signer{key, url}, made)
+	}
+	return err
 }
 
 func (a *account) newKey(file string) error {
@@ -163,78 +182,6 @@ func unusable(err error) error {
 		return nil
 	}
 	return ca.Errorf(ca.Unavailable, "state_dir: %w", err)
-}
-
-// newAccountRequest is RFC 8555, section 7.3.
-type newAccountRequest struct {
-	Contact  []string        `json:"contact,omitempty"`
-	Agreed   bool            `json:"termsOfServiceAgreed,omitempty"`
-	Existing bool            `json:"onlyReturnExisting,omitempty"`
-	EAB      json.RawMessage `json:"externalAccountBinding,omitempty"`
-}
-
-// register returns the URL of a key's account. It makes one unless only an existing one is
-// asked for: a server answers both alike if there is one.
-func (a *account) register(ctx context.Context, key crypto.Signer, existing bool) (string, error) {
-	dir, err := a.server.directory(ctx)
-	if err != nil {
-		return "", err
-	}
-	request := newAccountRequest{Existing: existing}
-	if !existing {
-		if request, err = a.request(dir, key); err != nil {
-			return "", err
-		}
-	}
-	got, err := a.server.post(ctx, signer{key: key}, dir.NewAccount, request)
-	if err != nil {
-		return "", err
-	}
-	return a.server.at(got.header.Get("Location"))
-}
-
-func (a *account) request(dir directory, key crypto.Signer) (newAccountRequest, error) {
-	s := a.settings
-	if err := s.fits(dir); err != nil {
-		return newAccountRequest{}, err
-	}
-	request := newAccountRequest{Agreed: s.AcceptTerms}
-	if s.Contact != "" {
-		request.Contact = []string{"mailto:" + s.Contact}
-	}
-	var err error
-	if s.EAB.KeyID != "" {
-		request.EAB, err = s.EAB.bind(key.Public(), dir.NewAccount)
-	}
-	return request, err
-}
-
-// fits checks the settings against what the server's directory demands.
-func (s Settings) fits(dir directory) error {
-	switch {
-	case dir.Meta.Terms != "" && !s.AcceptTerms:
-		return ca.Errorf(ca.Invalid, "accept_terms is false: the CA wants you to agree to %.256q", dir.Meta.Terms)
-	case dir.Meta.EAB && s.EAB.KeyID == "":
-		return ca.Errorf(ca.Invalid, "eab is not set: the CA opens accounts for its customers only, and gives them a key_id and a mac_key")
-	}
-	if _, ok := dir.Meta.Profiles[s.Profile]; s.Profile != "" && !ok {
-		return ca.Errorf(ca.Invalid, "profile is %.256q: the CA has %s", s.Profile, provider.CleanText(listed(dir.Meta.Profiles)))
-	}
-	return nil
-}
-
-// bind signs the account's key with the MAC key (RFC 8555, section 7.3.4).
-func (b EAB) bind(key crypto.PublicKey, url string) (json.RawMessage, error) {
-	mac, err := b.mac()
-	if err != nil {
-		return nil, ca.Errorf(ca.Invalid, "eab.mac_key is not base64url")
-	}
-	public, err := json.Marshal(jose.JSONWebKey{Key: key})
-	if err != nil {
-		return nil, ca.Errorf(ca.Internal, "encode the account's key: %w", err)
-	}
-	opts := (&jose.SignerOptions{}).WithHeader("url", url).WithHeader("kid", b.KeyID)
-	return signed(jose.SigningKey{Algorithm: jose.HS256, Key: mac}, opts, public)
 }
 
 // due reports whether the key is old enough to be replaced.

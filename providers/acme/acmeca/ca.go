@@ -132,7 +132,7 @@ func (c *CA) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, e
 	if err := ctx.Err(); err != nil {
 		return ca.Certificate{}, ca.Errorf(ca.ReasonFor(err), "the call has ended; the order goes on")
 	}
-	return ca.Certificate{}, ca.Errorf(ca.Unavailable, "the order takes longer than a call; it goes on, and a repeat of the request goes on with it")
+	return ca.Certificate{}, ca.Errorf(ca.Unavailable, "order still in progress; retry to resume it")
 }
 
 // patience returns a context that ends a little before ctx, if that has the time.

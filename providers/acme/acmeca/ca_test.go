@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
+	"log/slog"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -119,8 +120,38 @@ func TestLostAccountIsOpenedAgain(t *testing.T) {
 	clear(f.accounts)
 	f.mu.Unlock()
 	certified(t, c, www)
-	if n := f.seen("/account"); n != 2 {
-		t.Errorf("the account was opened %d times", n)
+	if n := f.seen("/account"); n != 3 { // opened, asked for, opened
+		t.Errorf("the server was asked for the account %d times", n)
+	}
+}
+
+// Keys of external bindings are often good for one account: who has it removes them.
+func TestExternalBindingIsForNewAccountsOnly(t *testing.T) {
+	f := newFake(t)
+	f.bend = func(path string, body map[string]any) {
+		if path == "/dir" {
+			body["meta"] = map[string]any{"externalAccountRequired": true}
+		}
+	}
+	settings := f.settings(t)
+	for range 2 { // without a key, and with that of an account that could not be opened
+		c := f.open(t, settings)
+		said := c.validateOnline(t.Context())
+		_, err := c.CSRSign(t.Context(), requestFor(t, www))
+		if ca.ReasonFor(err) != ca.Invalid || !strings.Contains(err.Error(), "eab is not set") || len(said) != 1 || said[0].Pointer != "/eab" {
+			t.Errorf("a new account: %v, %v", err, said)
+		}
+	}
+	bound := settings
+	bound.EAB = EAB{"kid", strings.Repeat("c2VzYW1l", 6)}
+	certified(t, f.open(t, bound), www)
+	c := f.open(t, settings)
+	if said := c.validateOnline(t.Context()); len(said) > 0 {
+		t.Errorf("an account that is there: %v", said)
+	}
+	certified(t, c, www)
+	if len(f.accounts) != 1 {
+		t.Errorf("%d accounts", len(f.accounts))
 	}
 }
 
@@ -150,7 +181,7 @@ func TestRepeatsMakeOneCertificate(t *testing.T) {
 		defer cancel()
 		begun := time.Now()
 		_, err := c.CSRSign(ctx, req)
-		if took := time.Since(begun); ca.ReasonFor(err) != ca.Unavailable || took != 29*time.Second || !strings.Contains(err.Error(), "it goes on") {
+		if took := time.Since(begun); ca.ReasonFor(err) != ca.Unavailable || took != 29*time.Second || !strings.Contains(err.Error(), "still in progress") {
 			t.Errorf("got %v after %s", err, took)
 		}
 		gone, goes := context.WithCancel(t.Context())
@@ -384,11 +415,33 @@ func TestLyingServerIsNotFollowed(t *testing.T) {
 	}
 }
 
+func TestURLsOfTheSameServerAreFollowed(t *testing.T) {
+	for configured, told := range map[string]map[string]bool{
+		"https://ca.example/dir": {
+			"https://ca.example/order": true, "https://ca.example:443/order": true, "https://CA.Example/order": true, "HTTPS://ca.example:/order": true,
+			"https://ca.example:444/order": false, "https://ca.example./order": false, "https://ca.example:0443/order": false, "http://ca.example:443/order": false,
+			"https://ca.example:443:443/order": false, "https://ca.example.org/order": false, "https://\u212aa.example/order": false, "//ca.example/order": false, "": false,
+		},
+		"https://KA.example:443/dir":  {"https://ka.example/order": true, "https://\u212aa.example/order": false},
+		"https://ca.example:8443/dir": {"https://ca.example:8443/order": true, "https://ca.example/order": false, "https://ca.example:443/order": false},
+		"https://[2001:DB8::1]/dir":   {"https://[2001:db8::1]:443/order": true, "https://[2001:db8::2]/order": false},
+	} {
+		s := &server{url: must2(url.Parse(configured))}
+		for one, follows := range told {
+			if _, err := s.at(one); (err == nil) != follows {
+				t.Errorf("%s of %s: %v", one, configured, err)
+			}
+		}
+	}
+}
+
 func elsewhereNames(path string, body map[string]any) {
 	if strings.HasPrefix(path, "/order") {
 		body["identifiers"] = []name{{dnsName, "bank.example.com"}}
 	}
 }
+
+const pemHead = "-----BEGIN CERTIFICATE-----\n"
 
 func TestWrongCertificateIsRefusedAndOrderedAnewLater(t *testing.T) {
 	_, stranger := testkit.CSR(t, testkit.Identity(t, "", []string{www}, nil))
@@ -396,9 +449,9 @@ func TestWrongCertificateIsRefusedAndOrderedAnewLater(t *testing.T) {
 		"another key": func(f *fake, _ []byte) []byte {
 			return must2(f.ca.CSRSign(t.Context(), ca.SignRequest{CSR: stranger})).Chain
 		},
-		"no PEM":    func(*fake, []byte) []byte { return []byte("<html>") },
-		"its root":  func(f *fake, _ []byte) []byte { return f.ca.Bundle().PEM() },
-		"much text": func(*fake, []byte) []byte { return bytes.Repeat([]byte("x"), 3<<20) },
+		"a damaged one": func(*fake, []byte) []byte { return []byte(pemHead + "eA==\n-----END CERTIFICATE-----\n") },
+		"its root":      func(f *fake, _ []byte) []byte { return f.ca.Bundle().PEM() },
+		"much text":     func(*fake, []byte) []byte { return append([]byte(pemHead), bytes.Repeat([]byte("x"), 3<<20)...) },
 	} {
 		f := newFake(t)
 		right := f.sign
@@ -415,33 +468,39 @@ func TestWrongCertificateIsRefusedAndOrderedAnewLater(t *testing.T) {
 	}
 }
 
+// A load balancer's page says nothing about the order behind it, neither by a 500 nor by a 200.
 func TestLostAnswersOfServerAreFoundAgain(t *testing.T) {
-	for _, lost := range []string{"/fin/", "/cert/", "/authz/", "/chall/"} {
-		f := newFake(t)
-		c := f.open(t, f.settings(t))
-		once := true
-		f.fault = func(path string) *http.Response {
-			if !once || !strings.HasPrefix(path, lost) {
-				return nil
-			}
-			once = false
-			if lost == "/fin/" { // it was done all the same
-				o := f.orders[0]
-				must(t, f.late(o))
-			}
-			return response(502, []byte("<html>"))
+	for _, status := range []int{200, 500, 502} {
+		for _, lost := range []string{"/fin/", "/cert/", "/authz/", "/chall/", "/order/"} {
+			losesOne(t, lost, status)
 		}
-		req, key := testkit.Request(t, "", www)
-		f.csr = req.CSR
-		if _, err := c.CSRSign(t.Context(), req); ca.ReasonFor(err) != ca.Unavailable {
-			t.Errorf("%s: %v", lost, err)
+	}
+}
+
+func losesOne(t *testing.T, lost string, status int) {
+	f := newFake(t)
+	c := f.open(t, f.settings(t))
+	once := true
+	f.fault = func(path string) *http.Response {
+		if !once || !strings.HasPrefix(path, lost) {
+			return nil
 		}
-		reply, err := c.CSRSign(t.Context(), req)
-		must(t, err)
-		testkit.Passes(t, reply, pki.Check{Key: key.Public(), Identity: testkit.Identity(t, "", []string{www}, nil), Now: time.Now()})
-		if len(f.orders) != 1 {
-			t.Errorf("%s: %d orders", lost, len(f.orders))
+		once = false
+		if lost == "/fin/" { // it was done all the same
+			must(t, f.late(f.orders[0]))
 		}
+		return response(status, []byte("<html>"))
+	}
+	req, key := testkit.Request(t, "", www)
+	f.csr = req.CSR
+	if _, err := c.CSRSign(t.Context(), req); ca.ReasonFor(err) != ca.Unavailable {
+		t.Errorf("%s with %d: %v", lost, status, err)
+	}
+	reply, err := c.CSRSign(t.Context(), req)
+	must(t, err)
+	testkit.Passes(t, reply, pki.Check{Key: key.Public(), Identity: testkit.Identity(t, "", []string{www}, nil), Now: time.Now()})
+	if len(f.orders) != 1 {
+		t.Errorf("%s with %d: %d orders", lost, status, len(f.orders))
 	}
 }
 
@@ -616,6 +675,26 @@ func TestKeysAreMadeOnceAndPrivate(t *testing.T) {
 	}
 }
 
+// Countersign makes it with 0600: it was brought along, or somebody has changed it.
+func TestKeyThatOthersReadIsWarnedOf(t *testing.T) {
+	f := newFake(t)
+	settings := f.settings(t)
+	certified(t, f.open(t, settings), www)
+	kept := filepath.Join(settings.StateDir, keyFile)
+	for mode, warns := range map[os.FileMode]int{0o600: 0, 0o640: 0, 0o644: 1, 0o660: 1} {
+		must(t, os.Chmod(kept, mode))
+		var logged bytes.Buffer
+		c := f.open(t, settings)
+		c.account.log = slog.New(slog.NewTextHandler(&logged, nil))
+		for range 2 {
+			certified(t, c, www)
+		}
+		if n := strings.Count(logged.String(), "others can read the account's key"); n != warns || warns > 0 && !strings.Contains(logged.String(), kept) {
+			t.Errorf("%s: %q", mode, logged.String())
+		}
+	}
+}
+
 func TestNoKeyAndNoMACIsInAnError(t *testing.T) {
 	f := newFake(t)
 	settings := f.settings(t)
@@ -638,6 +717,7 @@ func TestSettingsAreChecked(t *testing.T) {
 		"state_dir is":       func(s *Settings) { s.StateDir = "acme" },
 		"contact is":         func(s *Settings) { s.Contact = "mailto:me" },
 		"eab":                func(s *Settings) { s.EAB.KeyID = "kid" },
+		"eab.mac_key has 31": func(s *Settings) { s.EAB = EAB{"kid", strings.Repeat("A", 42)} },
 		"challenge is":       func(s *Settings) { s.Challenge = "dns-02" },
 		"webroot is for":     func(s *Settings) { s.Webroot, s.Challenge = "/srv", TLSALPN01 },
 		"webroot is \"srv\"": func(s *Settings) { s.Webroot = "srv" },

@@ -18,20 +18,24 @@ func (s Settings) ValidateOnline(ctx context.Context) []provider.Diagnostic {
 		return faults("", err)
 	}
 	defer func() { _ = c.Close() }()
+	return c.validateOnline(ctx)
+}
+
+func (c *CA) validateOnline(ctx context.Context) []provider.Diagnostic {
 	dir, err := c.server.directory(ctx)
 	if err != nil {
 		return faults("/url", err)
 	}
-	if err := s.fits(dir); err != nil {
+	if err := c.settings.fits(dir); err != nil {
 		return faults("", err)
 	}
 	key, _, err := c.state.key(keyFile)
 	if err != nil { // the first order makes it
-		return nil
+		return faults("/eab", c.settings.binds(dir))
 	}
 	_, err = c.account.register(ctx, key, true)
 	if kindOf(err) == "accountDoesNotExist" { // the first order opens it
-		return nil
+		return faults("/eab", c.settings.binds(dir))
 	}
 	return faults("/state_dir", err)
 }

@@ -63,12 +63,16 @@ func (p problem) kind() string {
 	return kind
 }
 
-// reason is that of the kind, or of the status.
+// reason is that of the kind, or of the status. A 500 without a kind is a load balancer's page
+// as a rule: it is no reason to give up an order, as [ca.Internal] would be.
 func (p problem) reason(status int) ca.Reason {
 	if reason, ok := kinds[p.kind()]; ok {
 		return reason
 	}
-	return rest.Reason(status)
+	if reason := rest.Reason(status); reason != ca.Internal {
+		return reason
+	}
+	return ca.Unavailable
 }
 
 // words describe it.

@@ -138,7 +138,7 @@ func (o *order) pick(one authorization) (challengeSpec, error) {
 	for _, c := range one.Challenges {
 		if c.Type == o.ca.settings.challenge() {
 			if !token.MatchString(c.Token) {
-				return c, ca.Errorf(ca.Internal, "%s told a token for %s that is none", o.ca.server.url.Host, c.Type)
+				return c, ca.Errorf(ca.Internal, "%s returned an invalid %s token", o.ca.server.url.Host, c.Type)
 			}
 			return c, nil
 		}
@@ -179,8 +179,11 @@ func (o *order) trigger(ctx context.Context, one authorization) error {
 	if err != nil || c.Status != "pending" { // the server looks already
 		return err
 	}
-	_, err = o.ca.server.post(ctx, o.as, c.URL, struct{}{})
-	return err
+	got, err := o.ca.server.post(ctx, o.as, c.URL, struct{}{})
+	if err != nil {
+		return err
+	}
+	return got.into(o.ca.server.url.Host, &c) // else the server may not have heard of it, and would not look
 }
 
 // verdict waits for what the server has seen.

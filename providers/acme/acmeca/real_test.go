@@ -175,9 +175,11 @@ func TestRealProfileAndExternalAccount(t *testing.T) {
 	if life := time.Until(certified(t, c, "web.example.org").Leaf.NotAfter); life > 6*24*time.Hour {
 		t.Errorf("a short-lived certificate lives for %s", life)
 	}
+	settings.EAB = EAB{} // the account is open
 	if found := settings.ValidateOnline(t.Context()); found != nil {
 		t.Errorf("online check: %v", found)
 	}
+	certified(t, p.open(t, settings), "web.example.org")
 	settings.Profile = "eternal"
 	if found := settings.ValidateOnline(t.Context()); len(found) != 1 || !strings.Contains(found[0].Summary, "the CA has default, shortlived") {
 		t.Errorf("with a profile that the CA has not: %v", found)

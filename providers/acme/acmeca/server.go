@@ -2,14 +2,17 @@ package acmeca
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto"
 	"encoding/json"
 	"errors"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -64,10 +67,11 @@ type reply struct {
 	body   []byte
 }
 
-// into decodes the body, which is JSON.
+// into decodes the body, which is JSON. What is none comes from a proxy before the server as a rule,
+// and says nothing about the order.
 func (r reply) into(host string, out any) error {
 	if json.Unmarshal(r.body, out) != nil { // the cause would quote it
-		return ca.Errorf(ca.Internal, "%s answered with invalid JSON", host)
+		return ca.Errorf(ca.Unavailable, "%s answered with invalid JSON", host)
 	}
 	return nil
 }
@@ -76,10 +80,22 @@ func (r reply) into(host string, out any) error {
 // names others could have this machine send requests anywhere.
 func (s *server) at(told string) (string, error) {
 	u, err := url.Parse(told)
-	if err != nil || u.Scheme != s.url.Scheme || u.Host != s.url.Host || u.User != nil {
+	if err != nil || u.Scheme != s.url.Scheme || origin(u) != origin(s.url) || u.User != nil {
 		return "", ca.Errorf(ca.Internal, "%s told the URL %.256q: only https URLs of the same host and port are followed", s.url.Host, told)
 	}
 	return u.String(), nil
+}
+
+// origin is the host in lower case and the port of an https URL, as a server may spell them in
+// another way than its operator does. Letters outside of ASCII are left alone.
+func origin(u *url.URL) string {
+	lower := func(r rune) rune {
+		if 'A' <= r && r <= 'Z' {
+			r += 'a' - 'A'
+		}
+		return r
+	}
+	return net.JoinHostPort(strings.Map(lower, u.Hostname()), cmp.Or(u.Port(), "443"))
 }
 
 // send makes one request.

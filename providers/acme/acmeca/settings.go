@@ -88,10 +88,27 @@ func (s Settings) Validate() error {
 	if s.Contact != "" && (!strings.Contains(s.Contact, "@") || strings.ContainsAny(s.Contact, ":,?& \r\n")) {
 		return ca.Errorf(ca.Invalid, "contact is %q: want one e-mail address", s.Contact)
 	}
-	if mac, err := s.EAB.mac(); (s.EAB.KeyID == "") != (s.EAB.MACKey == "") || err != nil || s.EAB.KeyID != "" && len(mac) == 0 {
-		return ca.Errorf(ca.Invalid, "eab: set key_id and mac_key, which is base64url, or neither")
+	if err := s.EAB.valid(); err != nil {
+		return err
 	}
 	return s.checkChallenge()
+}
+
+// leastMAC is that of HS256, which binds the account (RFC 7518, section 3.2).
+const leastMAC = 32
+
+func (b EAB) valid() error {
+	if b == (EAB{}) {
+		return nil
+	}
+	mac, err := b.mac()
+	if err != nil || b.KeyID == "" || b.MACKey == "" {
+		return ca.Errorf(ca.Invalid, "eab: set key_id and mac_key, which is base64url, or neither")
+	}
+	if len(mac) < leastMAC {
+		return ca.Errorf(ca.Invalid, "eab.mac_key has %d bytes: want at least %d, as HS256 demands; copy it whole", len(mac), leastMAC)
+	}
+	return nil
 }
 
 func (s Settings) checkChallenge() error {

@@ -3,6 +3,7 @@
 package acmeca
 
 import (
+	"io/fs"
 	"os"
 	"os/exec"
 	"syscall"
@@ -23,3 +24,7 @@ func ownGroup(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 }
+
+// looseMode reports whether the mode gives others access to a key. The group may read it:
+// Kubernetes mounts secrets like that for a process that is not root.
+func looseMode(mode fs.FileMode) bool { return mode.Perm()&0o027 != 0 }

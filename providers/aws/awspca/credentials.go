@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"regexp"
 	"sync/atomic"
 	"time"
 
@@ -116,12 +117,22 @@ func secretsOf(creds aws.Credentials) []ca.Token {
 	return []ca.Token{ca.Token(creds.SecretAccessKey), ca.Token(creds.SessionToken)}
 }
 
+// errorCode is what an error's code looks like, and no token does.
+var errorCode = regexp.MustCompile(`^[A-Za-z]{1,64}$`)
+
 // credentialFailure classifies the error of a token service. Any other source is away: a file
 // or the machine's service may come later. Of a program, nothing is quoted but its failure,
-// as its output has keys.
+// as its output has keys. Of a container's service, whose errors have no HTTP response, only
+// the code is quoted: its message may have the token that the SDK sent.
 func credentialFailure(name string, err error, hidden []ca.Token) error {
-	if _, answered := errors.AsType[smithy.APIError](err); answered {
+	said, answered := errors.AsType[smithy.APIError](err)
+	switch {
+	case answered && responseOf(err) != nil:
 		return refusal(name+": credentials", err, hidden)
+	case answered && errorCode.MatchString(said.ErrorCode()):
+		return ca.Errorf(ca.Unavailable, "%s: credentials: the container's service refused them: %s", name, said.ErrorCode())
+	case answered:
+		return ca.Errorf(ca.Unavailable, "%s: credentials: the container's service refused them", name)
 	}
 	if ca.ReasonFor(err) == ca.Deadline {
 		return ca.Errorf(ca.Deadline, "%s: the credentials were not fetched in time", name)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
 	"log/slog"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/provider"
 	"github.com/countersign-dev/countersign/sdk/provider/chain"
 	"github.com/countersign-dev/countersign/sdk/provider/rest"
 	"github.com/countersign-dev/countersign/sdk/provider/setting"
@@ -30,7 +32,11 @@ type CA struct {
 	settings Settings
 	client   *rest.Client
 	log      *slog.Logger
+	issued   provider.Issued[asked, ca.Certificate]
 }
+
+// asked is the SHA-256 of a request's ID and CSR, which a repeat has, too.
+type asked [sha256.Size]byte
 
 // Open checks the settings without access to the network. An error has the reason
 // [ca.Invalid].
@@ -61,10 +67,18 @@ func words(body []byte) string {
 // request that waits for somebody's approval is [ca.Unavailable] with the server's Retry-After:
 // the same request asks for the result (RFC 7030, section 4.2.3). The server decides on the
 // lifetime.
+//
+// EST knows no repeats: a server enrolls the same CSR as often as it is asked. So a certificate is
+// kept for a repeat whose first reply the host never saw. One whose reply the server lost on its
+// way to this CA cannot be had again.
 func (c *CA) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
 	csr, err := pki.ParseCSR(req.CSR)
 	if err != nil {
 		return ca.Certificate{}, ca.Errorf(ca.Invalid, "%w", err)
+	}
+	id := asked(sha256.Sum256(append([]byte(req.ID+"\x00"), req.CSR...)))
+	if kept, ok := c.issued.Of(id); ok {
+		return ca.Certificate{Chain: bytes.Clone(kept.Chain)}, nil
 	}
 	above, err := c.authorities(ctx) // before a certificate is issued that would have no chain
 	if err != nil {
@@ -75,8 +89,12 @@ func (c *CA) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, e
 		return ca.Certificate{}, err
 	}
 	certificate, err := chain.Certificate(req.CSR, reply, above)
+	if err != nil {
+		return ca.Certificate{}, err
+	}
 	certificate.Roots = nil // Roots has them all, and those of bundle_file
-	return certificate, err
+	c.issued.Keep(id, ca.Certificate{Chain: bytes.Clone(certificate.Chain)})
+	return certificate, nil
 }
 
 func (c *CA) issue(ctx context.Context, csr *x509.CertificateRequest, token ca.Token) ([]byte, error) {

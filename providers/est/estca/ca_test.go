@@ -1,6 +1,7 @@
 package estca
 
 import (
+	"bytes"
 	"encoding/base64"
 	"errors"
 	"io"
@@ -53,6 +54,36 @@ func TestEnrollsWithPasswordAndFindsChain(t *testing.T) {
 		if got := s.operations(); !slices.Equal(got, []string{cacerts, enroll, cacerts}) {
 			t.Errorf("it asked %q", got)
 		}
+	}
+}
+
+// The reply was lost on its way to the host, which asks again.
+func TestRepeatCostsNoCertificate(t *testing.T) {
+	s := newServer(t)
+	c := s.open(t, s.settings())
+	req, _ := testkit.Request(t, web)
+	req.Token = password
+	first, err := c.CSRSign(t.Context(), req)
+	must(t, err)
+	whole := bytes.Clone(first.Chain)
+	clear(first.Chain) // it is the caller's
+	for range 2 {
+		again, err := c.CSRSign(t.Context(), req)
+		must(t, err)
+		if !bytes.Equal(again.Chain, whole) {
+			t.Error("a repeat got another certificate")
+		}
+		clear(again.Chain)
+	}
+	if got := s.operations(); !slices.Equal(got, []string{cacerts, enroll}) {
+		t.Errorf("it asked %q", got)
+	}
+	other := req
+	other.ID += "-2"
+	_, err = c.CSRSign(t.Context(), other)
+	must(t, err)
+	if got := s.operations(); len(got) != 4 {
+		t.Errorf("for another request, it asked %q", got)
 	}
 }
 
@@ -154,7 +185,10 @@ func TestErrorsHaveReasonsAndHidePassword(t *testing.T) {
 	testkit.Fails(t, err, password, ca.ErrUnauthenticated, "the request has no token")
 	req.Token = "another-password-than-that"
 	_, err = c.CSRSign(t.Context(), req)
-	testkit.Fails(t, err, req.Token, ca.ErrDenied, "no such user", "(secret)")
+	testkit.Fails(t, err, req.Token, ca.ErrUnauthenticated, "not with the password", "(secret)")
+	if ca.ActionFor(err) != ca.RefreshToken {
+		t.Errorf("the host's action is %v", ca.ActionFor(err))
+	}
 	encoded := base64.StdEncoding.EncodeToString([]byte(user + ":" + req.Token.Reveal()))
 	for status, want := range map[int]*ca.Error{
 		400: ca.ErrInvalid, 401: ca.ErrUnauthenticated, 403: ca.ErrDenied, 404: ca.ErrInvalid, 429: ca.ErrRateLimited, 500: ca.ErrInternal, 503: ca.ErrUnavailable,
@@ -176,6 +210,35 @@ func TestErrorsHaveReasonsAndHidePassword(t *testing.T) {
 		testkit.Fails(t, err, req.Token, want)
 		if strings.Contains(err.Error(), encoded) {
 			t.Errorf("the error has the credentials: %v", err)
+		}
+	}
+}
+
+// The server is asked once: what comes next is the host's to decide.
+func TestWrongUserOrPasswordIsNotRetried(t *testing.T) {
+	s := newServer(t)
+	wrong := ca.Token("another-password-than-that")
+	file := setting.File(s.write(t, "password", []byte(wrong.Reveal())))
+	for name, test := range map[string]struct {
+		username string
+		file     setting.File
+		token    ca.Token
+		want     *ca.Error
+	}{
+		"password in a file": {user, file, "", ca.ErrUnauthenticated},
+		"password as token":  {user, "", wrong, ca.ErrUnauthenticated},
+		"user":               {"nobody", "", wrong, ca.ErrDenied},
+		"no user":            {"", "", "", ca.ErrUnauthenticated},
+	} {
+		s.set(func() { s.asked = nil })
+		settings := s.settings()
+		settings.Username, settings.PasswordFile = test.username, test.file
+		req, _ := testkit.Request(t, web)
+		req.Token = test.token
+		_, err := s.open(t, settings).CSRSign(t.Context(), req)
+		testkit.Fails(t, err, wrong, test.want)
+		if got := s.operations(); !slices.Equal(got, []string{cacerts, enroll}) {
+			t.Errorf("%s: it asked %q", name, got)
 		}
 	}
 }

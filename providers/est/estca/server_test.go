@@ -197,8 +197,10 @@ func (s *est) admit(r *http.Request, operation string, csr *x509.CertificateRequ
 		return http.StatusBadRequest, "the subject changed, or the certificate is not one of this CA"
 	case operation == reenroll, name == user && given == password.Reveal():
 		return http.StatusOK, ""
+	case name == user:
+		return http.StatusUnauthorized, "not with the password " + given
 	case name != "":
-		return http.StatusForbidden, "no such user, or not with the password " + given
+		return http.StatusForbidden, "no such user, and not with the password " + given
 	}
 	return http.StatusUnauthorized, "log in"
 }

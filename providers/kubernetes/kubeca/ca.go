@@ -13,6 +13,7 @@ import (
 
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/provider"
 	"github.com/countersign-dev/countersign/sdk/provider/chain"
 )
 
@@ -33,7 +34,7 @@ const (
 type CA struct {
 	settings    Settings
 	log         *slog.Logger
-	issued      *issued
+	issued      provider.Issued[string, status] // by the names of the objects, which are gone
 	sweeps      sweeps
 	connections connections
 	keeps       atomic.Bool   // it was told that it may not delete
@@ -47,7 +48,7 @@ func Open(settings Settings) (*CA, error) {
 		return nil, err
 	}
 	settings.Log = cmp.Or(settings.Log, slog.New(slog.DiscardHandler))
-	return &CA{settings: settings, log: settings.Log, issued: newIssued(), connections: connections{held: map[fingerprint]*connection{}}, longest: longestWait}, nil
+	return &CA{settings: settings, log: settings.Log, connections: connections{held: map[fingerprint]*connection{}}, longest: longestWait}, nil
 }
 
 // CSRSign implements [ca.Client]. It creates an object for the request, or finds that of an
@@ -59,7 +60,7 @@ func (c *CA) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, e
 		return ca.Certificate{}, ca.Errorf(ca.Invalid, "%w", err)
 	}
 	order := c.settings.order(req)
-	if got, ok := c.issued.of(order.Metadata.Name, time.Now()); ok {
+	if got, ok := c.issued.Of(order.Metadata.Name); ok {
 		return c.certificate(req, got)
 	}
 	to, err := c.settings.access(req.Token)
@@ -89,7 +90,7 @@ func (c *CA) obtain(ctx context.Context, s *session, order object) (status, erro
 	found, err = c.await(ctx, s, at, found)
 	if errors.Is(err, errDeleted) {
 		// By another call for the same request, which has it now, or by somebody else.
-		if got, ok := c.issued.of(order.Metadata.Name, time.Now()); ok {
+		if got, ok := c.issued.Of(order.Metadata.Name); ok {
 			return got, nil
 		}
 		return status{}, ca.Errorf(ca.Unavailable, "%s was deleted before it was signed", order)
@@ -101,7 +102,7 @@ func (c *CA) obtain(ctx context.Context, s *session, order object) (status, erro
 		c.remove(ctx, s, at, found)
 		return status{}, refused
 	}
-	c.issued.keep(order.Metadata.Name, found.Status, time.Now())
+	c.issued.Keep(order.Metadata.Name, status{Certificate: found.Status.Certificate, CA: found.Status.CA})
 	c.remove(ctx, s, at, found)
 	return found.Status, nil
 }
@@ -256,7 +257,7 @@ func (c *CA) certificate(req ca.SignRequest, got status) (ca.Certificate, error)
 		reply.Roots = nil // Roots has them
 	} else if len(reply.Roots) == 0 {
 		// A repeat finds the certificate among those that are remembered, and costs none.
-		err := ca.Errorf(ca.Unavailable, "the issuer %s tells no root with its certificate: set bundle_file, config_map or cluster_trust_bundle", c.settings.Issuer.Name)
+		err := ca.Errorf(ca.Unavailable, "issuer %s returned no root: set bundle_file, config_map or cluster_trust_bundle", c.settings.Issuer.Name)
 		err.RetryAfter = failurePause
 		return ca.Certificate{}, err
 	}

@@ -129,23 +129,6 @@ func TestRepeatAfterLostReplyCostsNoCertificate(t *testing.T) {
 	}
 }
 
-func TestIssuedAreForgotten(t *testing.T) {
-	held, now := newIssued(), time.Now()
-	for i := range 2 * maxIssued {
-		held.keep(strings.Repeat("x", i), status{}, now)
-	}
-	if len(held.held) != maxIssued {
-		t.Errorf("%d are held", len(held.held))
-	}
-	held.keep("y", status{}, now.Add(keptFor))
-	if _, ok := held.of("y", now.Add(keptFor)); !ok || len(held.held) != 1 {
-		t.Errorf("%d are held later", len(held.held))
-	}
-	if _, ok := held.of("y", now.Add(2*keptFor)); ok {
-		t.Error("an old one is still known")
-	}
-}
-
 func TestCallsForOneRequestShareItsObject(t *testing.T) {
 	c := newCluster(t)
 	c.decide = nil
