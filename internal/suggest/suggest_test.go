@@ -3,9 +3,10 @@ package suggest
 import "testing"
 
 func TestNearestKnownWordIsFound(t *testing.T) {
-	known := []string{"trust_domain", "socket", "providers", "ttl"}
+	known := []string{"trust_domain", "socket", "providers", "ttl", "log", "path", "agent"}
 	for word, want := range map[string]string{
 		"trustdomain": "trust_domain", "sokcet": "socket", "Provider": "providers", "tll": "ttl", "unrelated": "", "": "",
+		"foo": "", "lgo": "log", "gol": "", "lg": "log", "pth": "path", "agnet": "agent",
 	} {
 		if got := Word(word, known); got != want {
 			t.Errorf("%q: got %q, want %q", word, got, want)

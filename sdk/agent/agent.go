@@ -99,11 +99,11 @@ func New(cfg Config) (*Agent, error) {
 		return nil, err
 	}
 	// Sockets first: if one is taken, no authority is contacted.
-	source, sessions := &lateSource{}, &lateSessions{}
+	a := &Agent{drain: cfg.DrainTimeout}
+	source, sessions := &lateSource{agent: a}, &lateSessions{}
 	if cfg.Identities != nil {
 		cfg.Socket.Sessions = sessions
 	}
-	a := &Agent{drain: cfg.DrainTimeout}
 	upstream, err := a.listen(cfg, source)
 	if err != nil {
 		return nil, errors.Join(err, a.closeServers(context.Background()))
@@ -150,10 +150,10 @@ func (c Config) checkIdentities(secrets []secret.Spec) error {
 		}
 	}
 	if len(c.Sources) > 0 {
-		return errors.New("agent: an agent of many identities has no further sources: their secrets would be everybody's")
+		return errors.New("agent: extra sources are not supported with multiple identities: all callers would share their secrets")
 	}
 	if c.WorkloadAPI.Path != "" {
-		return errors.New("agent: an agent of many identities serves no Workload API: its streams bring no credential")
+		return errors.New("agent: an agent of many identities serves no Workload API: its calls bring no token, and it does not ask who a user is")
 	}
 	return nil
 }
@@ -207,9 +207,15 @@ func (c Config) newIdentities(secrets *secret.Manager) (*identities.Set, error) 
 
 // lateSource and lateSessions are set after the sockets are open and before they serve.
 type (
-	lateSource   struct{ secret.Source }
+	lateSource struct {
+		secret.Source
+		agent *Agent
+	}
 	lateSessions struct{ sds.Sessions }
 )
+
+// Status tells the health service of the sockets what is held.
+func (s *lateSource) Status() []secret.Status { return s.agent.Status() }
 
 // Run creates an agent and serves until ctx ends, then returns nil; see [New] and
 // [Agent.Run]. An error comes from the configuration or a socket.

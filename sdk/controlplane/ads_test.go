@@ -24,7 +24,7 @@ import (
 const patience = 2 * time.Minute
 
 // aggregated serves clusters from a snapshot and secrets from source on one ADS server.
-func aggregated(t *testing.T, source *secrettest.Drawer) discoveryv3.AggregatedDiscoveryServiceClient {
+func aggregated(t *testing.T, source *secrettest.Source) discoveryv3.AggregatedDiscoveryServiceClient {
 	t.Helper()
 	snapshots := cachev3.NewSnapshotCache(true, cachev3.IDHash{}, nil)
 	snapshot, err := cachev3.NewSnapshot("1", map[resourcev3.Type][]types.Resource{resourcev3.ClusterType: {&clusterv3.Cluster{Name: "backend"}}})

@@ -87,7 +87,7 @@ func play(t *testing.T, d dialect, steps []step) error {
 	return nil
 }
 
-func (p *player) do(s step, source *secrettest.Drawer, version string) {
+func (p *player) do(s step, source *secrettest.Source, version string) {
 	switch s.what {
 	case "put":
 		source.Put(leaf("b", version))

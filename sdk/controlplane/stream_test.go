@@ -321,13 +321,13 @@ func TestReturningClientGetsOnlyMissingResources(t *testing.T) {
 }
 
 // shy gives a stranger nothing.
-type shy struct{ *secrettest.Drawer }
+type shy struct{ *secrettest.Source }
 
 func (s shy) Peek(caller secret.Caller, name string) (*secret.Item, error) {
 	if caller.ID == "stranger" {
 		return nil, secret.ErrUnknown
 	}
-	return s.Drawer.Peek(caller, name)
+	return s.Source.Peek(caller, name)
 }
 
 func TestCallerIsNodeOfItsStream(t *testing.T) {

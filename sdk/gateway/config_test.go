@@ -72,7 +72,7 @@ func TestTimesAreConfigurable(t *testing.T) {
 			t.Error("the first answer was waited for no minute")
 		}
 		time.Sleep(2 * time.Second)
-		if s := w.client.Status(); s.Failure == nil || !strings.Contains(s.Failure.Text, "it has told nothing for 1m0s") {
+		if s := w.client.Status(); s.Failure == nil || !strings.Contains(s.Failure.Text, "no response for 1m0s") {
 			t.Errorf("%+v", s.Failure)
 		}
 	})

@@ -133,7 +133,7 @@ func (s *session) silence() error {
 	case s.answered:
 		return nil
 	case s.bare:
-		return ca.Errorf(ca.Deadline, "it has told nothing for %s", s.cfg.FirstAnswer)
+		return ca.Errorf(ca.Deadline, "no response for %s", s.cfg.FirstAnswer)
 	}
 	s.heard()
 	return nil

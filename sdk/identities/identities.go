@@ -169,4 +169,4 @@ func unknown(name string) error { return fmt.Errorf("secret %.256q: %w", name, s
 // notReady gives no reason: the authority's message is for the operator, not for a stream.
 func notReady(name string) error { return secret.NotReady(name, nil) }
 
-var errNoIdentity = errors.New("nothing here says who a stream is: a Verifier, Claimed or Peer is needed")
+var errNoIdentity = errors.New("no way to identify streams: set Verifier, Claimed or Peer")

@@ -54,7 +54,7 @@ func (c *Set) identify(ctx context.Context, peer secret.Caller, print fingerprin
 		}
 		return claim, nil
 	}
-	return Claim{}, ca.Errorf(ca.Unauthenticated, "streams are known by their peer here: bring no token")
+	return Claim{}, ca.Errorf(ca.Unauthenticated, "callers are identified by peer credentials; remove the token")
 }
 
 func (c *Set) joinPeer(peer secret.Caller) (secret.Caller, error) {
@@ -148,7 +148,7 @@ func (c *Set) entryOf(id string) (*entry, error) {
 func (c *Set) newEntry(id string) (*entry, error) {
 	asked, err := pki.ParseSPIFFEID(id)
 	if err != nil {
-		return nil, ca.Errorf(ca.Unauthenticated, "whose the stream is cannot be said: %w", err)
+		return nil, ca.Errorf(ca.Unauthenticated, "cannot determine the stream's identity: %w", err)
 	}
 	if len(c.entries)+c.nameless >= c.cfg.Limits.Identities && !c.makeRoom() {
 		return nil, limited("identities", c.cfg.Limits.Identities)

@@ -158,7 +158,7 @@ func TestInvalidConfigIsRefused(t *testing.T) {
 			"Manager is required":       func(c *identities.Config) { c.Manager = nil },
 			"names 0 authorities":       func(c *identities.Config) { c.Certificate.Authorities = nil },
 			"names 2 authorities":       func(c *identities.Config) { c.Certificate.Authorities = []string{"a", "b"} },
-			"a Verifier, Claimed or":    func(c *identities.Config) { c.Identify = identities.Identify{} },
+			"set Verifier, Claimed or":  func(c *identities.Config) { c.Identify = identities.Identify{} },
 			"and of a trust bundle":     func(c *identities.Config) { c.Certificate.Name = "ROOTCA" },
 			"must be more than 0":       func(c *identities.Config) { c.Certificate.RenewRatio = 1 },
 			"must not be negative":      func(c *identities.Config) { c.Limits.Identities = -1 },

@@ -387,7 +387,7 @@ func TestHangingRequestDoesNotBlockOthers(t *testing.T) {
 	})
 }
 
-func TestClosedCrowdIsQuiet(t *testing.T) {
+func TestClosedSetIsQuiet(t *testing.T) {
 	bubble(t, nil, func(e *engine) {
 		s := e.join(token("web"))
 		item := s.held()
@@ -401,7 +401,7 @@ func TestClosedCrowdIsQuiet(t *testing.T) {
 			t.Error("an item that was handed out has changed")
 		}
 		if _, err := e.Join(context.Background(), proxy, token("web")); err == nil {
-			t.Error("a closed crowd takes in streams")
+			t.Error("a closed set takes in streams")
 		}
 	})
 }

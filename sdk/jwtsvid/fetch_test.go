@@ -55,7 +55,7 @@ func TestTokenOfAWithdrawnKeyIsNotGivenOut(t *testing.T) {
 	})
 }
 
-func TestCrowdCostsOneCall(t *testing.T) {
+func TestManyCallersCostOneCall(t *testing.T) {
 	inBubble(t, func(t *testing.T, a *authority, s *jwtsvid.Source) {
 		a.answer(func(_ context.Context, req ca.JWTRequest) (ca.Token, error) {
 			time.Sleep(10 * time.Second)

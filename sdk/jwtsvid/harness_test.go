@@ -6,9 +6,9 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"encoding/json"
-	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,6 +17,7 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 
+	"github.com/countersign-dev/countersign/internal/test/logtest"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/jwtsvid"
 )
@@ -77,6 +78,7 @@ type authority struct {
 	last  atomic.Pointer[ca.JWTRequest]
 
 	mu    sync.Mutex
+	given []ca.Token // all that it has returned, good or bad
 	sets  chan []byte
 	reply func(context.Context, ca.JWTRequest) (ca.Token, error) // nil: a good token
 	watch func(context.Context, func([]byte) error) error        // nil: follows sets
@@ -96,10 +98,30 @@ func (a *authority) SignJWT(ctx context.Context, req ca.JWTRequest) (ca.Token, e
 	a.mu.Lock()
 	reply := a.reply
 	a.mu.Unlock()
-	if reply != nil {
-		return reply(ctx, req)
+	if reply == nil {
+		return a.give(token(a.t, "a", "a", claimsOf(req, nil), nil)), nil
 	}
-	return token(a.t, "a", "a", claimsOf(req, nil), nil), nil
+	got, err := reply(ctx, req)
+	return a.give(got), err
+}
+
+func (a *authority) give(token ca.Token) ca.Token {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.given = append(a.given, token)
+	return token
+}
+
+// logsNone fails if the log has a token, or the signature of one, which is the secret of it.
+func (a *authority) logsNone(log string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for i, token := range a.given {
+		text := token.Reveal()
+		if signature := text[strings.LastIndex(text, ".")+1:]; len(signature) > 20 && strings.Contains(log, signature) {
+			a.t.Errorf("token %d of the authority is logged", i+1)
+		}
+	}
 }
 
 func (a *authority) WatchJWTKeys(ctx context.Context, changed func([]byte) error) error {
@@ -137,11 +159,14 @@ func (a *authority) publish(set []byte) {
 	synctest.Wait()
 }
 
-// inBubble runs a test with a source whose authority has published the key "a".
+// inBubble runs a test with a source whose authority has published the key "a". Whatever the test is
+// about, the source's log has no token.
 func inBubble(t *testing.T, test func(t *testing.T, a *authority, s *jwtsvid.Source), change ...func(*jwtsvid.Config)) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &authority{t: t, sets: make(chan []byte)}
-		cfg := jwtsvid.Config{Signer: a, Audiences: []string{database, "https://*"}, Log: slog.New(slog.DiscardHandler)}
+		var log logtest.Log
+		defer func() { a.logsNone(log.String()) }()
+		cfg := jwtsvid.Config{Signer: a, Audiences: []string{database, "https://*"}, Log: log.Logger()}
 		for _, c := range change {
 			c(&cfg)
 		}

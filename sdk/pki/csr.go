@@ -9,6 +9,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // The tags of a GeneralName (RFC 5280, section 4.2.1.6).
@@ -74,4 +75,10 @@ func ParseCSR(pemBytes []byte) (*x509.CertificateRequest, error) {
 		return nil, fmt.Errorf("the certificate signing request %w", cmp.Or(lacking(blocks[0]), errors.New("has a signature of its own that does not hold")))
 	}
 	return csr, nil
+}
+
+// SubjectValues returns the attributes of a subject that say something. Those whose value is the
+// empty string do not: Istio's agents send a subject that is one empty organization.
+func SubjectValues(subject pkix.Name) []pkix.AttributeTypeAndValue {
+	return slices.DeleteFunc(slices.Clone(subject.Names), func(a pkix.AttributeTypeAndValue) bool { return a.Value == "" })
 }

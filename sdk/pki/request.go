@@ -88,5 +88,5 @@ func signatureBy(public crypto.PublicKey) (pkix.AlgorithmIdentifier, crypto.Hash
 	if oid := mldsaOIDs[KeyTypeOf(public)]; oid != nil {
 		return pkix.AlgorithmIdentifier{Algorithm: oid}, 0, nil
 	}
-	return pkix.AlgorithmIdentifier{}, 0, fmt.Errorf("a key of type %T signs no request here", public)
+	return pkix.AlgorithmIdentifier{}, 0, fmt.Errorf("unsupported key type %T", public)
 }

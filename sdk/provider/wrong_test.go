@@ -44,7 +44,7 @@ func definedWith[S any](name string) *provider.Definition {
 	return provider.Define(name, "1", func(context.Context, S) (*catest.CA, error) { return catest.NewCA(catest.Options{}), nil })
 }
 
-// An author learns of it in his first test.
+// An author learns of it in the first test.
 func TestWrongDefinitionDoesNotOpen(t *testing.T) {
 	for want, wrong := range wronglyDefined {
 		if _, err := wrong.Open(t.Context(), map[string]any{"ttl": 1, "modes": []any{"slow"}}); err == nil || !strings.Contains(err.Error(), want) {
@@ -55,7 +55,7 @@ func TestWrongDefinitionDoesNotOpen(t *testing.T) {
 
 const asWrong = "COUNTERSIGN_TEST_AS_WRONG_PROVIDER"
 
-// Or when he first starts it, by hand or by a host.
+// Or at the first start, by hand or by a host.
 func TestWrongDefinitionIsNotServed(t *testing.T) {
 	if want := os.Getenv(asWrong); want != "" {
 		wronglyDefined[want].Serve()

@@ -230,7 +230,7 @@ func (a Authority) check() error {
 	case min(r.Wait, r.Unplanned, r.Interval) < 0:
 		return fmt.Errorf("authority %q: times of roots are %+v; use more than 0 for each", a.Name, r)
 	case a.PinnedRoots != nil && a.PinnedRoots.Len() == 0:
-		return fmt.Errorf("authority %q: its pinned roots are none, so nothing could be verified", a.Name)
+		return fmt.Errorf("authority %q: pinned roots are empty, so nothing could be verified", a.Name)
 	}
 	return nil
 }

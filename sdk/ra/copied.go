@@ -31,7 +31,7 @@ func (u Usages) CheckCSR(csr *x509.CertificateRequest) error {
 		err = u.check(leaf)
 	}
 	if failed, ok := errors.AsType[*pki.CheckError](err); ok {
-		return fmt.Errorf("a certificate with the extensions of the certificate signing request would be given to nobody: %s; leave them out", failed.Detail)
+		return fmt.Errorf("CSR extensions would be rejected in the certificate: %s; remove them", failed.Detail)
 	}
 	return err
 }

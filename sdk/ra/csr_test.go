@@ -1,6 +1,7 @@
 package ra_test
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/x509"
@@ -9,6 +10,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -175,5 +177,53 @@ func TestAuthorityOfCSRNamesIsRefusedForCSRsWithoutThem(t *testing.T) {
 		if err := h.CheckAbilities(h.t.Context()); err != nil {
 			t.Errorf("an authority that cannot tell now is refused: %v", err)
 		}
+	})
+}
+
+// sidecar is a CSR as a stock Istio agent makes it: its subject is one organization, which nobody
+// sets, and its names are critical (security/pkg/pki/util/generate_csr.go).
+func sidecar(subject pkix.Name) []byte {
+	names, err := asn1.Marshal([]asn1.RawValue{{Class: asn1.ClassContextSpecific, Tag: 6, Bytes: []byte("spiffe://example.org/ns/shop/sa/web")}})
+	if err != nil {
+		panic(err)
+	}
+	return csr(1, &x509.CertificateRequest{
+		Subject: subject, ExtraExtensions: []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 5, 29, 17}, Critical: true, Value: names}},
+	})
+}
+
+func TestEmptyOrganizationOfASidecarIsNoName(t *testing.T) {
+	inBubble(t, nil, func(h *house) {
+		h.ca.set(func() {
+			h.ca.unable = ca.ErrUnimplemented
+			h.ca.change = func(leaf *x509.Certificate, csr *x509.CertificateRequest) { leaf.RawSubject = csr.RawSubject }
+		})
+		req := request()
+		req.Door, req.CSR = istio, sidecar(pkix.Name{Organization: []string{""}})
+		h.must(req)
+		for pod, real := range []pkix.Name{{Organization: []string{"system:masters"}}, {Organization: []string{""}, CommonName: "web"}, {Organization: []string{" "}}} {
+			req.CSR, req.Subject.PodUID = sidecar(real), strconv.Itoa(pod)
+			h.refused(req, ca.ErrInvalid)
+		}
+	})
+}
+
+func TestCommonNameMayBeTheRequestID(t *testing.T) {
+	var id string // step-ca's template takes the subject of the one-time token
+	inBubble(t, nil, func(h *house) {
+		h.ca.set(func() {
+			h.ca.before = func(_ context.Context, req ca.SignRequest) error { id = req.ID; return nil }
+			h.ca.change = func(leaf *x509.Certificate, _ *x509.CertificateRequest) { leaf.Subject.CommonName = id }
+		})
+		req := request()
+		req.Door, req.CSR = istio, sidecar(pkix.Name{Organization: []string{""}})
+		if got := h.must(req); got.RequestID != id {
+			t.Errorf("the certificate is of request %s, not %s", got.RequestID, id)
+		}
+		h.ca.set(func() {
+			h.ca.change = func(leaf *x509.Certificate, _ *x509.CertificateRequest) { leaf.Subject.CommonName = id[1:] }
+		})
+		req.Subject.PodUID = "another pod"
+		h.refused(req, ca.ErrUnavailable)
 	})
 }

@@ -16,6 +16,9 @@ type Door struct {
 	// NoNames says that its callers' CSRs have no names, as a kubelet's, so that the
 	// authority must certify the names of the request.
 	NoNames bool
+	// FollowsRoots says that its callers have a new root as soon as the engine has: they learn it
+	// from [Engine.Roots] and not with a certificate, so [Roots.ByReply] waits for none of theirs.
+	FollowsRoots bool
 	// MinLifetime and MaxLifetime bound NotAfter − NotBefore, the backdating included.
 	// With a MaxLifetime, no certificate may live longer than its request says. Default:
 	// no bounds.

@@ -254,7 +254,7 @@ func TestFirstAskKeepsItsPlace(t *testing.T) {
 	})
 }
 
-// A flood of new holders, each with a turn of his own namespace, leaves a fifth to those who
+// A flood of new holders, each with a turn of its own namespace, leaves a fifth to those who
 // renew.
 func TestRenewalsHaveTurnsOfTheirOwn(t *testing.T) {
 	inBubble(t, func(c *ra.Config) { c.Authorities[0].Limits = ra.Limits{Rate: 5, Burst: 5, Reserve: 5} }, func(h *house) {

@@ -13,7 +13,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ra"
 )
 
-// FuzzAttributes lets a caller choose each of his names: whatever is granted has the labels
+// FuzzAttributes lets a caller choose each of its names: whatever is granted has the labels
 // and segments of the template, and nothing that a reader could take for more.
 func FuzzAttributes(f *testing.F) {
 	for _, value := range []string{"web", "payments.prod", "../x", "a/b", "*", "%2e", "\x00", "xn--a", "WEB", "-", "。"} {

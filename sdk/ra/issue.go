@@ -191,7 +191,7 @@ func (e *Engine) leave(ctx context.Context, f *flight) error {
 	f.history.callers--
 	err, now := ca.Errorf(ca.ReasonFor(ctx.Err()), "the caller went away before authority %q had answered: %w", f.authority.conf.Name, ctx.Err()), time.Now()
 	if err.Reason == ca.Deadline && !f.started && !f.landed && f.authority.queue.Throttled(&f.item, now) {
-		err = ca.Errorf(ca.RateLimited, "more is asked of authority %q than its limits allow, and the caller had no more time: %w", f.authority.conf.Name, ctx.Err())
+		err = ca.Errorf(ca.RateLimited, "timed out waiting for authority %q's rate limit: %w", f.authority.conf.Name, ctx.Err())
 	}
 	err.RetryAfter = min(max(f.authority.queue.Delay(now), time.Second), time.Minute)
 	if f.callers == 0 && !f.started && !f.landed {

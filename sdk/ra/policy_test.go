@@ -241,7 +241,7 @@ func TestIncompleteSubjectIsDenied(t *testing.T) {
 	}
 }
 
-// An operator who writes names of his own has them checked like all others.
+// Names that an operator writes are checked like all others.
 func TestFixedNamesAreGranted(t *testing.T) {
 	r := ra.Rule{Name: "gateway", Authority: "ca", Match: ra.Match{ServiceAccounts: []string{"web"}}, Names: ra.Names{
 		SPIFFEID: "spiffe://example.org/gateway", DNSNames: []string{"*.shop.example.org", "{serviceAccount}.{namespace}.svc"}, IPAddresses: []string{"192.0.2.1"},

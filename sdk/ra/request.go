@@ -91,7 +91,7 @@ func (o *order) readCSR() (err error) {
 		return err
 	}
 	names, err := pki.IdentityOfCSR(o.csr)
-	o.odd = err != nil || !names.IsZero() && !names.Equal(o.decision.Identity) || len(o.csr.Subject.Names) > 0
+	o.odd = err != nil || !names.IsZero() && !names.Equal(o.decision.Identity) || len(pki.SubjectValues(o.csr.Subject)) > 0
 	o.pem = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: o.csr.Raw})
 	return checkKey(o.csr.PublicKey, o.decision.KeyTypes, o.door.KeyTypes)
 }

@@ -187,11 +187,15 @@ func (a *authority) release() {
 	}
 }
 
-// delivered records a certificate that is given out with roots.
-func (a *authority) delivered(chain *pki.Chain, roots *pki.Bundle) {
+// delivered records a certificate that is given out with roots, to a holder that follows all
+// roots or learns these alone.
+func (a *authority) delivered(chain *pki.Chain, roots *pki.Bundle, follows bool) {
 	a.engine.mu.Lock()
 	defer a.engine.mu.Unlock()
-	if a.phases.Issued(chain.Root, chain.Ends, roots, a.engine.cfg.Now()) {
+	now := a.engine.cfg.Now()
+	changed := follows && a.phases.Follows(chain.Root, chain.Ends, now) ||
+		!follows && a.phases.Issued(chain.Root, chain.Ends, roots, now)
+	if changed {
 		a.dirty = true
 		poke(a.changed)
 	}

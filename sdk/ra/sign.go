@@ -79,7 +79,7 @@ func (t *try) run(ctx context.Context) error {
 		t.failed(ctx, err)
 		return err
 	}
-	t.delivered(t.chain, t.roots)
+	t.delivered(t.chain, t.roots, t.order.door.FollowsRoots)
 	return nil
 }
 
@@ -165,14 +165,13 @@ func (t *try) verify() error {
 	if err != nil {
 		return err
 	}
-	longer := t.conf.AcceptLongerTTL && !t.order.door.strict()
 	t.roots = all
-	t.chain, err = t.order.verify(t.reply.Chain, trusted, t.ttl, t.sent, now, longer)
+	t.chain, err = t.below(trusted, now)
 	t.learnBackdating()
 	if err == nil || trusted.Equal(all) {
 		return err
 	}
-	early, laterErr := t.order.verify(t.reply.Chain, all, t.ttl, t.sent, now, longer)
+	early, laterErr := t.below(all, now)
 	if laterErr != nil {
 		return err
 	}

@@ -79,7 +79,7 @@ func checkKey(key crypto.PublicKey, lists ...[]string) error {
 		}
 	}
 	if name == "" {
-		return keyError(fmt.Sprintf("a key of type %T and its size are not certified: use ECDSA, Ed25519, ML-DSA, or RSA with 2048 to 8192 bits", key))
+		return keyError(fmt.Sprintf("unsupported key type or size (%T): use ECDSA, Ed25519, ML-DSA, or RSA with 2048 to 8192 bits", key))
 	}
 	return nil
 }

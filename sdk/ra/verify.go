@@ -11,14 +11,15 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// verify checks a chain against the order and roots, as an agent would, and for what agents
-// do not mind but an authority for others must.
-func (o *order) verify(chain []byte, roots *pki.Bundle, ttl time.Duration, sent, now time.Time, longer bool) (*pki.Chain, error) {
+// below checks the reply's chain against the order and roots, as an agent would, and for what
+// agents do not mind but an authority for others must.
+func (t *try) below(roots *pki.Bundle, now time.Time) (*pki.Chain, error) {
+	o := t.order
 	check := pki.Check{
 		Key: o.csr.PublicKey, Identity: o.decision.Identity, Names: pki.ExactNames,
-		Roots: roots, Now: now, AskedUntil: now.Add(ttl), AcceptLonger: longer,
+		Roots: roots, Now: now, AskedUntil: now.Add(t.ttl), AcceptLonger: t.conf.AcceptLongerTTL && !o.door.strict(),
 	}
-	verified, err := check.Chain(chain)
+	verified, err := check.Chain(t.reply.Chain)
 	if err != nil {
 		return nil, err
 	}
@@ -26,21 +27,22 @@ func (o *order) verify(chain []byte, roots *pki.Bundle, ttl time.Duration, sent,
 	if err := o.decision.Usages.check(leaf); err != nil {
 		return nil, err
 	}
-	if err := o.checkSubject(leaf); err != nil {
+	if err := o.checkSubject(leaf, t.id); err != nil {
 		return nil, err
 	}
-	return verified, o.door.check(leaf, o.ttl, sent)
+	return verified, o.door.check(leaf, o.ttl, t.sent)
 }
 
 // checkSubject refuses what the CSR may have smuggled in: a common name that
 // is not granted, as some read it, organizations, which Kubernetes takes as groups, and
-// names of forms that the other checks do not see.
-func (o *order) checkSubject(leaf *x509.Certificate) error {
+// names of forms that the other checks do not see. The request's ID, which step-ca has for a
+// common name, nobody can choose or read a name in.
+func (o *order) checkSubject(leaf *x509.Certificate, id string) error {
 	cn := leaf.Subject.CommonName
-	if cn != "" && !slices.Contains(o.decision.Identity.Names(), strings.ToLower(cn)) && !slices.Contains(o.decision.Identity.Names(), cn) {
+	if cn != "" && cn != id && !slices.Contains(o.decision.Identity.Names(), strings.ToLower(cn)) && !slices.Contains(o.decision.Identity.Names(), cn) {
 		return &pki.CheckError{Check: "names", Detail: fmt.Sprintf("the leaf has the common name %.256q, which is not granted", cn)}
 	}
-	for _, asked := range o.csr.Subject.Names {
+	for _, asked := range pki.SubjectValues(o.csr.Subject) {
 		for _, got := range leaf.Subject.Names {
 			if asked.Type.Equal(got.Type) && asked.Value == got.Value && asked.Value != cn {
 				return &pki.CheckError{Check: "names", Detail: fmt.Sprintf("the leaf has %.256q in its subject, as the CSR asked", fmt.Sprint(got.Value))}

@@ -32,7 +32,7 @@ type bundle struct {
 	secret.Source
 	t      *testing.T
 	set    *revocation.Set
-	shelf  *secrettest.Drawer
+	shelf  *secrettest.Source
 	file   string
 	pushes int
 	events []secret.Event

@@ -32,7 +32,7 @@ import (
 type witness struct {
 	*client
 	socket  string
-	source  *secrettest.Drawer
+	source  *secrettest.Source
 	version int
 }
 

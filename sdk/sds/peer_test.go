@@ -28,7 +28,7 @@ func TestOnlyPolicyPeersAreAnswered(t *testing.T) {
 		want   string
 	}{
 		"own user":         {sds.Policy{}, 0, "SERVING"},
-		"another":          {sds.Policy{}, 65534, "PermissionDenied: uid 65534, gid 65534 may not ask here"},
+		"another":          {sds.Policy{}, 65534, "PermissionDenied: uid 65534, gid 65534 is not allowed to connect"},
 		"allowed user":     {sds.Policy{UIDs: []uint32{65534}}, 65534, "SERVING"},
 		"allowed group":    {sds.Policy{GIDs: []uint32{65534}}, 65534, "SERVING"},
 		"refused by group": {sds.Policy{Refuse: func(p sds.Peer) error { return fmt.Errorf("pid known: %v", p.PID > 0) }}, 0, "PermissionDenied: pid known: true"},

@@ -76,13 +76,15 @@ type Server struct {
 
 // Listen binds the socket; [Server.Serve] answers, and connections made before it wait.
 // The error says what is wrong with the path: it is too long, its directory cannot be
-// created, it is not a socket, or another process serves it.
+// created, it is not a socket, or another process serves it. The socket's gRPC health is SERVING
+// while secrets with a Status method, such as a [secret.Manager], hold a certificate, or a bundle if
+// they have no certificates; it is always SERVING for a source without that method.
 func Listen(cfg Config, secrets secret.Source) (*Server, error) {
 	if cfg.Path == "" {
 		return nil, errors.New("sds: Config.Path is empty; name the unix socket")
 	}
 	socket, err := grpcsocket.Listen(grpcsocket.Config{
-		Path: cfg.Path, Mode: cfg.Mode, Policy: cfg.Policy, Handshake: cfg.Handshake, Log: cfg.Log,
+		Path: cfg.Path, Mode: cfg.Mode, Policy: cfg.Policy, Handshake: cfg.Handshake, Secrets: secrets, Log: cfg.Log,
 	})
 	if err != nil {
 		return nil, err

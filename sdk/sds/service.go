@@ -132,7 +132,7 @@ func (s *Service) End(match func(secret.Caller) bool, err error) int { return s.
 // EndSilent ends streams that have owed a message for that long; see
 // [xds.Engine.EndSilent].
 func (s *Service) EndSilent(since time.Duration) int {
-	return s.engine.EndSilent(time.Now().Add(-since), status.Errorf(codes.Unavailable, "nothing was heard of this stream for %s", since))
+	return s.engine.EndSilent(time.Now().Add(-since), status.Errorf(codes.Unavailable, "no activity on this stream for %s", since))
 }
 
 // RootAcknowledged reports whether each stream that has one of these trust bundles, by whatever

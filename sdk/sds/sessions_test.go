@@ -24,7 +24,7 @@ import (
 // doorman takes in whoever brings a token that begins with "good", and gives each its
 // own secret.
 type doorman struct {
-	*secrettest.Drawer
+	*secrettest.Source
 	mu    sync.Mutex
 	last  uint64
 	names map[uint64]string
@@ -33,7 +33,7 @@ type doorman struct {
 }
 
 func newDoorman() *doorman {
-	return &doorman{Drawer: secrettest.New(), names: map[uint64]string{}, over: map[string]bool{}, left: make(chan uint64, 100)}
+	return &doorman{Source: secrettest.New(), names: map[uint64]string{}, over: map[string]bool{}, left: make(chan uint64, 100)}
 }
 
 func (d *doorman) Join(_ context.Context, peer secret.Caller, token ca.Token) (secret.Caller, error) {
@@ -210,7 +210,7 @@ func TestSilentStreamIsRecycled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := mute.Recv(); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "nothing was heard of this stream") {
+	if _, err := mute.Recv(); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "no activity on this stream") {
 		t.Errorf("the stream ended with %v", err)
 	}
 	leaves(t, d, 1)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/secret"
 	"github.com/countersign-dev/countersign/sdk/xds"
@@ -92,13 +93,13 @@ type spire struct {
 	foreign []string // trust domains, sorted
 	pairs   source   // the resources of key pairs by their SPIFFE IDs
 	bundles bundles
-	began   time.Time
+	startup clock.Startup // in which "ALL" waits for foreign bundles
 }
 
 func newSPIRE(cfg SPIRE, plain *source) *spire {
 	return &spire{
 		source: plain, cfg: cfg, foreign: slices.Sorted(maps.Keys(cfg.Federated)),
-		pairs: source{log: plain.log}, bundles: bundles{log: plain.log}, began: time.Now(),
+		pairs: source{log: plain.log}, bundles: bundles{log: plain.log}, startup: clock.BeginStartup(),
 	}
 }
 
@@ -195,7 +196,7 @@ func (s *spire) Watch(caller secret.Caller, name string, notify func(string)) (s
 		names = append(s.certificates(), s.rootsOf(id)...)
 	}
 	unwatch, err := s.watchAll(caller, append(names, name), func() { notify(name) })
-	if rest := time.Until(s.began.Add(federationWait)); err == nil && name == allBundles && rest > 0 {
+	if rest := s.startup.Left(); err == nil && name == allBundles && rest > 0 {
 		timer := time.AfterFunc(rest, func() { notify(name) })
 		return func() { timer.Stop(); unwatch() }, nil
 	}

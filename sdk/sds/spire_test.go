@@ -57,7 +57,7 @@ func rootsOf(name, version string) *secret.Item {
 }
 
 // spireSecrets has all that spireNames names.
-func spireSecrets(t *testing.T) *secrettest.Drawer {
+func spireSecrets(t *testing.T) *secrettest.Source {
 	t.Helper()
 	return secrettest.New(
 		pairOf(t, "default", webID, "w1"), rootsOf("ROOTCA", "r1"), pairOf(t, "edge", edgeID, "e1"), rootsOf("edge-roots", "er1"), rootsOf("far-roots", "f1"),
@@ -323,7 +323,7 @@ func awaitTold(t *testing.T, server *sds.Server, root string) {
 }
 
 // households gives each caller the secrets of its own identity.
-type households struct{ *secrettest.Drawer }
+type households struct{ *secrettest.Source }
 
 func (h households) Join(_ context.Context, _ secret.Caller, token ca.Token) (secret.Caller, error) {
 	return secret.Caller{ID: token.Reveal()}, nil
@@ -335,7 +335,7 @@ func (h households) Peek(caller secret.Caller, name string) (*secret.Item, error
 	if strings.HasPrefix(name, "edge") != (caller.ID == "edge") {
 		return nil, secret.ErrUnknown
 	}
-	return h.Drawer.Peek(caller, name)
+	return h.Source.Peek(caller, name)
 }
 
 func TestRootIsAcknowledgedByTheNamesOfEachSecretWithIt(t *testing.T) {

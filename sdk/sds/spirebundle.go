@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
@@ -17,10 +16,6 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 	"github.com/countersign-dev/countersign/sdk/xds"
 )
-
-// federationWait is how long after the start "ALL" waits for bundles of foreign trust domains: a
-// client that has them from before a restart keeps them. Later, it does not wait for any.
-const federationWait = 5 * time.Second
 
 // domain is a trust domain, and the name of the secret with its bundle.
 type domain struct {
@@ -152,7 +147,7 @@ func (s *spire) all(caller secret.Caller) (*xds.Resource, error) {
 		switch {
 		case err == nil:
 			all = append(all, trusted{d, item})
-		case errors.Is(err, xds.ErrUnknown), errors.Is(err, xds.ErrNotReady) && d.foreign && time.Since(s.began) >= federationWait:
+		case errors.Is(err, xds.ErrUnknown), errors.Is(err, xds.ErrNotReady) && d.foreign && s.startup.Left() == 0:
 		default:
 			return nil, err
 		}

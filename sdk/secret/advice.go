@@ -32,7 +32,7 @@ type counsel struct {
 	turn    call.Turn // allows one question in flight, beside a request
 	answers chan *question
 	silent  *Authority // gives no advice
-	last    *Advice    // on the held certificate; nil: none
+	advice  *Advice    // on the held certificate; nil: none
 }
 
 // question asks for advice on one certificate. It runs in its own goroutine.
@@ -45,7 +45,7 @@ type question struct {
 
 // advisable tells the rotation whether the authority of the held certificate may be asked.
 func (l *leaf) advisable(now, since time.Time) {
-	l.counsel.last = nil
+	l.counsel.advice = nil
 	conf := l.by.settings()
 	if _, ok := conf.Client.(ca.RenewalAdvisor); !ok || conf == l.counsel.silent || l.by.gone {
 		since = time.Time{}
@@ -108,7 +108,7 @@ func (l *leaf) advised(q *question) {
 		l.rotation.Unadvised(rotation.Now(now), q.err)
 		return
 	}
-	l.counsel.last = NewAdvice(q.info)
+	l.counsel.advice = NewAdvice(q.info)
 	renew, moved := l.rotation.Advised(rotation.Now(now), q.info)
 	if moved {
 		l.moveRenewal(now, renew)
@@ -117,12 +117,12 @@ func (l *leaf) advised(q *question) {
 
 // moveRenewal renews what is held at another time, by advice.
 func (l *leaf) moveRenewal(now, renew time.Time) {
-	item, advice := *l.item.Load(), l.counsel.last
+	item, advice := *l.item.Load(), l.counsel.advice
 	l.log.Info("renewal moved, as the authority advises", "authority", l.by.Name, "renew_at", renew, "before", item.RenewAt,
 		"window_start", advice.WindowStart, "window_end", advice.WindowEnd, "explanation", advice.Explanation)
 	item.RenewAt = renew
 	l.item.Store(&item) // same content, so no notification
-	l.keep(&item)
+	l.store(&item)
 	l.credential = l.credential.moved(now, renew)
 	l.lookForToken()
 }

@@ -55,19 +55,19 @@ func (o *order) request(spec Spec, token ca.Token) ca.SignRequest {
 // reply. It runs in its own goroutine and touches nothing of its leaf that changes.
 type attempt struct {
 	plan
-	leaf    *leaf     // for whom the authority keeps the roots; nil for a Signer
-	keys    KeySource // nil: generate keys in process
-	by      *choice   // the authority to ask
-	conf    *Authority
-	last    bool       // do not sign if the token is later than the known one; take only a successor
-	held    *pki.Chain // what a Giver's key pair would replace; nil: nothing valid
-	known   credential
-	refused refusedToken
-	begun   time.Time // by the monotonic clock
-	began   time.Time // by the wall clock
-	why     string    // for the trace, as are tries
-	tries   int
-	cancel  context.CancelFunc
+	leaf     *leaf     // for whom the authority keeps the roots; nil for a Signer
+	keys     KeySource // nil: generate keys in process
+	by       *choice   // the authority to ask
+	conf     *Authority
+	onlyLast bool       // do not sign if the token is later than the previous one; take only a successor
+	held     *pki.Chain // what a Giver's key pair would replace; nil: nothing valid
+	previous credential
+	refused  refusedToken
+	begun    time.Time // by the monotonic clock
+	began    time.Time // by the wall clock
+	why      string    // for the trace, as are tries
+	tries    int
+	cancel   context.CancelFunc
 
 	order  *order                // nil when a new order is needed
 	made   atomic.Pointer[order] // the new order, for its leaf to read meanwhile
@@ -86,7 +86,7 @@ func (l *leaf) ask() {
 	by := l.choice()
 	a := &attempt{
 		plan: l.plan, leaf: l, keys: l.keys, by: by, conf: by.settings(), begun: time.Now(), began: l.now(), order: l.order,
-		last: l.onlyLast(), known: l.credential, refused: l.refused,
+		onlyLast: l.onlyLast(), previous: l.credential, refused: l.refused,
 	}
 	if l.held != nil && l.held.Ends.After(a.began) {
 		a.held = l.held
@@ -114,7 +114,7 @@ func (a *attempt) run(ctx context.Context) (err error) {
 	if err = a.readToken(ctx); err != nil {
 		return err // final, even if a token exchange rejected its subject token
 	}
-	if a.last && a.known.later(a.bearer) {
+	if a.onlyLast && a.previous.later(a.bearer) {
 		return nil
 	}
 	if err = a.refused.again(a.bearer.Token); err != nil {

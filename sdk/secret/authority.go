@@ -53,8 +53,8 @@ type authority struct {
 	// For certificates that a Signer obtains; see vouch.
 	lent      *leaf                      // stands for all of them
 	lentUntil atomic.Int64               // the latest NotAfter, in nanoseconds of Unix time
-	last      atomic.Pointer[replied]    // the roots of the last reply
-	taken     atomic.Pointer[pki.Bundle] // the reply roots now in roots
+	lastReply atomic.Pointer[replied]    // the roots of the last reply
+	adopted   atomic.Pointer[pki.Bundle] // the reply roots now in roots
 
 	leaves   []*leaf
 	bundles  []*trustBundle
@@ -133,7 +133,7 @@ func (a *authority) publish() {
 	if changed || after.Len() > 0 {
 		a.show(after)
 	}
-	a.taken.Store(a.roots.replied)
+	a.adopted.Store(a.roots.replied)
 	if changed {
 		a.bundle.Store(after)
 		if now := time.Now(); a.served.Load() == nil {
@@ -144,7 +144,7 @@ func (a *authority) publish() {
 	for _, b := range a.bundles {
 		b.refresh()
 	}
-	a.keep(after)
+	a.store(after)
 	if changed {
 		for _, l := range a.leaves {
 			l.nudge()

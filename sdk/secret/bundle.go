@@ -137,9 +137,9 @@ func (b bound) missing() string {
 	case len(without) == 0:
 		return ""
 	case len(mute) > 0:
-		return fmt.Sprintf("no root is known that may be served for %q; those of %q come only with a certificate that is signed", without, mute)
+		return fmt.Sprintf("no servable roots for %q; %q returns its roots only with issued certificates", without, mute)
 	}
-	return fmt.Sprintf("no root is known that may be served for %q", without)
+	return fmt.Sprintf("no servable roots for %q", without)
 }
 
 func bundleVersion(roots *pki.Bundle) string { return version.Of(roots.PEM()) }

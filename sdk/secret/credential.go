@@ -48,7 +48,7 @@ func (c credential) after(a *attempt, first *choice, now, renew time.Time) crede
 		return credential{} // the next request asks another authority
 	}
 	next := read(a.bearer, now, renew)
-	brought := a.last && a.chain != nil && !next.ends.After(c.ends)
+	brought := a.onlyLast && a.chain != nil && !next.ends.After(c.ends)
 	if brought || c.spent && next.ends.Equal(c.ends) {
 		next.look, next.spent = time.Time{}, true
 	}
@@ -93,7 +93,7 @@ func (l *leaf) lookForToken() {
 	l.rotation.BringForward(l.credential.look)
 }
 
-// later reports whether b outlives the known token.
+// later reports whether b outlives the previous token.
 func (c credential) later(b ca.Bearer) bool {
 	return c.doubt || b.Expiry.IsZero() || b.Expiry.After(c.ends)
 }

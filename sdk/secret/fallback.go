@@ -59,7 +59,7 @@ func (l *leaf) passOn(a *attempt, wait time.Duration) time.Duration {
 func (l *leaf) after(from *choice) int {
 	found := false
 	for i, c := range l.choices {
-		if found && c.known() {
+		if found && c.hasSettled() {
 			return i
 		}
 		if found {
@@ -70,8 +70,8 @@ func (l *leaf) after(from *choice) int {
 	return -1
 }
 
-// known reports whether the roots have been served long enough to rely on.
-func (a *authority) known() bool {
+// hasSettled reports whether the roots have been served long enough to rely on.
+func (a *authority) hasSettled() bool {
 	since := a.served.Load()
 	return since != nil && time.Since(*since) >= settled
 }

@@ -76,7 +76,7 @@ func (f *feed) take(ctx context.Context, given []byte) error {
 	f.do(func() {
 		if ctx.Err() == nil { // else the client was replaced, and its successor may publish none
 			f.mute.Store(false)
-			f.roots.tell(roots, time.Now(), f.keptUntil)
+			f.roots.announce(roots, time.Now(), f.keptUntil)
 		}
 	})
 	f.waits.Reset()

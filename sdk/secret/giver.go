@@ -42,7 +42,7 @@ type given struct {
 func (a *attempt) take(ctx context.Context, giver Giver) error {
 	asked := time.Now()
 	got, err := a.newest(ctx, giver)
-	if err != nil && a.last {
+	if err != nil && a.onlyLast {
 		return nil // the authority says when there is another
 	}
 	if err != nil {

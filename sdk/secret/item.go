@@ -153,7 +153,7 @@ func (i Item) MarshalJSON() ([]byte, error) {
 	p := public{
 		Name: i.Name, Kind: i.Kind.String(), Version: i.Version,
 		Serial: i.Serial, Fingerprint: i.Fingerprint, Authority: i.Authority, Signer: i.Signer,
-		Issued: known(i.Issued), NotBefore: known(i.NotBefore), NotAfter: known(i.NotAfter), RenewAt: known(i.RenewAt),
+		Issued: orNil(i.Issued), NotBefore: orNil(i.NotBefore), NotAfter: orNil(i.NotAfter), RenewAt: orNil(i.RenewAt),
 		RootFingerprint: i.RootFingerprint, RootFingerprints: i.RootFingerprints,
 	}
 	if !i.Identity.IsZero() {
@@ -162,7 +162,7 @@ func (i Item) MarshalJSON() ([]byte, error) {
 	return json.Marshal(p)
 }
 
-func known(t time.Time) *time.Time {
+func orNil(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
 	}

@@ -168,10 +168,10 @@ func (l *leaf) install(now time.Time) {
 	item.Issued = now
 	l.advisable(now, now)
 	l.put(item)
-	l.keep(item)
+	l.store(item)
 	l.log.Info("serving new certificate", "authority", a.by.Name, "identity", item.Identity.String(), "serial", item.Serial,
 		"fingerprint", item.Fingerprint, "signer", item.Signer, "not_after", item.NotAfter, "renew_at", item.RenewAt)
-	l.tell(a.by.authority, Event{Type: Rotated, NotAfter: item.NotAfter})
+	l.emit(a.by.authority, Event{Type: Rotated, NotAfter: item.NotAfter})
 	l.checkRoots(now) // the roots may have changed since it was verified
 	l.checkAnchor(now)
 	l.bringForward(now)
@@ -181,10 +181,10 @@ func (l *leaf) install(now time.Time) {
 // new callers do not get it.
 func (l *leaf) reportExpired() {
 	l.log.Error("certificate expired before it could be renewed", "not_after", l.held.Ends)
-	l.tell(l.signer(), Event{Type: Expired, NotAfter: l.held.Ends})
+	l.emit(l.signer(), Event{Type: Expired, NotAfter: l.held.Ends})
 }
 
-func (l *leaf) tell(by *authority, e Event) {
+func (l *leaf) emit(by *authority, e Event) {
 	e.Secret, e.Authority = l.name, by.Name
 	l.observe(e)
 }
@@ -193,7 +193,7 @@ func (l *leaf) publish(now time.Time) {
 	s := statusOf(l.spec, l.item.Load(), now)
 	s.Rotations, s.Asking, s.Released, s.Failure = l.count, l.rotation.Asking(), !l.rotation.Wanted(), l.failure
 	s.Restored, s.TokenExpiry, s.Missing = l.restored, l.credential.ends, l.missing()
-	s.Advice = l.counsel.last
+	s.Advice = l.counsel.advice
 	l.report.Store(&s)
 }
 

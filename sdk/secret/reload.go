@@ -91,7 +91,7 @@ func (b *builder) apply() {
 		l.start()
 	}
 	for name := range changedNames(b.last, b.directory) {
-		b.places.tell(name)
+		b.places.notifyName(name)
 	}
 }
 
@@ -196,7 +196,7 @@ func (l *leaf) reschedule(last Spec, same bool) {
 		return // its authority says when
 	case l.spec.RenewRatio != last.RenewRatio || l.spec.RenewJitter != last.RenewJitter:
 		item.RenewAt = rotation.Renewal(l.spec.RenewRatio, l.spec.RenewJitter, item.Issued, item.NotAfter)
-		l.keep(&item)
+		l.store(&item)
 	default:
 		return
 	}

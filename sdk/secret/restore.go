@@ -45,7 +45,7 @@ func (a *authority) restore(r Record) error {
 		return nil
 	}
 	if r.Authority != a.Name || r.Identity != "" {
-		return fmt.Errorf("it is about %.256q of authority %.256q", r.Identity, r.Authority)
+		return fmt.Errorf("record belongs to %.256q from authority %.256q", r.Identity, r.Authority)
 	}
 	roots, err := decodeRoots(r.Content)
 	if err != nil {
@@ -129,11 +129,11 @@ func (l *leaf) takeOver(a *attempt, kept keptPair) {
 	l.publish(l.now())
 	l.log.Info("serving certificate restored from state", "authority", a.by.Name, "identity", item.Identity.String(),
 		"serial", item.Serial, "fingerprint", item.Fingerprint, "not_after", item.NotAfter, "renew_at", item.RenewAt)
-	l.tell(a.by.authority, Event{Type: Restored, NotAfter: item.NotAfter})
+	l.emit(a.by.authority, Event{Type: Restored, NotAfter: item.NotAfter})
 }
 
-// keep stores the item for the next run.
-func (l *leaf) keep(item *Item) {
+// store saves the item for the next run.
+func (l *leaf) store(item *Item) {
 	if l.keeper == nil || len(item.Key) == 0 || l.keys != nil {
 		return
 	}
@@ -151,10 +151,10 @@ func (l *leaf) keep(item *Item) {
 // signed nothing here. The record is renewed twice in that time.
 const rootsWithoutLeaf = 24 * time.Hour
 
-// keep stores the roots for the next run if the record would change. The record restores
+// store saves the roots for the next run if the record would change. The record restores
 // no root beyond the last certificate held under it, so an old record is worth no more
 // than an old certificate.
-func (a *authority) keep(served *pki.Bundle) {
+func (a *authority) store(served *pki.Bundle) {
 	if a.keeper == nil || served.Len() == 0 {
 		return
 	}

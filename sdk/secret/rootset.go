@@ -29,13 +29,13 @@ type droppedRoot struct {
 
 func (s *rootSet) current() *pki.Bundle { return s.told.Union(s.replied) }
 
-// tell replaces the set of roots as of now. It supersedes earlier replies; roots that are
+// announce replaces the set of roots as of now. It supersedes earlier replies; roots that are
 // gone stay until the time that until returns.
-func (s *rootSet) tell(roots *pki.Bundle, now time.Time, until func() time.Time) {
+func (s *rootSet) announce(roots *pki.Bundle, now time.Time, until func() time.Time) {
 	if roots.Equal(s.told) {
 		return // nothing new, and no reason to doubt later replies
 	}
-	s.heard(until)
+	s.endRestored(until)
 	before := s.current()
 	s.told, s.replied, s.changed = roots, nil, now
 	s.drop(before, until)
@@ -51,7 +51,7 @@ func (s *rootSet) reply(roots *pki.Bundle, asked time.Time, until func() time.Ti
 	if roots.Len() == 0 {
 		return
 	}
-	s.heard(until)
+	s.endRestored(until)
 	if s.told != nil && asked.Before(s.changed) {
 		s.drop(roots, until)
 		return
@@ -66,7 +66,7 @@ func (s *rootSet) drop(roots *pki.Bundle, until func() time.Time) {
 	current := s.current()
 	for _, cert := range roots.Certificates() {
 		if !current.Contains(cert) {
-			s.keep(pki.Fingerprint(cert), droppedRoot{cert: cert, until: until()})
+			s.remember(pki.Fingerprint(cert), droppedRoot{cert: cert, until: until()})
 		}
 	}
 	maps.DeleteFunc(s.dropped, func(_ string, d droppedRoot) bool { return current.Contains(d.cert) })
@@ -75,7 +75,7 @@ func (s *rootSet) drop(roots *pki.Bundle, until func() time.Time) {
 // leave drops all roots: each stays until the time that until returns, or longer if it was
 // to stay longer already.
 func (s *rootSet) leave(until func() time.Time) {
-	s.heard(until)
+	s.endRestored(until)
 	before := s.current()
 	s.told, s.replied = nil, nil
 	s.drop(before, until)
@@ -90,9 +90,9 @@ func (s *rootSet) restore(d droppedRoot) {
 	s.dropped[pki.Fingerprint(d.cert)] = d
 }
 
-// heard ends the special treatment of restored roots: those that the authority does not
+// endRestored ends the special treatment of restored roots: those that the authority does not
 // name now are dropped like any other, and none stays longer than its record allows.
-func (s *rootSet) heard(until func() time.Time) {
+func (s *rootSet) endRestored(until func() time.Time) {
 	for print, d := range s.dropped {
 		if d.restored {
 			s.dropped[print] = droppedRoot{cert: d.cert, until: earlier(d.until, until())}
@@ -100,7 +100,7 @@ func (s *rootSet) heard(until func() time.Time) {
 	}
 }
 
-func (s *rootSet) keep(print string, d droppedRoot) {
+func (s *rootSet) remember(print string, d droppedRoot) {
 	if s.dropped == nil {
 		s.dropped = make(map[string]droppedRoot)
 	}

@@ -24,7 +24,7 @@ func in(d time.Duration) func() time.Time { return func() time.Time { return aDa
 func TestDroppedRootsAreBounded(t *testing.T) {
 	var s rootSet
 	for i := range maxDropped + 20 {
-		s.tell(rootAt(t, 240*time.Hour), aDay.Add(time.Duration(i)), in(time.Hour))
+		s.announce(rootAt(t, 240*time.Hour), aDay.Add(time.Duration(i)), in(time.Hour))
 	}
 	if n := s.served(aDay).Len(); n != maxDropped+1 {
 		t.Errorf("%d roots are served", n)
@@ -36,7 +36,7 @@ func TestReplySentBeforeNewSetCountsAsDropped(t *testing.T) {
 	for overlap, want := range map[time.Duration]*pki.Bundle{0: is, time.Hour: is.Union(was)} {
 		t.Run(fmt.Sprint(overlap), func(t *testing.T) {
 			var s rootSet
-			s.tell(is, aDay.Add(time.Minute), in(overlap))
+			s.announce(is, aDay.Add(time.Minute), in(overlap))
 			s.reply(was, aDay, in(overlap))
 			if got := s.served(aDay); !got.Equal(want) {
 				t.Errorf("%d roots are served, want %d", got.Len(), want.Len())
@@ -51,9 +51,9 @@ func TestReplySentBeforeNewSetCountsAsDropped(t *testing.T) {
 func TestRepeatedSetDoesNotOutdateReplies(t *testing.T) {
 	told, replied := rootAt(t, 240*time.Hour), rootAt(t, 240*time.Hour)
 	var s rootSet
-	s.tell(told, aDay, in(0))
+	s.announce(told, aDay, in(0))
 	s.reply(replied, aDay.Add(time.Minute), in(0))
-	s.tell(told, aDay.Add(2*time.Minute), in(0))
+	s.announce(told, aDay.Add(2*time.Minute), in(0))
 	if got := s.served(aDay); !got.Equal(told.Union(replied)) {
 		t.Errorf("%d roots are served", got.Len())
 	}
@@ -62,8 +62,8 @@ func TestRepeatedSetDoesNotOutdateReplies(t *testing.T) {
 func TestDroppedRootEndsByItsExpiry(t *testing.T) {
 	short, long := rootAt(t, 2*time.Hour), rootAt(t, 240*time.Hour)
 	var s rootSet
-	s.tell(short, aDay, in(0))
-	s.tell(long, aDay, in(100*time.Hour))
+	s.announce(short, aDay, in(0))
+	s.announce(long, aDay, in(100*time.Hour))
 	if next := s.next(aDay); !next.Equal(aDay.Add(2 * time.Hour)) {
 		t.Errorf("the next change is at %s", next)
 	}

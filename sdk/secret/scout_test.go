@@ -140,7 +140,7 @@ func TestStatusSaysRootsComeOnlyWithCertificate(t *testing.T) {
 		e := newEngine(t, rootsOnly(t, ""))
 		after(time.Hour)
 		e.notReady("ROOTCA")
-		if m := e.status("ROOTCA").Missing; !strings.Contains(m, "only with a certificate") {
+		if m := e.status("ROOTCA").Missing; !strings.Contains(m, "only with issued certificates") {
 			t.Errorf("missing is %q", m)
 		}
 	})

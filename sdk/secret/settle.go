@@ -52,7 +52,7 @@ func (l *leaf) reportName(a *attempt) {
 		return
 	}
 	l.log.Warn("authority signed a different name than requested", "authority", a.by.Name, "asked", l.spec.Identity.String(), "got", text.Clean(chain.Identity.String()))
-	l.tell(a.by.authority, Event{Type: NameDiffers})
+	l.emit(a.by.authority, Event{Type: NameDiffers})
 }
 
 // reportCut reports a certificate that an authority's own end cuts short: it ends with the
@@ -67,7 +67,7 @@ func (l *leaf) reportCut(a *attempt) {
 		return
 	}
 	l.log.Warn("authority ends before the certificate should, and cuts it short", "authority", a.by.Name, "authority_ends", above, "not_after", a.chain.Ends)
-	l.tell(a.by.authority, Event{Type: CutShort, NotAfter: a.chain.Ends})
+	l.emit(a.by.authority, Event{Type: CutShort, NotAfter: a.chain.Ends})
 }
 
 // fail records the error and schedules the next attempt. The held certificate stays.
@@ -83,7 +83,7 @@ func (l *leaf) fail(a *attempt) {
 		l.roots.seen = a.seen // roots may have come meanwhile
 	}
 	l.log.Warn("cannot renew certificate", l.failureAttrs(a)...)
-	l.tell(a.by.authority, Event{Type: Failed, Reason: l.failure.Reason, Failure: l.failure})
+	l.emit(a.by.authority, Event{Type: Failed, Reason: l.failure.Reason, Failure: l.failure})
 }
 
 func (l *leaf) failureAttrs(a *attempt) []any {
@@ -120,7 +120,7 @@ func (l *leaf) kick() {
 func (l *leaf) release() {
 	l.abandon()
 	l.at, l.order, l.next, l.held = 0, nil, nil, nil
-	l.failure, l.roots, l.anchor, l.credential, l.counsel.last = nil, rootCheck{}, anchored{}, credential{}, nil
+	l.failure, l.roots, l.anchor, l.credential, l.counsel.advice = nil, rootCheck{}, anchored{}, credential{}, nil
 	l.rotation.Release()
 	l.restored, l.holding = false, false
 	l.item.Store(nil)

@@ -63,8 +63,8 @@ func (p *places) configured(names map[string]holder) {
 	}
 }
 
-// tell notifies the watchers of a name.
-func (p *places) tell(name string) {
+// notifyName notifies the watchers of a name.
+func (p *places) notifyName(name string) {
 	p.mu.Lock()
 	s := p.byName[name]
 	p.mu.Unlock()

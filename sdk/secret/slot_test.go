@@ -33,6 +33,6 @@ func TestSlotIsKeptWhileConfiguredOrWatched(t *testing.T) {
 	p.configured(nil)
 	want("a")
 	stop()
-	p.tell("a") // unknown now, and watched by nobody
+	p.notifyName("a") // unknown now, and watched by nobody
 	want()
 }

@@ -22,7 +22,7 @@ func (a *authority) vouch(ctx context.Context, reply ca.Certificate, asked time.
 	if !a.nothingNew(reply.Roots) {
 		given, chain, err := a.verifyRoots(ctx, a.lent, reply, asked, check)
 		if err == nil && given != nil {
-			a.last.Store(&replied{bytes.Clone(reply.Roots), given})
+			a.lastReply.Store(&replied{bytes.Clone(reply.Roots), given})
 		}
 		return chain, err
 	}
@@ -46,8 +46,8 @@ func (a *authority) nothingNew(roots []byte) bool {
 			return false
 		}
 	}
-	last := a.last.Load()
-	return last != nil && last.roots == a.taken.Load() && bytes.Equal(last.pem, roots)
+	last := a.lastReply.Load()
+	return last != nil && last.roots == a.adopted.Load() && bytes.Equal(last.pem, roots)
 }
 
 // lend records a certificate issued through a [Signer]: its roots stay until then.

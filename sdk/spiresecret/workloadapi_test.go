@@ -38,7 +38,7 @@ func bundleOf(name string, root *certtest.Pair) *secret.Item {
 // What one agent serves on its socket, another takes.
 func TestOurOwnWorkloadAPIIsASource(t *testing.T) {
 	own, foreign := certtest.Root(t), certtest.Root(t)
-	drawer := secrettest.New(pairOf(t, own, "default", web), pairOf(t, own, "api", api2), bundleOf("ROOTCA", own), bundleOf("partner", foreign))
+	fakeSource := secrettest.New(pairOf(t, own, "default", web), pairOf(t, own, "api", api2), bundleOf("ROOTCA", own), bundleOf("partner", foreign))
 	socket := filepath.Join(proctest.Folder(t), "socket")
 	log := &logtest.Log{}
 	source, err := spiresecret.New(spiresecret.Config{Socket: socket, Log: log.Logger(), Secrets: []spiresecret.Spec{
@@ -49,7 +49,7 @@ func TestOurOwnWorkloadAPIIsASource(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer source.Close()
-	serve(t, socket, drawer) // the source has begun before it
+	serve(t, socket, fakeSource) // the source has begun before it
 	for name, fingerprint := range map[string]string{"ROOTCA": pki.Fingerprint(own.Cert), "foreign": pki.Fingerprint(foreign.Cert)} {
 		if got := await(t, source, name, ""); got.RootFingerprints[0] != fingerprint {
 			t.Errorf("%s: %s", name, got)
@@ -59,7 +59,7 @@ func TestOurOwnWorkloadAPIIsASource(t *testing.T) {
 		t.Errorf("other is %s", got)
 	}
 	first := await(t, source, "default", "")
-	drawer.Put(pairOf(t, own, "default", web))
+	fakeSource.Put(pairOf(t, own, "default", web))
 	await(t, source, "default", first.Version)
 }
 

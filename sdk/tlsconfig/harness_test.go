@@ -22,14 +22,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// drawer is a source of items that a test may replace; nil is one that is not ready.
-type drawer struct {
+// fakeSource is a source of items that a test may replace; nil is one that is not ready.
+type fakeSource struct {
 	mu    sync.Mutex
 	items map[string]*secret.Item
 	err   error
 }
 
-func (d *drawer) Peek(_ secret.Caller, name string) (*secret.Item, error) {
+func (d *fakeSource) Peek(_ secret.Caller, name string) (*secret.Item, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	item, known := d.items[name]
@@ -44,15 +44,17 @@ func (d *drawer) Peek(_ secret.Caller, name string) (*secret.Item, error) {
 	return item, nil
 }
 
-func (d *drawer) Watch(secret.Caller, string, func(string)) (func(), error) { return func() {}, nil }
+func (d *fakeSource) Watch(secret.Caller, string, func(string)) (func(), error) {
+	return func() {}, nil
+}
 
-func (d *drawer) put(name string, item *secret.Item) {
+func (d *fakeSource) put(name string, item *secret.Item) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.items[name] = item
 }
 
-func (d *drawer) fail(err error) {
+func (d *fakeSource) fail(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.err = err
@@ -60,7 +62,7 @@ func (d *drawer) fail(err error) {
 
 // party is one side: a source with "default" and "ROOTCA".
 type party struct {
-	*drawer
+	*fakeSource
 	t       *testing.T
 	id      pki.Identity
 	keyType pki.KeyType
@@ -72,7 +74,7 @@ func newParty(t *testing.T, authority *catest.CA, spiffeID string, dnsNames ...s
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &party{&drawer{items: map[string]*secret.Item{}}, t, id, pki.ECDSAP256}
+	p := &party{&fakeSource{items: map[string]*secret.Item{}}, t, id, pki.ECDSAP256}
 	p.renew(authority)
 	p.trust(authority.Bundle())
 	return p

@@ -3,7 +3,7 @@
 // process sends it [Parent]. Without a [Tracer], the default, they do nothing.
 //
 // The package knows no telemetry library: plugin-host/otlp has a Tracer that exports to a
-// collector, and an embedder can adapt his own in a few lines.
+// collector, and embedders can adapt their own in a few lines.
 package trace
 
 import (

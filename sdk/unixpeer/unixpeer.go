@@ -40,7 +40,7 @@ type Policy struct {
 func (p Policy) Check(peer Peer) error {
 	own := peer.UID == 0 || int(peer.UID) == os.Geteuid()
 	if !own && !slices.Contains(p.UIDs, peer.UID) && !slices.Contains(p.GIDs, peer.GID) {
-		return fmt.Errorf("uid %d, gid %d may not ask here", peer.UID, peer.GID)
+		return fmt.Errorf("uid %d, gid %d is not allowed to connect", peer.UID, peer.GID)
 	}
 	if p.Refuse != nil {
 		return p.Refuse(peer)

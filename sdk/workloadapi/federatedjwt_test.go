@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -99,6 +100,7 @@ func TestJWTBundlesOfFederatedTrustDomainsFollow(t *testing.T) {
 				t.Errorf("got %v, want %v", got, want)
 			}
 		}
+		time.Sleep(5 * time.Second)
 		last(map[string]string{"spiffe://example.org": "own"})
 		f.put("partner.example", "first")
 		last(map[string]string{"spiffe://example.org": "own", "spiffe://partner.example": "first"})

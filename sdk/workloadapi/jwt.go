@@ -88,8 +88,9 @@ func (s *Service) jwtSVIDs(ctx context.Context, caller secret.Caller, identities
 }
 
 // FetchJWTBundles sends the keys of the caller's own and of federated trust domains, and again after
-// each change. Where there are none, as without a JWTSource, the key sets are empty: clients that
-// want the bundles of both kinds wait for these.
+// each change. Without a JWTSource, the key sets of the caller's own are empty: clients that want the
+// bundles of both kinds wait for these, and java-spiffe takes a reply without any for an error. A
+// federated trust domain whose keys are not known is left out: an empty set says that it has none.
 func (s *Service) FetchJWTBundles(_ *workloadv1.JWTBundlesRequest, to grpc.ServerStreamingServer[workloadv1.JWTBundlesResponse]) error {
 	version := func(v view) string {
 		domains, keys := v.domainsVersion(), s.jwtKeys()
@@ -98,7 +99,7 @@ func (s *Service) FetchJWTBundles(_ *workloadv1.JWTBundlesRequest, to grpc.Serve
 		}
 		return domains + "\x00" + string(keys) + s.foreignVersion(v)
 	}
-	return s.follow(to.Context(), version, func(v view) error { return to.Send(s.jwtBundles(v)) })
+	return s.follow(to.Context(), version, s.hasForeignKeys, func(v view) error { return to.Send(s.jwtBundles(v)) })
 }
 
 // ValidateJWTSVID validates a JWT-SVID of one of the caller's own trust domains, or of a federated
@@ -154,7 +155,8 @@ var errSeen = errors.New("seen")
 
 // viewOf returns the caller's view, for which it waits as long as a stream does.
 func (s *Service) viewOf(ctx context.Context, version func(view) string) (v view, err error) {
-	err = s.follow(ctx, version, func(now view) error { v = now; return errSeen })
+	whole := func(view) bool { return true } // what calls want of it does not depend on foreign bundles
+	err = s.follow(ctx, version, whole, func(now view) error { v = now; return errSeen })
 	if errors.Is(err, errSeen) {
 		return v, nil
 	}
@@ -203,12 +205,16 @@ func (s *Service) foreignVersion(v view) string {
 	return text.String()
 }
 
-// jwtBundles has a federated trust domain if its keys are known, or its roots: it may have one kind.
+// hasForeignKeys reports whether no keys of a federated trust domain are still to come. Of the
+// caller's own, the reply has its own keys.
+func (s *Service) hasForeignKeys(v view) bool {
+	return s.offer.FederatedJWT == nil || !slices.ContainsFunc(v.foreign, func(domain string) bool {
+		return s.foreignKeys(domain) == nil && !v.owns(domain)
+	})
+}
+
 func (s *Service) jwtBundles(v view) *workloadv1.JWTBundlesResponse {
 	out := &workloadv1.JWTBundlesResponse{Bundles: map[string][]byte{}}
-	for domain := range v.federated {
-		out.Bundles[domain] = noKeys
-	}
 	for _, domain := range v.foreign {
 		if keys := s.foreignKeys(domain); keys != nil {
 			out.Bundles["spiffe://"+domain] = keys

@@ -35,7 +35,8 @@ type Server struct {
 	socket  *grpcsocket.Server
 }
 
-// Listen binds the socket; [Server.Serve] answers, and connections made before it wait.
+// Listen binds the socket; [Server.Serve] answers, and connections made before it wait. The
+// socket's gRPC health is that of a socket of package sds.
 func Listen(cfg Config, secrets secret.Source) (*Server, error) {
 	if cfg.Path == "" {
 		return nil, errors.New("workloadapi: Config.Path is empty; name the unix socket")
@@ -43,7 +44,7 @@ func Listen(cfg Config, secrets secret.Source) (*Server, error) {
 	if _, err := cfg.checked(); err != nil {
 		return nil, err // before binding the socket
 	}
-	socket, err := grpcsocket.Listen(grpcsocket.Config{Path: cfg.Path, Mode: cfg.Mode, Policy: cfg.Policy, Log: cfg.Log})
+	socket, err := grpcsocket.Listen(grpcsocket.Config{Path: cfg.Path, Mode: cfg.Mode, Policy: cfg.Policy, Secrets: secrets, Log: cfg.Log})
 	if err != nil {
 		return nil, err
 	}

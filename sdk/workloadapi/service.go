@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/internal/loglimit"
 	workloadv1 "github.com/countersign-dev/countersign/proto/spiffe/workload/v1"
 	"github.com/countersign-dev/countersign/sdk/secret"
@@ -43,10 +44,11 @@ type Service struct {
 	log       *slog.Logger
 	refused   *slog.Logger // for what callers can have logged
 	documents documents
+	startup   clock.Startup // in which first replies wait for foreign bundles
 
 	mu      sync.Mutex
 	streams map[*stream]struct{}
-	crowds  map[string]*crowd // by the ID of a caller
+	calling map[string]*callerCalls // by the ID of a caller
 	closed  bool
 	ends    atomic.Int64 // number of calls of End
 }
@@ -63,7 +65,8 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 	cfg.Log = cmp.Or(cfg.Log, slog.Default())
 	return &Service{
 		offer: offer, foreign: slices.Sorted(maps.Keys(offer.Federated)), names: offer.names(),
-		secrets: cfg.Secrets, admit: cfg.Admit, log: cfg.Log, refused: loglimit.Limit(cfg.Log), streams: make(map[*stream]struct{}), crowds: make(map[string]*crowd),
+		secrets: cfg.Secrets, admit: cfg.Admit, log: cfg.Log, refused: loglimit.Limit(cfg.Log), streams: make(map[*stream]struct{}), calling: make(map[string]*callerCalls),
+		startup: clock.BeginStartup(),
 	}, nil
 }
 
@@ -83,14 +86,14 @@ func (s *Service) Register(on grpc.ServiceRegistrar) {
 
 // FetchX509SVID sends the caller's X.509-SVIDs, and again after each change.
 func (s *Service) FetchX509SVID(_ *workloadv1.X509SVIDRequest, to grpc.ServerStreamingServer[workloadv1.X509SVIDResponse]) error {
-	return s.follow(to.Context(), view.svidsVersion, func(v view) error { return to.Send(v.svids()) })
+	return s.follow(to.Context(), view.svidsVersion, view.hasForeignRoots, func(v view) error { return to.Send(v.svids()) })
 }
 
 // FetchX509Bundles sends the trust bundles of the caller's own and of federated trust
 // domains, and again after each change. They need no certificate where
 // [Identity].TrustDomain is set.
 func (s *Service) FetchX509Bundles(_ *workloadv1.X509BundlesRequest, to grpc.ServerStreamingServer[workloadv1.X509BundlesResponse]) error {
-	return s.follow(to.Context(), view.bundlesVersion, func(v view) error { return to.Send(v.x509Bundles()) })
+	return s.follow(to.Context(), view.bundlesVersion, view.hasForeignRoots, func(v view) error { return to.Send(v.x509Bundles()) })
 }
 
 // caller returns the caller. The required header stops server-side request forgery: a

@@ -23,8 +23,9 @@ func newStream(caller secret.Caller) *stream {
 }
 
 // follow sends the caller's view, and again whenever its version changes, until the
-// caller leaves or nothing is configured for it any more.
-func (s *Service) follow(ctx context.Context, version func(view) string, send func(view) error) error {
+// caller leaves or nothing is configured for it any more. The first time waits until the view is
+// whole, but not beyond the startup.
+func (s *Service) follow(ctx context.Context, version func(view) string, whole func(view) bool, send func(view) error) error {
 	before := s.ends.Load()
 	caller, err := s.caller(ctx)
 	if err != nil {
@@ -40,7 +41,7 @@ func (s *Service) follow(ctx context.Context, version func(view) string, send fu
 	if err != nil {
 		return err
 	}
-	return s.serve(ctx, st, version, send)
+	return s.serve(ctx, st, version, whole, send)
 }
 
 // firstWait is how long a stream may wait for its first reply. Clients retry after an error,
@@ -49,24 +50,25 @@ const firstWait = 5 * time.Second
 
 // serve waits for the first reply, and ends the stream when what was sent has expired without a
 // successor: the client keeps it, and learns from the error that it is alone with that.
-func (s *Service) serve(ctx context.Context, st *stream, version func(view) string, send func(view) error) error {
+func (s *Service) serve(ctx context.Context, st *stream, version func(view) string, whole func(view) bool, send func(view) error) error {
 	sent, late := "", time.Now().Add(firstWait)
 	for {
 		v, err := s.look(st.caller)
 		if err != nil {
 			return err
 		}
-		now := version(v)
-		switch {
+		now, until := version(v), late
+		switch rest := s.startup.Left(); {
 		case now == "" && (sent != "" || !time.Now().Before(late)):
 			return errNothing
+		case now != "" && sent == "" && rest > 0 && !whole(v):
+			until = time.Now().Add(rest)
 		case now != "" && now != sent:
 			if err := send(v); err != nil {
 				return err
 			}
 			sent = now
 		}
-		until := late
 		if sent != "" {
 			until = v.ends
 		}

@@ -167,12 +167,29 @@ func (v view) bundlesVersion() string {
 	return text.String() + v.federatedVersion()
 }
 
-// domainsVersion identifies the trust domains of jwtBundles; empty while it must not be sent.
+// domainsVersion identifies the caller's own trust domains; empty while it must not be sent.
 func (v view) domainsVersion() string {
 	if v.rootsWait {
 		return ""
 	}
-	return "\x00" + strings.Join(slices.Sorted(maps.Keys(v.x509Bundles().Bundles)), "\x00")
+	var text strings.Builder
+	for _, b := range v.bundles {
+		text.WriteString("\x00" + b.domain)
+	}
+	return text.String()
+}
+
+// hasForeignRoots reports whether no bundle of a federated trust domain is still to come. Of the
+// caller's own, the reply has its own roots.
+func (v view) hasForeignRoots() bool {
+	return !slices.ContainsFunc(v.foreign, func(domain string) bool {
+		return v.federated["spiffe://"+domain] == nil && !v.owns(domain)
+	})
+}
+
+// owns reports whether a trust domain is that of an identity which the caller has.
+func (v view) owns(domain string) bool {
+	return slices.ContainsFunc(v.identities, func(h held) bool { return h.pair.domain == "spiffe://"+domain })
 }
 
 func (v view) federatedVersion() string {

@@ -2,6 +2,8 @@ package workloadapi_test
 
 import (
 	"context"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,11 +24,26 @@ import (
 type recorded[M any] struct {
 	grpc.ServerStream
 	ctx  context.Context
+	mu   sync.Mutex // for a test that reads before a timer has the service send
 	sent []*M
 }
 
 func (r *recorded[M]) Context() context.Context { return r.ctx }
-func (r *recorded[M]) Send(m *M) error          { r.sent = append(r.sent, m); return nil }
+
+func (r *recorded[M]) Send(m *M) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sent = append(r.sent, m)
+	return nil
+}
+
+// replies returns what was sent so far.
+func (r *recorded[M]) replies() []*M {
+	synctest.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.sent)
+}
 
 // fetch opens a stream of X.509-SVIDs; end waits for its end.
 func fetch(t *testing.T, source secret.Source) (to *recorded[workloadv1.X509SVIDResponse], end func() error) {
@@ -116,7 +133,7 @@ func TestStreamEndsWhenAnIssuerExpiresBeforeTheLeaf(t *testing.T) {
 
 // expiring holds its key pair until a time, and notifies nobody then, as package secret does.
 type expiring struct {
-	*secrettest.Drawer
+	*secrettest.Source
 	until time.Time
 }
 
@@ -124,5 +141,5 @@ func (e expiring) Peek(caller secret.Caller, name string) (*secret.Item, error) 
 	if name == "default" && time.Now().After(e.until) {
 		return nil, secret.ErrNotReady
 	}
-	return e.Drawer.Peek(caller, name)
+	return e.Source.Peek(caller, name)
 }

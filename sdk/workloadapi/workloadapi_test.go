@@ -22,7 +22,7 @@ import (
 
 // witness notes who asks.
 type witness struct {
-	*secrettest.Drawer
+	*secrettest.Source
 	mu      sync.Mutex
 	callers map[secret.Caller]bool
 }
@@ -31,13 +31,13 @@ func (w *witness) Peek(caller secret.Caller, name string) (*secret.Item, error) 
 	w.mu.Lock()
 	w.callers[caller] = true
 	w.mu.Unlock()
-	return w.Drawer.Peek(caller, name)
+	return w.Source.Peek(caller, name)
 }
 
 func TestIdentitiesAndBundlesAreSentInDER(t *testing.T) {
 	ours, theirs := catest.NewCA(catest.Options{Intermediates: 1}), catest.NewCA(catest.Options{})
 	pair, outer := keyPair(t, ours, "default", "spiffe://example.org/web"), keyPair(t, ours, "outer", "spiffe://example.org/outer")
-	source := &witness{Drawer: secrettest.New(pair, outer, bundle(ours, "ROOTCA"), bundle(theirs, "PARTNER")), callers: map[secret.Caller]bool{}}
+	source := &witness{Source: secrettest.New(pair, outer, bundle(ours, "ROOTCA"), bundle(theirs, "PARTNER")), callers: map[secret.Caller]bool{}}
 	_, c := start(t, source, workloadapi.Config{Offer: workloadapi.Offer{
 		Identities: []workloadapi.Identity{of("default", "internal"), of("outer", "external"), of("other", "others")},
 		Federated:  map[string]string{"partner.example": "PARTNER", "gone.example": "GONE"},

@@ -1,7 +1,6 @@
 package grpcsocket
 
 import (
-	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/reflection"
 	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
@@ -11,7 +10,7 @@ import (
 
 // introspect registers what tools look a server up with.
 func (s *Server) introspect() {
-	healthv1.RegisterHealthServer(s.grpc, health.NewServer()) // "" reports serving from the start
+	healthv1.RegisterHealthServer(s.grpc, s.health)
 	reflectionv1.RegisterServerReflectionServer(s.grpc, reflection.NewServerV1(reflection.ServerOptions{
 		Services: s.grpc, DescriptorResolver: &s.files,
 	}))

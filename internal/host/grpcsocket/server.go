@@ -29,6 +29,9 @@ type Config struct {
 	Mode fs.FileMode
 	// Policy decides which peers are served. Default: this user and root.
 	Policy unixpeer.Policy
+	// Secrets are what the services serve; health tells by their status whether they are there.
+	// Default: it reports serving.
+	Secrets secret.Source
 	// Handshake is the timeout of a new connection's HTTP/2 handshake. Default: 10 s.
 	Handshake time.Duration
 	// Log. Default: [slog.Default].
@@ -54,6 +57,7 @@ type Server struct {
 	socket *unixsocket.Socket
 	policy atomic.Pointer[unixpeer.Policy]
 	log    *slog.Logger
+	health *checked
 
 	onlookers onlookers
 }
@@ -68,7 +72,7 @@ func Listen(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{socket: socket, log: cfg.Log}
+	s := &Server{socket: socket, log: cfg.Log, health: newHealth(cfg.Secrets)}
 	s.policy.Store(&cfg.Policy)
 	s.grpc = s.newGRPC(cfg)
 	s.introspect()
@@ -135,6 +139,7 @@ func (s *Server) Serve(what string) error {
 // Close calls end, which must end the streams, waits for connections to close until ctx
 // ends, and removes the socket. It may be called twice.
 func (s *Server) Close(ctx context.Context, end func()) error {
+	s.health.Shutdown()
 	quiet := make(chan struct{})
 	go func() {
 		defer close(quiet)

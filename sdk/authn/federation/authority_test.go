@@ -141,7 +141,7 @@ func TestAuthorityTakesNoMoreThanItsCaller(t *testing.T) {
 	})
 }
 
-func TestJWTKeysOfABundleAreToldOnceEach(t *testing.T) {
+func TestJWTKeysOfABundleAreToldAfterEachAnswer(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -162,11 +162,11 @@ func TestJWTKeysOfABundleAreToldOnceEach(t *testing.T) {
 	}
 	must()
 	must()
-	if len(told) != 2 || told[0] != `example.org {"keys":[]}` || !strings.Contains(told[1], `"kid":"one"`) || strings.Contains(told[1], "x5c") || strings.Contains(told[1], `"use"`) {
+	if len(told) != 3 || told[2] != told[1] || told[0] != `example.org {"keys":[]}` || !strings.Contains(told[1], `"kid":"one"`) || strings.Contains(told[1], "x5c") || strings.Contains(told[1], `"use"`) {
 		t.Errorf("told %q", told)
 	}
 	p.answer(http.NotFound)
-	if err := try(t, s); err == nil || len(told) != 2 {
+	if err := try(t, s); err == nil || len(told) != 3 {
 		t.Errorf("told %q, %v", told, err)
 	}
 }

@@ -45,8 +45,8 @@ type Options struct {
 	// Changed is called with a trust domain whose roots have changed. It must not
 	// block. Default: none.
 	Changed func(trustDomain string)
-	// JWTKeys is called with the keys of a trust domain's JWT-SVIDs, a JWK set, when they have
-	// changed, and first when they are known. It must not block. Default: none.
+	// JWTKeys is called with the keys of a trust domain's JWT-SVIDs, a JWK set, after each good
+	// answer of its endpoint, which is not asked again before it returns. Default: none.
 	JWTKeys func(trustDomain string, jwks []byte)
 	// Log receives changes and failures. Default: [slog.Default].
 	Log *slog.Logger

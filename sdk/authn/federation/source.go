@@ -1,7 +1,6 @@
 package federation
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -45,7 +44,6 @@ type domain struct {
 
 	mu     sync.Mutex
 	roots  *pki.Bundle
-	jwks   []byte // nil before the first answer
 	status Status
 }
 
@@ -140,10 +138,10 @@ func (d *domain) fail(err error) string {
 // keep takes a good answer and reports what has changed.
 func (s *Source) keep(d *domain, got published) {
 	d.mu.Lock()
-	roots, keys := !d.roots.Equal(got.roots), !bytes.Equal(d.jwks, got.jwks)
-	d.roots, d.jwks, d.status.Fetched, d.status.Problem = got.roots, got.jwks, time.Now(), ""
+	roots := !d.roots.Equal(got.roots)
+	d.roots, d.status.Fetched, d.status.Problem = got.roots, time.Now(), ""
 	d.mu.Unlock()
-	if keys && s.JWTKeys != nil {
+	if s.JWTKeys != nil {
 		s.JWTKeys(d.TrustDomain, got.jwks)
 	}
 	if !roots {

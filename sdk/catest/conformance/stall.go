@@ -1,6 +1,12 @@
 package conformance
 
-import "time"
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
 
 const (
 	// maxAttempts is how often a check is run that fails while the machine stands still.
@@ -11,11 +17,12 @@ const (
 	late = 100 * time.Millisecond
 )
 
-// stalls watches how late this process gets the processor, and with it likely the provider.
-// stood ends that and reports whether it missed more than a fifth of the time: deadlines that
+// stalls watches how late this process gets the processor, and with it likely the provider, and
+// how long processes wait for the disk or for memory: a provider is read from disk when it starts.
+// stood ends that and reports whether either took more than a fifth of the time: deadlines that
 // passed meanwhile say nothing of the provider.
 func stalls() (stood func() bool) {
-	begin, end := time.Now(), make(chan struct{})
+	begin, waited, end := time.Now(), pressure("/proc/pressure"), make(chan struct{})
 	missed := make(chan time.Duration, 1)
 	go func() {
 		var sum time.Duration
@@ -34,6 +41,24 @@ func stalls() (stood func() bool) {
 	}()
 	return func() bool {
 		close(end)
-		return <-missed > time.Since(begin)/5
+		return max(<-missed, pressure("/proc/pressure")-waited) > time.Since(begin)/5
 	}
+}
+
+// pressure returns for how long any process has waited for the disk or for memory since the machine
+// started, from a folder of Linux's pressure stall information
+// (https://docs.kernel.org/accounting/psi.html); 0 on a system without it.
+func pressure(dir string) (sum time.Duration) {
+	for _, file := range []string{"io", "memory"} {
+		text, err := os.ReadFile(filepath.Join(dir, file))
+		if err != nil {
+			continue
+		}
+		some, _, _ := strings.Cut(string(text), "\n")
+		_, total, _ := strings.Cut(some, "total=")
+		if micros, err := strconv.ParseInt(total, 10, 64); err == nil {
+			sum += time.Duration(micros) * time.Microsecond
+		}
+	}
+	return sum
 }

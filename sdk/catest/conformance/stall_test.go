@@ -3,6 +3,8 @@ package conformance
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -78,4 +80,23 @@ func TestMachineThatIsInTimeIsNotStalled(t *testing.T) {
 			t.Error("it is said to have stood still")
 		}
 	})
+}
+
+func TestPressureIsReadFromLinux(t *testing.T) {
+	dir := t.TempDir()
+	for file, text := range map[string]string{
+		"io":     "some avg10=3.69 avg60=3.94 avg300=5.02 total=2000000\nfull avg10=3.48 avg60=3.45 avg300=2.02 total=1000000\n",
+		"memory": "some avg10=0.00 avg60=0.05 avg300=0.09 total=500000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=7\n",
+		"cpu":    "some avg10=20.95 avg60=21.50 avg300=54.48 total=52859151946\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := pressure(dir); got != 2500*time.Millisecond {
+		t.Errorf("got %s", got)
+	}
+	if got := pressure(filepath.Join(dir, "none")); got != 0 {
+		t.Errorf("without the kernel's word: %s", got)
+	}
 }

@@ -119,7 +119,7 @@ func (t *Token) logIn(ctx context.Context) error {
 func (t *Token) present(ctx context.Context, session pkcs11.SessionHandle) error {
 	pin, err := t.config.PIN(ctx)
 	if err != nil {
-		return ca.Errorf(ca.Unavailable, "pkcs11: the PIN of token %q is not to be had", t.config.Token) // the underlying error may quote the PIN
+		return ca.Errorf(ca.Unavailable, "pkcs11: cannot obtain the PIN of token %q", t.config.Token) // the underlying error may quote the PIN
 	}
 	sum := sha256.Sum256([]byte(pin))
 	if sum == t.refused {

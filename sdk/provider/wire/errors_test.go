@@ -139,7 +139,7 @@ func TestReasonWinsOverVagueCodeOnly(t *testing.T) {
 	}
 }
 
-// An author returns what the CA's own gRPC client gave him.
+// An author returns what the CA's own gRPC client returned.
 func TestUpstreamStatusIsAttributedToAuthority(t *testing.T) {
 	for code := codes.Canceled; code <= codes.Unauthenticated; code++ {
 		want := ca.ReasonFor(wire.FromStatus(status.Error(code, "x")))

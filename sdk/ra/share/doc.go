@@ -6,8 +6,8 @@
 // was read. Each member writes it every sixth of [Config.Duration]: what it wants, and what it
 // has. From what all want, each works out what is its own. Whoever has more shrinks first, and
 // says so in its next write; whoever has less takes what is free then, and uses it when its
-// write has succeeded. So the sum in the record never exceeds the whole, and nobody ever uses
-// more than the record gives him.
+// write has succeeded. So the sum in the record never exceeds the whole, and no member ever uses
+// more than its part of the record.
 //
 //	beat:  read ──▶ forget the dead ──▶ fair shares ──▶ use less at once ──▶ write ──▶ use more
 //

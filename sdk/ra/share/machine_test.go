@@ -254,7 +254,7 @@ func (w *world) round() {
 	}
 }
 
-// fair demands that nearly everything is used, and that whoever has less than he wants has as
+// fair demands that nearly everything is used, and that a member with less than it wants has as
 // much as the others.
 func (w *world) fair(used float64) {
 	if sum := w.uses(); float64(sum) < used*whole {

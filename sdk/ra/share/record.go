@@ -86,16 +86,16 @@ func (r record) check() error {
 	for _, m := range r.Members {
 		for _, s := range m.Pools {
 			if min(s.Share, s.Floor, s.Want) < 0 || s.Floor > s.Share || max(s.Share, s.Want) > whole {
-				return errors.New("the record of shares has a share that is none")
+				return errors.New("share record contains an invalid share")
 			}
 		}
 	}
 	return nil
 }
 
-// fair returns what one of several is to have of a total: what it wants, where all do not want
-// more than there is; else no less than any who has all he wants. What nobody wants is divided
-// evenly, so that it can be used at once.
+// fair returns one member's part of a total: what it wants, if the wants of all fit; otherwise at
+// least as much as any member that has all it wants (max-min fairness). What no member wants is
+// divided evenly, so that it can be used at once.
 func fair(total, mine int, others []int) int {
 	all := append(slices.Clone(others), mine)
 	for i := range all {

@@ -25,13 +25,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// drawer is a source that a test fills.
-type drawer struct {
+// fakeSource is a source that a test fills.
+type fakeSource struct {
 	mu    sync.Mutex
 	items map[string]*secret.Item
 }
 
-func (d *drawer) Peek(_ secret.Caller, name string) (*secret.Item, error) {
+func (d *fakeSource) Peek(_ secret.Caller, name string) (*secret.Item, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if item := d.items[name]; item != nil {
@@ -40,9 +40,11 @@ func (d *drawer) Peek(_ secret.Caller, name string) (*secret.Item, error) {
 	return nil, secret.ErrNotReady
 }
 
-func (d *drawer) Watch(secret.Caller, string, func(string)) (func(), error) { return func() {}, nil }
+func (d *fakeSource) Watch(secret.Caller, string, func(string)) (func(), error) {
+	return func() {}, nil
+}
 
-func (d *drawer) trust(roots ...*pki.Bundle) {
+func (d *fakeSource) trust(roots ...*pki.Bundle) {
 	var all *pki.Bundle
 	for _, r := range roots {
 		all = all.Union(r)
@@ -56,7 +58,7 @@ func (d *drawer) trust(roots ...*pki.Bundle) {
 }
 
 // renew gives it a certificate for localhost.
-func (d *drawer) renew(t *testing.T, authority *catest.CA) {
+func (d *fakeSource) renew(t *testing.T, authority *catest.CA) {
 	t.Helper()
 	key, err := pki.GenerateKey("")
 	if err != nil {
@@ -87,7 +89,7 @@ func (d *drawer) renew(t *testing.T, authority *catest.CA) {
 type scene struct {
 	t         *testing.T
 	authority *catest.CA
-	web, app  *drawer
+	web, app  *fakeSource
 	client    *http.Client
 	url       string
 
@@ -100,10 +102,10 @@ type scene struct {
 func newScene(t *testing.T, base *http.Transport) *scene {
 	t.Helper()
 	s := &scene{
-		t: t, authority: catest.NewCA(catest.Options{}), web: &drawer{items: map[string]*secret.Item{}}, app: &drawer{items: map[string]*secret.Item{}},
+		t: t, authority: catest.NewCA(catest.Options{}), web: &fakeSource{items: map[string]*secret.Item{}}, app: &fakeSource{items: map[string]*secret.Item{}},
 		conns: map[string]bool{}, hold: make(chan struct{}), slow: make(chan struct{}, 1),
 	}
-	for _, d := range []*drawer{s.web, s.app} {
+	for _, d := range []*fakeSource{s.web, s.app} {
 		d.renew(t, s.authority)
 		d.trust(s.authority.Bundle())
 	}
@@ -127,7 +129,7 @@ func newScene(t *testing.T, base *http.Transport) *scene {
 	return s
 }
 
-func (s *scene) options(d *drawer) tlsconfig.Options {
+func (s *scene) options(d *fakeSource) tlsconfig.Options {
 	o := tlsconfig.Options{Source: d, Certificate: "default", Roots: "ROOTCA", Peer: tlsconfig.SPIFFEID("spiffe://example.org/web")}
 	if d == s.app {
 		o.Peer = tlsconfig.ServerName()
@@ -215,7 +217,7 @@ func TestRequestInFlightSurvivesDroppedRoot(t *testing.T) {
 			}()
 			<-s.slow
 			s.authority.Rotate()
-			for _, d := range []*drawer{s.web, s.app} {
+			for _, d := range []*fakeSource{s.web, s.app} {
 				d.renew(t, s.authority)
 				d.trust(s.authority.Bundle())
 			}

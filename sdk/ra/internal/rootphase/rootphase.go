@@ -22,7 +22,6 @@ import (
 	"maps"
 	"time"
 
-	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
@@ -195,15 +194,21 @@ func (m *Machine) Early(cert *x509.Certificate, now time.Time) time.Duration {
 // whether that changes the record.
 func (m *Machine) Issued(below *x509.Certificate, ends time.Time, with *pki.Bundle, now time.Time) (changed bool) {
 	changed = m.latest.reach(ends, now)
-	if r := m.roots[pki.Fingerprint(below)]; r != nil {
-		changed = r.ends.reach(ends, now) || changed
-	}
+	changed = m.Follows(below, ends, now) || changed
 	for _, r := range m.roots {
 		if r.trusted.IsZero() && !with.Contains(r.cert) { // it was announced meanwhile
 			changed = r.after.reach(ends, now) || changed
 		}
 	}
 	return changed
+}
+
+// Follows records a certificate whose holder has each root as soon as the engine does: no new root
+// waits for it, and the one above it stays while it lives. It reports whether that changes the
+// record.
+func (m *Machine) Follows(below *x509.Certificate, ends, now time.Time) (changed bool) {
+	r := m.roots[pki.Fingerprint(below)]
+	return r != nil && r.ends.reach(ends, now)
 }
 
 // Step does what is due at now. It returns when more is; zero for never.
@@ -228,80 +233,6 @@ func (m *Machine) Step(now time.Time) (next time.Time) {
 // confirmed reports whether somebody says what is written. Nobody does for one that is to be led,
 // and is not.
 func (m *Machine) confirmed() bool { return m.conf.Confirmed && (m.led || !m.conf.Led) }
-
-// since returns since when a root is published; zero if it is not. Where nobody says so, one that
-// the record does not have yet is since it was heard of.
-func (m *Machine) since(r *root) time.Time {
-	if r.written.IsZero() && !m.confirmed() {
-		return r.announced
-	}
-	return r.written
-}
-
-// ripe reports whether a root may be trusted by now. For one that is led the record says so, unless
-// the authority leaves no choice.
-func (m *Machine) ripe(r *root, now time.Time) bool {
-	if m.led && !r.unplanned || m.since(r).IsZero() {
-		return false
-	}
-	return !m.due(r).After(now)
-}
-
-// due returns when a published root is trusted.
-func (m *Machine) due(r *root) time.Time {
-	planned := m.since(r).Add(m.conf.Wait)
-	if m.conf.Outstanding {
-		planned = clock.Later(planned, r.after.at)
-	}
-	if early := m.since(r).Add(m.conf.Unplanned); r.unplanned && early.Before(planned) {
-		return early
-	}
-	return planned
-}
-
-// gone reports whether a root goes: it has ended, or nothing below it lives any more. The
-// last trusted one stays until another is trusted.
-func (m *Machine) gone(r *root, now time.Time) bool {
-	switch {
-	case !r.cert.NotAfter.After(now):
-		return true
-	case r.recorded || r.withdrawn.IsZero() || m.leaves(r).After(now):
-		return false
-	}
-	return r.trusted.IsZero() || m.another(r)
-}
-
-// leaves returns when a withdrawn root may go. One under which nothing was given out needs
-// no wait. For those who are led, whoever leads has waited.
-func (m *Machine) leaves(r *root) time.Time {
-	switch {
-	case r.trusted.IsZero() && r.ends.at.IsZero():
-		return r.withdrawn
-	case m.led:
-		return clock.Later(r.ends.kept, r.withdrawn)
-	}
-	return clock.Later(r.ends.kept, r.withdrawn.Add(m.conf.Wait))
-}
-
-func (m *Machine) another(than *root) bool {
-	for _, r := range m.roots {
-		if r != than && !r.trusted.IsZero() && r.withdrawn.IsZero() {
-			return true
-		}
-	}
-	return false
-}
-
-// changes returns when a root's phase changes by itself; zero for never.
-func (m *Machine) changes(r *root) time.Time {
-	switch {
-	case !r.withdrawn.IsZero() && m.another(r):
-		return m.leaves(r)
-	case r.withdrawn.IsZero() && r.trusted.IsZero() && !m.since(r).IsZero():
-		return m.due(r)
-	}
-	return r.cert.NotAfter
-}
 
 // Bundle returns the roots to publish: all of them.
 func (m *Machine) Bundle() *pki.Bundle { return m.those(func(*root) bool { return true }) }

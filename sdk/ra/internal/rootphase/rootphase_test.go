@@ -107,6 +107,23 @@ func TestRootInRepliesAloneWaitsForAllCertificates(t *testing.T) {
 	want(t, "trusted after", m.Trusted(), r...)
 }
 
+func TestNoRootWaitsForWhoFollowsAll(t *testing.T) {
+	r := roots(t, 2)
+	m := New(Config{Wait: 10 * time.Minute, Outstanding: true, Unplanned: time.Hour})
+	told(t, m, begin, r[0])
+	m.Issued(r[0], at(time.Hour), m.Bundle(), begin)
+	m.Follows(r[0], at(24*time.Hour), begin)
+	told(t, m, at(time.Minute), r...)
+	m.Follows(r[0], at(25*time.Hour), at(time.Minute))
+	m.Step(at(time.Hour))
+	want(t, "trusted after those that wait", m.Trusted(), r...)
+	told(t, m, at(2*time.Hour), r[1])
+	m.Step(at(25*time.Hour - 1))
+	want(t, "while what follows lives", m.Bundle(), r...)
+	m.Step(at(26 * time.Hour))
+	want(t, "after it", m.Bundle(), r[1])
+}
+
 func TestOldRootIsWithdrawnLast(t *testing.T) {
 	r := roots(t, 2)
 	m := New(bundles)

@@ -239,7 +239,7 @@ func TestFullQueueDropsOfWhoHasMost(t *testing.T) {
 	a.add("flood", 100)
 	late := &Item{Tenant: "flood", Rank: begin.Add(time.Second)}
 	if got := a.Add(late, a.now); got != late {
-		t.Error("who fills the queue drops another's, or his own older request")
+		t.Error("who fills the queue drops another's, or its own older request")
 	}
 	got := a.Add(&Item{Tenant: "quiet", Rank: a.now}, a.now)
 	if got == nil || got.Tenant != "flood" {

@@ -71,7 +71,7 @@ func TestMultiIdentityAgentServesEachStreamItsOwn(t *testing.T) {
 func TestMultiIdentityAgentRefusesSharedSecrets(t *testing.T) {
 	for words, change := range map[string]func(*agent.Config){
 		"each stream has its own": func(*agent.Config) {},
-		"would be everybody's":    func(c *agent.Config) { c.Secrets = c.Secrets[1:]; c.Sources = []secret.Source{secret.First()} },
+		"all callers would share": func(c *agent.Config) { c.Secrets = c.Secrets[1:]; c.Sources = []secret.Source{secret.First()} },
 		"names 0 authorities":     func(c *agent.Config) { c.Secrets = c.Secrets[1:] },
 	} {
 		cfg := config(t, catest.NewCA(catest.Options{}))

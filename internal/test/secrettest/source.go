@@ -1,5 +1,5 @@
-// Package secrettest is a source of secrets for tests: [New] fills a [Drawer] with items,
-// [Drawer.Put] replaces some and notifies the watchers.
+// Package secrettest is a source of secrets for tests: [New] fills a [Source] with items,
+// [Source.Put] replaces some and notifies the watchers.
 package secrettest
 
 import (
@@ -9,8 +9,8 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// Drawer is a [secret.Source] of fixed items. It is safe for concurrent use.
-type Drawer struct {
+// Source is a [secret.Source] of fixed items. It is safe for concurrent use.
+type Source struct {
 	mu       sync.Mutex
 	items    map[string]*secret.Item // nil: not ready
 	err      error
@@ -18,15 +18,15 @@ type Drawer struct {
 	next     int
 }
 
-// New returns a drawer with these items.
-func New(items ...*secret.Item) *Drawer {
-	d := &Drawer{items: map[string]*secret.Item{}, watchers: map[int]func(){}}
+// New returns a source with these items.
+func New(items ...*secret.Item) *Source {
+	d := &Source{items: map[string]*secret.Item{}, watchers: map[int]func(){}}
 	d.Put(items...)
 	return d
 }
 
 // Peek implements [secret.Source].
-func (d *Drawer) Peek(_ secret.Caller, name string) (*secret.Item, error) {
+func (d *Source) Peek(_ secret.Caller, name string) (*secret.Item, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	item, known := d.items[name]
@@ -42,7 +42,7 @@ func (d *Drawer) Peek(_ secret.Caller, name string) (*secret.Item, error) {
 }
 
 // Watch implements [secret.Source]: whatever is changed, all are told.
-func (d *Drawer) Watch(_ secret.Caller, name string, notify func(string)) (func(), error) {
+func (d *Source) Watch(_ secret.Caller, name string, notify func(string)) (func(), error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.err != nil {
@@ -55,7 +55,7 @@ func (d *Drawer) Watch(_ secret.Caller, name string, notify func(string)) (func(
 }
 
 // Put replaces items together.
-func (d *Drawer) Put(items ...*secret.Item) {
+func (d *Source) Put(items ...*secret.Item) {
 	d.change(func() {
 		for _, item := range items {
 			d.items[item.Name] = item
@@ -64,7 +64,7 @@ func (d *Drawer) Put(items ...*secret.Item) {
 }
 
 // Empty keeps these names, and nothing that is ready for them.
-func (d *Drawer) Empty(names ...string) {
+func (d *Source) Empty(names ...string) {
 	d.change(func() {
 		for _, name := range names {
 			d.items[name] = nil
@@ -73,7 +73,7 @@ func (d *Drawer) Empty(names ...string) {
 }
 
 // Forget has these names unknown.
-func (d *Drawer) Forget(names ...string) {
+func (d *Source) Forget(names ...string) {
 	d.change(func() {
 		for _, name := range names {
 			delete(d.items, name)
@@ -82,27 +82,27 @@ func (d *Drawer) Forget(names ...string) {
 }
 
 // Fail answers everything with an error from now on.
-func (d *Drawer) Fail(err error) { d.change(func() { d.err = err }) }
+func (d *Source) Fail(err error) { d.change(func() { d.err = err }) }
 
 // Notify tells all who watch, of nothing.
-func (d *Drawer) Notify() { d.change(func() {}) }
+func (d *Source) Notify() { d.change(func() {}) }
 
 // Items is what it holds now, by name; nil is not ready.
-func (d *Drawer) Items() map[string]*secret.Item {
+func (d *Source) Items() map[string]*secret.Item {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return maps.Clone(d.items)
 }
 
 // Watchers is how many watch.
-func (d *Drawer) Watchers() int {
+func (d *Source) Watchers() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return len(d.watchers)
 }
 
 // change tells all who watch, with no lock held.
-func (d *Drawer) change(f func()) {
+func (d *Source) change(f func()) {
 	d.mu.Lock()
 	f()
 	var all []func()

@@ -16,13 +16,13 @@ const (
 	// may wait, so that it cannot keep the others out.
 	maxAtOnce = 16
 	maxWait   = 1000
-	crowdWait = 30 * time.Second
+	slotWait  = 30 * time.Second
 	// workTime is how long the JWTSource may take.
 	workTime = time.Minute
 )
 
-// crowd is one caller's calls of FetchJWTSVID.
-type crowd struct {
+// callerCalls is one caller's calls of FetchJWTSVID.
+type callerCalls struct {
 	calls int // in flight and waiting
 	slots chan struct{}
 }
@@ -60,11 +60,11 @@ func (s *Service) attend(
 
 // join waits until the caller may ask the JWTSource.
 func (s *Service) join(ctx context.Context, caller secret.Caller) (leave func(), err error) {
-	c, err := s.crowdOf(caller.ID)
+	c, err := s.callsOf(caller.ID)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, crowdWait)
+	ctx, cancel := context.WithTimeout(ctx, slotWait)
 	defer cancel()
 	select {
 	case c.slots <- struct{}{}:
@@ -75,13 +75,13 @@ func (s *Service) join(ctx context.Context, caller secret.Caller) (leave func(),
 	}
 }
 
-func (s *Service) crowdOf(id string) (*crowd, error) {
+func (s *Service) callsOf(id string) (*callerCalls, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := s.crowds[id]
+	c := s.calling[id]
 	if c == nil {
-		c = &crowd{slots: make(chan struct{}, maxAtOnce)}
-		s.crowds[id] = c
+		c = &callerCalls{slots: make(chan struct{}, maxAtOnce)}
+		s.calling[id] = c
 	}
 	if c.calls >= maxAtOnce+maxWait {
 		return nil, status.Errorf(codes.ResourceExhausted, "%d calls of this user for JWT-SVIDs are waiting", maxWait)
@@ -90,10 +90,10 @@ func (s *Service) crowdOf(id string) (*crowd, error) {
 	return c, nil
 }
 
-func (s *Service) quit(id string, c *crowd) {
+func (s *Service) quit(id string, c *callerCalls) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c.calls--; c.calls == 0 {
-		delete(s.crowds, id)
+		delete(s.calling, id)
 	}
 }

@@ -1,0 +1,121 @@
+package grpcsocket
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+// healthEvery is how often a Watch looks. Secrets do not tell of their expiry.
+const healthEvery = time.Second
+
+// checked is the standard health service of this server, the service "". It looks when it is asked,
+// so that a server without a Watch has nothing to do.
+type checked struct {
+	*health.Server
+	serving func() bool
+
+	mu       sync.Mutex
+	begun    uint64 // looks
+	counts   uint64 // the latest look whose result is set
+	watchers int
+	stop     context.CancelFunc // of the goroutine that looks for all of them
+}
+
+func newHealth(source secret.Source) *checked {
+	return &checked{Server: health.NewServer(), serving: func() bool { return serving(source) }}
+}
+
+// look sets the current status, unless a look that began later has. After Shutdown, that stays
+// NOT_SERVING.
+func (h *checked) look() {
+	h.mu.Lock()
+	h.begun++
+	mine := h.begun
+	h.mu.Unlock()
+	now := healthv1.HealthCheckResponse_NOT_SERVING
+	if h.serving() {
+		now = healthv1.HealthCheckResponse_SERVING
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if mine > h.counts {
+		h.counts = mine
+		h.SetServingStatus("", now)
+	}
+}
+
+// Check implements [healthv1.HealthServer].
+func (h *checked) Check(ctx context.Context, in *healthv1.HealthCheckRequest) (*healthv1.HealthCheckResponse, error) {
+	h.look()
+	return h.Server.Check(ctx, in)
+}
+
+// List implements [healthv1.HealthServer].
+func (h *checked) List(ctx context.Context, in *healthv1.HealthListRequest) (*healthv1.HealthListResponse, error) {
+	h.look()
+	return h.Server.List(ctx, in)
+}
+
+// Watch implements [healthv1.HealthServer].
+func (h *checked) Watch(in *healthv1.HealthCheckRequest, to grpc.ServerStreamingServer[healthv1.HealthCheckResponse]) error {
+	h.look()
+	h.join()
+	defer h.leave()
+	return h.Server.Watch(in, to)
+}
+
+func (h *checked) join() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.watchers++; h.watchers == 1 {
+		var ctx context.Context
+		ctx, h.stop = context.WithCancel(context.Background())
+		go h.lookAgain(ctx)
+	}
+}
+
+func (h *checked) leave() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.watchers--; h.watchers == 0 {
+		h.stop()
+	}
+}
+
+func (h *checked) lookAgain(ctx context.Context) {
+	ticker := time.NewTicker(healthEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			h.look()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// serving reports whether callers can get what they come for: a certificate, or a trust bundle where
+// the source has no certificates, as in an agent of many identities. A source that does not tell its
+// status, or has no secrets of its own, serves.
+func serving(source secret.Source) bool {
+	told, ok := source.(interface{ Status() []secret.Status })
+	if !ok {
+		return true
+	}
+	some := map[string]bool{} // whether one of the kind is to be had
+	for _, s := range told.Status() {
+		some[s.Kind] = some[s.Kind] || s.Held || s.Released // one that is released comes when it is asked for
+	}
+	if pairs, has := some[secret.KeyPair.String()]; has {
+		return pairs
+	}
+	return len(some) == 0 || some[secret.TrustBundle.String()]
+}
