@@ -159,6 +159,7 @@ func TestRefusalSaysWhatToChange(t *testing.T) {
 func TestHarmlessRequestsAreGranted(t *testing.T) {
 	for name, change := range map[string]func(r *request){
 		"a common name of its own": csr(func(c *x509.CertificateRequest) { c.Subject.CommonName = web }),
+		"an empty organization":    csr(func(c *x509.CertificateRequest) { c.Subject.Organization = []string{""} }),
 		"usages for TLS":           usages(cmapi.UsageDigitalSignature, cmapi.UsageKeyEncipherment, cmapi.UsageServerAuth, cmapi.UsageClientAuth),
 		"server auth alone":        usages(cmapi.UsageServerAuth),
 		"a CSR with its usages": func(r *request) {

@@ -83,7 +83,7 @@ func beyond(names, granted pki.Identity) (asked []string, err error) {
 		}
 	}
 	if !rest.Equal(granted) {
-		return nil, refused("the certificate signing request names %s; of names that cannot be asked for, the policy gives the namespace exactly %s", text.Quote(names.String()), text.Quote(granted.String()))
+		return nil, refused("CSR names %s; the policy fixes this namespace's names to %s", text.Quote(names.String()), text.Quote(granted.String()))
 	}
 	return asked, nil
 }
@@ -92,7 +92,7 @@ func beyond(names, granted pki.Identity) (asked []string, err error) {
 // names: with O=system:masters, whoever takes the CA for one of users would take its holder for one.
 func checkSubject(csr *x509.CertificateRequest, names pki.Identity) error {
 	cn := csr.Subject.CommonName
-	if n := len(csr.Subject.Names); n > 1 || n == 1 && (cn == "" || !slices.Contains(names.DNSNames, strings.ToLower(cn))) {
+	if n := len(pki.SubjectValues(csr.Subject)); n > 1 || n == 1 && (cn == "" || !slices.Contains(names.DNSNames, strings.ToLower(cn))) {
 		return refused("the certificate signing request has the subject %s: leave it empty, or put one of the DNS names into the common name and nothing else", text.Quote(csr.Subject.String()))
 	}
 	return nil

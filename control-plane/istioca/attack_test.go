@@ -148,7 +148,7 @@ func knownCallersAttacks(t *testing.T, m *mesh) map[string]attack {
 		"a CertSigner like a path":                sidecar(fields("CertSigner", "fast/../"), denied, "CertSigner"),
 		"an empty CertSigner":                     sidecar(fields("CertSigner", ""), invalid, "CertSigner"),
 		"a CertSigner that is a number":           sidecar(fields("CertSigner", 1.0), invalid, "CertSigner"),
-		"a CertSigner that no rule allows him":    sidecar(fields("CertSigner", "fast"), denied, "no rule matches"),
+		"a CertSigner that no rule allows it":     sidecar(fields("CertSigner", "fast"), denied, "no rule matches"),
 		"a namespace that no rule matches":        {token: "nobody-token", code: denied, told: "no rule matches"},
 		"a sidecar impersonates":                  sidecar(impersonating(ztunnel), denied, "no node proxy"),
 		"a sidecar impersonates itself":           sidecar(impersonating(web), denied, "no node proxy"),

@@ -34,7 +34,7 @@ type caller struct {
 	presented *presented
 }
 
-// result is how a call of his ends well.
+// result is the outcome of a call that succeeds.
 func (c caller) result() Result {
 	if c.presented != nil {
 		return Renewed
@@ -53,7 +53,7 @@ const (
 	unsureCaller  = "the caller cannot be authenticated at the moment; retry later"
 )
 
-// admit returns who calls, or why he is not served.
+// admit returns the caller, or why it is not served.
 func (s *Server) admit(ctx context.Context) (caller, *fault) {
 	credential, fault := s.credentialOf(ctx)
 	if fault != nil {

@@ -133,11 +133,23 @@ func check(elements []string, w wish) (out gets, err error) {
 func newKey() crypto.Signer { return must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)) }
 
 // csrOf is ztunnel's CSR: one critical URI, and no subject.
-func csrOf(key crypto.Signer, identity string) string {
+func csrOf(key crypto.Signer, identity string) string { return csrWith(key, identity, pkix.Name{}) }
+
+// sidecarCSR is that of Istio's agent: the same, and a subject of one empty organization.
+func sidecarCSR(key crypto.Signer, identity string) string {
+	return csrWith(key, identity, pkix.Name{Organization: []string{""}})
+}
+
+func csrWith(key crypto.Signer, identity string, subject pkix.Name) string {
 	names := must(asn1.Marshal([]asn1.RawValue{{Class: asn1.ClassContextSpecific, Tag: 6, Bytes: []byte(identity)}}))
-	der := must(x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
+	return csrFrom(key, &x509.CertificateRequest{
+		Subject:         subject,
 		ExtraExtensions: []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 5, 29, 17}, Critical: true, Value: names}},
-	}, key))
+	})
+}
+
+func csrFrom(key crypto.Signer, template *x509.CertificateRequest) string {
+	der := must(x509.CreateCertificateRequest(rand.Reader, template, key))
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}))
 }
 

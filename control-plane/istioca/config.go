@@ -46,8 +46,8 @@ type Config struct {
 	// CertSigners are the values of CertSigner that are served, each by a door of its own, so
 	// that the rules of that door choose the authority. Default: none.
 	CertSigners []string
-	// HoldNames refuses a CSR that has other names than the policy gives the caller. One
-	// without names passes. Default: the CSR's names count for nothing, as with istiod.
+	// HoldNames refuses a CSR that has a name which the policy does not give the caller. One
+	// with fewer passes, or with none. Default: the CSR's names count for nothing, as with istiod.
 	HoldNames bool
 	// Ready returns nil, or why nobody can be served yet. It is called for each call and must
 	// not block. Default: ready at once.

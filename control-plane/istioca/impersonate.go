@@ -43,7 +43,7 @@ func (s *Server) impersonate(ctx context.Context, who caller, name, door string)
 	return subject, nil
 }
 
-// mayNot says why a caller may ask for nobody but himself.
+// mayNot says why a caller may not ask for other identities.
 func (s *Server) mayNot(who caller) string {
 	proxies := s.callers.Load().NodeProxies
 	switch {

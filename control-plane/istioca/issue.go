@@ -76,7 +76,7 @@ const (
 )
 
 // errHeld is why the wait of a call ends.
-var errHeld = errors.New("the call was held for as long as calls are")
+var errHeld = errors.New("call exceeded the maximum hold time")
 
 // told is what the issuer said last, and when.
 type told struct {

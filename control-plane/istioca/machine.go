@@ -50,7 +50,7 @@ func (s *Server) machine(ctx, bounded context.Context, c authn.Credential) (call
 	case begun.Full(clock.Wall()):
 		return who, unrenewed(chains.ErrFull).of(who)
 	case !in.vouched(begun):
-		return who, denied("tokens of who vouched for this machine are not taken any more").of(who)
+		return who, denied("the issuer that enrolled this machine is no longer accepted").of(who)
 	case c.Cluster != "" && c.Cluster != who.Cluster:
 		return who, denied("the machine is of the cluster %.64q, and the metadata clusterid says %.64q", who.Cluster, c.Cluster).of(who)
 	}
@@ -124,7 +124,7 @@ func (s *Server) mayRenew(o *order, who caller) *fault {
 	case now.Before(p.last.Add(-pki.MaxClockSkew)):
 		return faultf(CannotVerify, codes.Unavailable, unsureCaller).because(errors.New("the clock is behind the record of renewals"))
 	case now.After(until.Add(-margin)), leaf.NotAfter.After(until.Add(-margin)):
-		return denied("renewals without a token ended for this machine: they go on until %s, and its certificate lasts as long; present a token", clock.Stamp(until))
+		return denied("renewal without a token is over for this machine (limit %s); present a token", clock.Stamp(until))
 	}
 	left := until.Sub(now).Truncate(time.Second)
 	if o.ttl == 0 || o.ttl > left {
@@ -214,7 +214,7 @@ func unrenewed(err error) *fault {
 	case errors.Is(err, chains.ErrUnknown):
 		return denied("no token began the renewals of this certificate, as far as this server knows; present a token")
 	case errors.Is(err, chains.ErrCopied):
-		f := denied("this certificate was presented after its successor, so somebody has a copy, and nobody renews by either; present a token")
+		f := denied("superseded certificate presented: possible copy; both are blocked from renewal; present a token")
 		f.result = Copied
 		return f
 	case errors.Is(err, chains.ErrOutlives):

@@ -83,7 +83,7 @@ func (o *office) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificat
 	o.serial++
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
 		SerialNumber: big.NewInt(100 + o.serial), NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(req.TTL),
-		KeyUsage: x509.KeyUsageDigitalSignature, BasicConstraintsValid: true, URIs: []*url.URL{name},
+		KeyUsage: x509.KeyUsageDigitalSignature, BasicConstraintsValid: true, URIs: []*url.URL{name}, DNSNames: req.DNSNames,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}, o.issuing.Cert, csr.PublicKey, o.issuing.Key)
 	if err != nil {

@@ -79,7 +79,7 @@ func textIn(fields *structpb.Struct, key string) (*string, error) {
 	}
 	is, ok := value.GetKind().(*structpb.Value_StringValue)
 	if !ok || is.StringValue == "" {
-		return nil, fmt.Errorf("%s in the metadata is no text, or an empty one", key)
+		return nil, fmt.Errorf("metadata %s must be a non-empty string", key)
 	}
 	return &is.StringValue, nil
 }
@@ -88,8 +88,9 @@ func malformed(format string, args ...any) *fault {
 	return faultf(Malformed, codes.InvalidArgument, format, args...)
 }
 
-// checkNames holds the names of a CSR against those that the policy gives. A CSR without
-// names leaves them to the policy.
+// checkNames holds the names of a CSR against those that the policy gives. It may have fewer:
+// sidecars and ztunnel name their SPIFFE ID alone, and a CSR without names leaves them to the
+// policy.
 func checkNames(csr []byte, granted pki.Identity) *fault {
 	parsed, err := pki.ParseCSR(csr)
 	if err != nil {
@@ -99,7 +100,8 @@ func checkNames(csr []byte, granted pki.Identity) *fault {
 	if err != nil {
 		return malformed("the CSR: %s", err)
 	}
-	if !names.IsZero() && !names.Equal(granted) {
+	given := granted.Names()
+	if slices.ContainsFunc(names.Names(), func(name string) bool { return !slices.Contains(given, name) }) {
 		return faultf(Denied, codes.PermissionDenied, "the CSR names %.100q, and the policy gives %.100q", names.String(), granted.String())
 	}
 	return nil

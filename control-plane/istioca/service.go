@@ -13,8 +13,8 @@ import (
 )
 
 // service describes the API to gRPC. CreateCertificate is registered as a stream of one
-// message each way, which is the same on the wire: a generated method would read and decode
-// a stranger's message first, for as long as he likes, and authenticate him afterwards.
+// message each way, which is the same on the wire: a generated method would read and decode an
+// unauthenticated caller's message, without a limit on its time, before the caller is known.
 func (s *Server) service() *grpc.ServiceDesc {
 	return &grpc.ServiceDesc{
 		ServiceName: security.IstioCertificateService_ServiceDesc.ServiceName,

@@ -1,6 +1,11 @@
 package istioca_test
 
 import (
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +14,7 @@ import (
 
 	"github.com/countersign-dev/countersign/control-plane/istioca"
 	"github.com/countersign-dev/countersign/internal/test/certtest"
+	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/ra"
 )
 
@@ -36,6 +42,20 @@ func TestSidecarGetsTheNameOfItsServiceAccount(t *testing.T) {
 		if m.last() != istioca.Issued {
 			t.Errorf("the event is %q", m.last())
 		}
+	})
+}
+
+func TestSidecarIsServedByAnAuthorityThatSignsWhatTheCSRNames(t *testing.T) {
+	inBubble(t, func(m *mesh, p *parts) {
+		shop(m, p)
+		p.engine.Authorities[0].Client = struct{ ca.Client }{m.ca} // without names-from-request
+	}, func(_ *testing.T, m *mesh) {
+		conn := m.dial("192.0.2.1")
+		defer conn.Close()
+		key := must(rsa.GenerateKey(rand.Reader, 2048))
+		c := m.as(conn, "web-token", home)
+		c.must(wish{identity: web, key: key, csr: sidecarCSR(key, web)})
+		c.refused(wish{identity: web, csr: csrWith(newKey(), web, pkix.Name{Organization: []string{"system:masters"}})}, codes.PermissionDenied)
 	})
 }
 
@@ -167,6 +187,29 @@ func TestNamesOfTheCSRAreHeldAgainstThePolicyWhereAsked(t *testing.T) {
 		c.refused(wish{csr: "no CSR"}, codes.InvalidArgument)
 		if n := len(m.ca.requests()); n != 1 {
 			t.Errorf("the CA was asked %d times", n)
+		}
+	})
+}
+
+func TestHeldCSRMayHaveFewerNamesThanTheRuleGives(t *testing.T) {
+	inBubble(t, func(m *mesh, p *parts) {
+		shop(m, p)
+		p.door.HoldNames = true
+		for i := range p.rules {
+			p.rules[i].Names.DNSNames = []string{"{serviceAccount}.{namespace}.svc"}
+		}
+	}, func(t *testing.T, m *mesh) {
+		conn := m.dial("192.0.2.1")
+		defer conn.Close()
+		c := m.as(conn, "web-token", home)
+		key := newKey()
+		for _, names := range [][]string{nil, {"web.shop.svc"}} {
+			c.must(wish{identity: web, key: key, csr: csrFrom(key, &x509.CertificateRequest{DNSNames: names})})
+		}
+		more := &x509.CertificateRequest{DNSNames: []string{"web.shop.svc", "db.shop.svc"}}
+		c.refused(wish{identity: web, csr: csrFrom(key, more)}, codes.PermissionDenied)
+		if got := c.must(wish{identity: web, key: key, csr: sidecarCSR(key, web)}); !slices.Equal(got.leaf.DNSNames, []string{"web.shop.svc"}) {
+			t.Errorf("the certificate has %v", got.leaf.DNSNames)
 		}
 	})
 }

@@ -149,13 +149,59 @@ func TestCallsOfOneCallerAreLimited(t *testing.T) {
 	})
 }
 
-func TestThousandIdentitiesOnOneConnectionCostTheCANothing(t *testing.T) {
+func TestCallsOfAllAreLimited(t *testing.T) {
+	inBubble(t, func(m *mesh, p *parts) {
+		shop(m, p)
+		p.door.Limits.Calls = 1
+	}, func(t *testing.T, m *mesh) {
+		conn := m.dial("192.0.2.1")
+		defer conn.Close()
+		m.ca.fail(away)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer func(done <-chan error) { <-done }(m.as(conn, "ztunnel-token", home).begin(ctx, wish{identity: ztunnel}))
+		defer cancel()
+		synctest.Wait()
+		m.as(conn, "web-token", home).refused(wish{identity: web}, codes.ResourceExhausted)
+		if m.last() != istioca.OverLimit {
+			t.Errorf("the event is %q", m.last())
+		}
+	})
+}
+
+// What is too much for a connection waits in the client.
+func TestCallsOfOneConnectionAreLimited(t *testing.T) {
+	inBubble(t, func(m *mesh, p *parts) {
+		shop(m, p)
+		p.door.Limits.CallsOfConnection = 2
+	}, func(t *testing.T, m *mesh) {
+		conn := m.dial("192.0.2.1")
+		defer conn.Close()
+		c := m.as(conn, "web-token", home)
+		c.must(wish{identity: web}) // the client knows the server's settings then
+		m.ca.fail(away)
+		began := time.Now()
+		var all []<-chan error
+		for range 3 {
+			all = append(all, c.begin(t.Context(), wish{identity: web}))
+		}
+		for _, done := range all {
+			if err := <-done; status.Code(err) != codes.Unavailable {
+				t.Error(err)
+			}
+		}
+		if held := time.Since(began); held != 20*time.Second { // each is held for ten
+			t.Errorf("three calls took %s", held)
+		}
+	})
+}
+
+func TestTenThousandIdentitiesOnOneConnectionCostTheCANothing(t *testing.T) {
 	inBubble(t, shop, func(t *testing.T, m *mesh) {
 		conn := m.dial("192.0.2.1")
 		defer conn.Close()
 		c := m.as(conn, "ztunnel-token", home)
 		csr := csrOf(newKey(), web)
-		for i := range 1000 {
+		for i := range 10_000 {
 			w := impersonating(fmt.Sprintf("spiffe://cluster.local/ns/shop/sa/x%d", i))
 			w.csr = csr
 			c.refused(w, codes.PermissionDenied)

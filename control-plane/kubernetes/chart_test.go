@@ -226,6 +226,7 @@ func TestChartRefusesContradictions(t *testing.T) {
 		{"node", "agent.config.workloads.verified_by=", "agent.config.workloads is not set"},
 		{"node", "agent.config.providers=null", "set agent.config.providers, or CA_ADDR in agent.env"},
 		{"node", "agent.config.socket.path=/tmp/socket", "agent.config.socket.path"},
+		{"node", "agent.config.status.metrics_secret=default,monitoring.podMonitor.enabled=true", "write a PodMonitor with your scraper's TLS settings"},
 		{"sidecar", "sidecar.config.providers=null", "set sidecar.config.providers, or CA_ADDR in sidecar.env"},
 		{"sidecar", "sidecar.tokens[1].path=token", "audience"},
 	} {
@@ -235,6 +236,7 @@ func TestChartRefusesContradictions(t *testing.T) {
 		}
 	}
 	rendered(t, "ra", "--set", "ra.replicas=1,ra.config.leader_election.enabled=false")
+	rendered(t, "node", "--set", "agent.config.status.metrics_secret=default")
 	rendered(t, "sidecar", "--set", "sidecar.config.providers=null,sidecar.env[0].name=CA_ADDR,sidecar.env[0].value=a:1")
 }
 

@@ -11,11 +11,13 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -25,6 +27,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/kubetest"
+	"github.com/countersign-dev/countersign/internal/test/programs"
 )
 
 // ownRA is an overlay as the base's comment describes it.
@@ -119,11 +122,35 @@ func TestBaseOfTheRAServesNoMesh(t *testing.T) {
 		for what, has := range map[string]bool{
 			"reviews tokens": strings.Contains(text, "tokenreviews"), "has a Service": len(objects(t, text, "Service")) == 1,
 			"opens a port": strings.Contains(text, "containerPort: 15012"), "lets callers in": strings.Contains(text, "port: grpc-ca\n"),
+			"is outside the mesh": outsideMesh(t, text),
 		} {
 			if has != want {
 				t.Errorf("%s: it %s: %t", kustomization, what, has)
 			}
 		}
+	}
+}
+
+// outsideMesh reports whether the pods get neither a sidecar nor a ztunnel: they start before both.
+func outsideMesh(t *testing.T, text string) bool {
+	t.Helper()
+	var d appsv1.Deployment
+	must(t, json.Unmarshal(objects(t, text, "Deployment")[0].text, &d))
+	labels := d.Spec.Template.Labels
+	return labels["sidecar.istio.io/inject"] == "false" && labels["istio.io/dataplane-mode"] == "none"
+}
+
+// docs/istio.md has its operator build this.
+func TestKustomizationOfAMeshInDocsIsBuilt(t *testing.T) {
+	page, err := os.ReadFile(programs.File(t, "docs/istio.md"))
+	must(t, err)
+	_, block, _ := strings.Cut(string(page), "# kustomization.yaml\n")
+	block, _, _ = strings.Cut(block, "```")
+	_, config, _ := strings.Cut(string(page), "# ra.yaml\n")
+	config, _, _ = strings.Cut(config, "```")
+	text := built(t, strings.ReplaceAll(block, "github.com/countersign-dev/countersign/deploy/kustomize", "BASE"), map[string]string{"ra.yaml": config, "vault-root.pem": "PEM"})
+	if !outsideMesh(t, text) || !strings.Contains(text, "image: registry.example.org/countersign-ra") || !strings.Contains(text, "node_proxies: [istio-system/ztunnel]") {
+		t.Error(text)
 	}
 }
 

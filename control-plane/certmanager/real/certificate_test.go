@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	cmutil "github.com/cert-manager/cert-manager/pkg/api/util"
 	cmapi "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
@@ -38,7 +39,8 @@ func TestRealCertManager(t *testing.T) {
 		{"names of others are refused", (*site).testNames},
 		{"a CA that is away is asked again for the same key", (*site).testAway},
 		{"a CA that refuses us makes the issuer not ready", (*site).testRejected},
-		{"an issuer that may not use an authority is not ready", (*site).testForeignIssuer},
+		{"an issuer of a namespace issues there, if it may use the authority", (*site).testIssuers},
+		{"certificate is renewed when it is time", (*site).testTime},
 	} {
 		if !t.Run(test.name, func(t *testing.T) {
 			inside := *s
@@ -54,7 +56,12 @@ func TestRealCertManager(t *testing.T) {
 // secret returns a Secret's key and chain, verified with its own ca.crt.
 func (s *site) secret(name, dnsName string) tls.Certificate {
 	s.t.Helper()
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}}
+	return s.secretIn("shop", name, dnsName)
+}
+
+func (s *site) secretIn(namespace, name, dnsName string) tls.Certificate {
+	s.t.Helper()
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	await(s, "the Secret is there", secret, func(s *corev1.Secret) bool { return len(s.Data["tls.crt"]) > 0 })
 	pair, err := tls.X509KeyPair(secret.Data["tls.crt"], secret.Data["tls.key"])
 	must(s.t, err)
@@ -104,8 +111,13 @@ func (s *site) testRenewal() {
 // Whoever may create Certificates chooses their names, and cert-manager approves them all.
 func (s *site) testNames() {
 	before := s.calls()
-	for name, refused := range map[string]*cmapi.Certificate{
-		"allows none like it": certificate("another-namespaces", "web.bank.apps.example.org"), "isCA": authority(),
+	istiod := certificate("istiods-identity", web)
+	istiod.Spec.URIs = []string{"spiffe://cluster.local/ns/istio-system/sa/istiod"}
+	for refused, name := range map[*cmapi.Certificate]string{
+		certificate("another-namespaces", "web.bank.apps.example.org"): "allows none like it",
+		certificate("istiods-name", "istiod.istio-system.svc"):         "allows none like it",
+		istiod:      "the policy fixes this namespace's names to",
+		authority(): "isCA",
 	} {
 		s.create(refused)
 		kubetest.Await(s.t, "the request of "+refused.Name+" fails", func(context.Context) (bool, error) {
@@ -170,7 +182,26 @@ func (s *site) testRejected() {
 	await(s, "the issuer is ready", clusterIssuer(), isReady)
 }
 
-func (s *site) testForeignIssuer() {
+// cert-manager asks for 90 days, gets seconds, and renews by the part that is left of the actual
+// life: a twentieth here, as the third that is usual is over at once where the start is backdated.
+func (s *site) testTime() {
+	const name = "web.brief.apps.example.org"
+	c := certificate("web", name)
+	c.Namespace, c.Spec.RenewBeforePercentage = "brief", new(int32(5))
+	s.create(c)
+	await(s, "the Certificate is ready", c, func(c *cmapi.Certificate) bool { return certified(1)(c) && c.Status.RenewalTime != nil })
+	due, first := c.Status.RenewalTime.Time, s.secretIn("brief", "web", name)
+	await(s, "the Certificate is renewed", c, certified(2))
+	if early := time.Until(due); early > 0 {
+		s.t.Errorf("it was renewed %s before it was due", early)
+	}
+	second := s.secretIn("brief", "web", name)
+	if bytes.Equal(first.Certificate[0], second.Certificate[0]) || !second.Leaf.NotAfter.After(first.Leaf.NotAfter) {
+		s.t.Errorf("the first ends %s, the next %s", first.Leaf.NotAfter, second.Leaf.NotAfter)
+	}
+}
+
+func (s *site) testIssuers() {
 	good, bad := issuer("ca"), issuer("ca")
 	bad.Namespace = "bank"
 	s.create(good, bad)
@@ -179,6 +210,12 @@ func (s *site) testForeignIssuer() {
 		status, message := says(i)
 		return status == metav1.ConditionFalse && strings.Contains(message, "use no authority of that name")
 	})
+	served := certificate("by-the-issuer", "own.shop.apps.example.org")
+	served.Spec.IssuerRef.Kind = "CountersignIssuer"
+	s.create(served)
+	await(s, "its Certificate is ready", served, certified(1))
+	s.secret("by-the-issuer", "own.shop.apps.example.org")
+
 	before := s.calls()
 	c := certificate("banks", "web.bank.apps.example.org")
 	c.Namespace, c.Spec.IssuerRef.Kind = "bank", "CountersignIssuer"

@@ -73,7 +73,7 @@ func prepare(t *testing.T, flags ...string) *site {
 	http, err := rest.HTTPClientFor(s.Config())
 	must(t, err)
 	t.Cleanup(http.CloseIdleConnections)
-	s.Namespace(home, "shop", "bank")
+	s.Namespace(home, "shop", "bank", "brief")
 	s.write("kubeconfig", string(s.AdminKubeconfig()))
 	s.kubectl("apply", "--server-side", "-f", filepath.Join(programs.Foreign(t, "COUNTERSIGN_CERT_MANAGER"), "crds"))
 	s.kustomize("resources: [BASE]\ncomponents: [BASE/cert-manager]\n")
@@ -143,6 +143,11 @@ rules:
 - name: apps
   match: {requests: [cert-manager], namespaces: [shop]}
   names: {requested: ["*.{namespace}.apps.example.org"]}
+- name: brief
+  match: {requests: [cert-manager], namespaces: [brief]}
+  names: {requested: ["*.{namespace}.apps.example.org"]}
+  max_ttl: 15s
+budget: {holder_every: 7s}
 audit: {file: DIR/audit.log}
 leader_election: {duration: 8s}
 status: {address: 'unix:DIR/page'}

@@ -115,7 +115,7 @@ func TestFederatedTrustDomainIsKnownAfterFetch(t *testing.T) {
 	}
 }
 
-// Whoever shows another certificate than the endpoint's has nothing taken of him.
+// Nothing is taken from a server that presents another certificate than the endpoint's.
 func TestImpostorRootsAreIgnored(t *testing.T) {
 	t.Parallel()
 	theirs, impostor := newAuthority(t), newAuthority(t)

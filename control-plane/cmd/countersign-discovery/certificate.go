@@ -7,8 +7,8 @@ import (
 	"sync"
 
 	"github.com/countersign-dev/countersign/control-plane/cmd/internal/daemon"
-	agent "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/wiring"
+	agent "github.com/countersign-dev/countersign/plugin-host/program/config"
+	"github.com/countersign-dev/countersign/plugin-host/program/wiring"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 

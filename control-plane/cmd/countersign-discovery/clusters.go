@@ -14,7 +14,7 @@ import (
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/access"
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/fleet"
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/secrets"
-	agent "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	agent "github.com/countersign-dev/countersign/plugin-host/program/config"
 	"github.com/countersign-dev/countersign/sdk/authn"
 )
 

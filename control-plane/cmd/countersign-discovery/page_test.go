@@ -15,7 +15,7 @@ import (
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/secrets"
 	"github.com/countersign-dev/countersign/internal/program/buildinfo"
 	"github.com/countersign-dev/countersign/internal/program/operatorpage"
-	agentstatus "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/status"
+	"github.com/countersign-dev/countersign/plugin-host/program/overview"
 	"github.com/countersign-dev/countersign/sdk/discovery"
 	"github.com/countersign-dev/countersign/sdk/discovery/folder"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -55,7 +55,7 @@ func atThree() report {
 			{Name: "ROOTCA", Held: true, Item: &secret.Item{NotBefore: noon.Add(-20 * time.Hour), NotAfter: noon.Add(3000 * time.Hour)}},
 			{Name: "file-root:/etc/east.pem", Held: false},
 		},
-		Providers: []agentstatus.Provider{{Name: "citadel", Provider: "citadel", Version: "0.1.0", State: "circuit open", Restarts: 9, LastError: "it ended with exit code 1", NextStart: noon.Add(4 * time.Minute)}},
+		Providers: []overview.Provider{{Name: "citadel", Provider: "citadel", Version: "0.1.0", State: "circuit open", Restarts: 9, LastError: "it ended with exit code 1", NextStart: noon.Add(4 * time.Minute)}},
 		TrustDomains: []trustDomain{
 			{Name: "cluster.local", From: "the server's own CA", Roots: 1},
 			{Name: "partner.example", From: "https://partner.example/bundle", Roots: 2, Fetched: noon.Add(-26 * time.Hour), Problem: "Get \"https://partner.example/bundle\": dial tcp 192.0.2.7:443: i/o timeout"},
@@ -98,7 +98,7 @@ func TestPageSaysWhichProcessItIs(t *testing.T) {
 	t.Parallel()
 	r := atThree()
 	r.Process = daemon.Process{
-		Machine:   agentstatus.Machine{Host: "edge-1", PID: 4711, Started: noon.Add(-time.Hour), Config: "/etc/countersign/discovery.yaml"},
+		Machine:   overview.Machine{Host: "edge-1", PID: 4711, Started: noon.Add(-time.Hour), Config: "/etc/countersign/discovery.yaml"},
 		Addresses: map[string]string{"listen.tls": ":15012"}, Restart: []string{"the configuration file"},
 	}
 	text := textOf(shownPage(r))
@@ -149,7 +149,7 @@ func TestPageSaysAllIsWell(t *testing.T) {
 	r := report{
 		At: noon, Server: discovery.Status{Streams: []discovery.StreamStatus{streamOf(1, "web", "home", discovery.TypeStatus{Type: secretURL, Subscribed: 1, Pushes: 1, Sent: newer, Acked: newer})}},
 		Secrets:      []secret.Status{{Name: "default", Held: true}},
-		Providers:    []agentstatus.Provider{{Name: "citadel", State: "ready"}},
+		Providers:    []overview.Provider{{Name: "citadel", State: "ready"}},
 		TrustDomains: []trustDomain{{Name: "cluster.local", Roots: 1}},
 		Clusters:     []fleet.Status{{ID: "home", Local: true, State: fleet.Synced, Serving: true}},
 		Watched:      watchingOf([]string{"home"}, []secrets.Watched{{Cluster: "home", Name: "fine", State: secrets.Valid, Ends: noon.Add(time.Hour)}}),

@@ -8,7 +8,7 @@ import (
 	"github.com/countersign-dev/countersign/control-plane/cmd/internal/daemon"
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/fleet"
 	"github.com/countersign-dev/countersign/internal/program/buildinfo"
-	agentstatus "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/status"
+	"github.com/countersign-dev/countersign/plugin-host/program/overview"
 	"github.com/countersign-dev/countersign/sdk/authn/federation"
 	"github.com/countersign-dev/countersign/sdk/discovery"
 	"github.com/countersign-dev/countersign/sdk/discovery/folder"
@@ -23,10 +23,10 @@ type report struct {
 	Build  buildinfo.Info   `json:"build"`
 	Server discovery.Status `json:"server"`
 	// Secrets are the server's own certificate, its roots, and roots from files.
-	Secrets      []secret.Status        `json:"secrets"`
-	Providers    []agentstatus.Provider `json:"providers,omitempty"`
-	TrustDomains []trustDomain          `json:"trust_domains,omitempty"`
-	Clusters     []fleet.Status         `json:"clusters,omitempty"`
+	Secrets      []secret.Status     `json:"secrets"`
+	Providers    []overview.Provider `json:"providers,omitempty"`
+	TrustDomains []trustDomain       `json:"trust_domains,omitempty"`
+	Clusters     []fleet.Status      `json:"clusters,omitempty"`
 	// Unknown are the cluster IDs in settings that no cluster has.
 	Unknown    []config.ClusterName `json:"unknown_clusters,omitempty"`
 	Kubernetes *counted             `json:"kubernetes,omitempty"`

@@ -9,8 +9,8 @@ import (
 
 	"github.com/countersign-dev/countersign/control-plane/cmd/countersign-discovery/config"
 	"github.com/countersign-dev/countersign/control-plane/cmd/internal/daemon"
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
-	agent "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	"github.com/countersign-dev/countersign/plugin-host/program/cli"
+	agent "github.com/countersign-dev/countersign/plugin-host/program/config"
 	"github.com/countersign-dev/countersign/sdk/discovery"
 	"github.com/countersign-dev/countersign/sdk/discovery/folder"
 	"github.com/countersign-dev/countersign/sdk/filesecret"

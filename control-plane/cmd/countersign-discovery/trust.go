@@ -7,7 +7,7 @@ import (
 	"os"
 
 	"github.com/countersign-dev/countersign/control-plane/cmd/countersign-discovery/config"
-	agent "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	agent "github.com/countersign-dev/countersign/plugin-host/program/config"
 	"github.com/countersign-dev/countersign/sdk/authn/federation"
 	"github.com/countersign-dev/countersign/sdk/filesecret"
 	"github.com/countersign-dev/countersign/sdk/pki"

@@ -14,7 +14,7 @@ import (
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/livepods"
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/signing"
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/signing/guard"
-	agent "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	agent "github.com/countersign-dev/countersign/plugin-host/program/config"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/ra"
 	"github.com/countersign-dev/countersign/sdk/tlsconfig"
@@ -33,6 +33,7 @@ type door struct {
 	server      *istioca.Server
 	on          net.Listener              // nil in a dry run
 	engine      atomic.Pointer[ra.Engine] // nil before run
+	opened      chan struct{}             // closed once there is an engine
 	quotas      atomic.Pointer[quotas]    // nil before run
 }
 
@@ -41,10 +42,10 @@ func (s *service) openDoor() (err error) {
 	if !s.config.Istio.Enabled() {
 		return nil
 	}
-	d := &door{of: s, counts: newCounts(), pods: livepods.New(s.client)}
+	d := &door{of: s, counts: newCounts(), opened: make(chan struct{}), pods: livepods.New(s.client)}
 	s.door = d
 	d.guarded = guard.Issuer(late{d}, late{d}, s.log, d.lookouts.all)
-	if d.certificate, err = openCertificate(s.config.Istio.Certificate, s.providers, s.log); err != nil {
+	if d.certificate, err = openCertificate(&s.config, opened{d}, s.log); err != nil {
 		return fmt.Errorf("istio.certificate: %w", err)
 	}
 	cfg, err := d.settings(&s.config)
@@ -98,6 +99,7 @@ func (d *door) run(ctx context.Context) error {
 	defer engine.Close()
 	d.quotas.Store(quotas)
 	d.engine.Store(engine)
+	close(d.opened)
 	defer quotas.run(engine)()
 	d.of.follow(engine)
 	looking, stop := context.WithCancel(context.WithoutCancel(ctx)) // calls that drain need them
@@ -170,3 +172,16 @@ func (l late) Decide(s ra.Subject, door string) ra.Decision { return l.engine.Lo
 
 // Roots implements [guard.Engine].
 func (l late) Roots(authority string) *pki.Bundle { return l.engine.Load().Roots(authority) }
+
+// opened is a door's engine, for which it waits.
+type opened struct{ *door }
+
+// Issue implements [signing.Issuer].
+func (o opened) Issue(ctx context.Context, req ra.Request) (ra.Certificate, error) {
+	select {
+	case <-o.opened:
+		return late(o).Issue(ctx, req)
+	case <-ctx.Done():
+		return ra.Certificate{}, ctx.Err()
+	}
+}

@@ -37,6 +37,7 @@ func (d *door) settings(c *config.Config) (istioca.Config, error) {
 		Issuer: d, IssuerClusters: map[string]string{}, NodeProxies: c.Proxies(), Pods: d.pods, CertSigners: c.CertSigners(),
 		HoldNames: c.Istio.CSRNames == config.CSRNamesHeld, Ready: d.ready, Observe: d.called, Log: d.of.log,
 	}
+	cfg.Limits, cfg.Times = c.Istio.Bounds()
 	var err error
 	if cfg.TLS, err = d.tls(); err != nil {
 		return cfg, err

@@ -1,14 +1,18 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 	"time"
 
 	"github.com/countersign-dev/countersign/control-plane/cmd/countersign-ra/config"
-	"github.com/countersign-dev/countersign/control-plane/cmd/internal/daemon"
-	agent "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/wiring"
+	"github.com/countersign-dev/countersign/control-plane/kubernetes/signing"
+	agent "github.com/countersign-dev/countersign/plugin-host/program/config"
+	"github.com/countersign-dev/countersign/plugin-host/program/wiring"
+	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/filesecret"
+	"github.com/countersign-dev/countersign/sdk/ra"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
@@ -24,19 +28,49 @@ type ownCertificate struct {
 	close  func() error
 }
 
-func openCertificate(c config.IstioCertificate, providers *daemon.Providers, log *slog.Logger) (*ownCertificate, error) {
-	if c.InFiles() {
-		return fileCertificate(c, log)
+// openCertificate asks issuer, the door's engine: the certificate is shown to proxies below roots
+// that they have, and those stay published while it lives.
+func openCertificate(c *config.Config, issuer signing.Issuer, log *slog.Logger) (*ownCertificate, error) {
+	own := c.Istio.Certificate
+	if own.InFiles() {
+		return fileCertificate(own, log)
 	}
-	spec, err := wiring.Spec(c.Secret(), rotation)
+	spec, err := wiring.Spec(own.Secret(), rotation)
 	if err != nil {
 		return nil, err
 	}
-	m, err := secret.New(secret.Config{Secrets: []secret.Spec{spec}, Authorities: providers.Authorities, Log: log})
+	m, err := secret.New(secret.Config{
+		Secrets:     []secret.Spec{spec},
+		Authorities: []secret.Authority{{Name: own.Authority, Client: throughEngine{issuer, c.Itself()}, AcceptLongerTTL: true, Timeout: ownTimeout}}, // the engine has checked that
+		Log:         log,
+	})
 	if err != nil {
 		return nil, err
 	}
 	return &ownCertificate{Source: m, status: m.Status, kick: m.Kick, close: m.Close}, nil
+}
+
+// ownTimeout is how long the engine may keep the request in line before it is repeated, which costs
+// it nothing.
+const ownTimeout = 2 * time.Minute
+
+// throughEngine is an engine as package secret sees a CA.
+type throughEngine struct {
+	issuer signing.Issuer
+	itself ra.Subject
+}
+
+// CSRSign implements [ca.Client]. What the engine holds back, it answers from memory, and says
+// nothing when that is over: so it is asked soon again, and not the later, the longer it holds.
+func (e throughEngine) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
+	cert, err := e.issuer.Issue(ctx, ra.Request{Door: config.IstioItself, Subject: e.itself, CSR: req.CSR, TTL: req.TTL})
+	if failed, ok := errors.AsType[*ca.Error](err); ok && failed.Reason == ca.Unavailable {
+		err = &ca.Error{Reason: ca.Unavailable, Message: failed.Message, Err: err}
+	}
+	if err != nil {
+		return ca.Certificate{}, err
+	}
+	return ca.Certificate{Chain: cert.Chain, Roots: cert.Roots.PEM(), Signer: cert.Authority}, nil
 }
 
 func fileCertificate(c config.IstioCertificate, log *slog.Logger) (*ownCertificate, error) {

@@ -26,13 +26,16 @@ type lookout struct {
 }
 
 // run keeps a lookout in each cluster until ctx ends; wait returns when all are gone. named are
-// clusters that only an issuer speaks for: the home cluster's API server stands for them.
+// clusters that only an issuer speaks for: the home cluster's API server stands for them. As it
+// looks whenever clusters come and go, it also tells of those that the door lacks.
 func (l *lookouts) run(ctx context.Context, s *service, named func() []string) (wait func()) {
 	var running sync.WaitGroup
 	running.Go(func() {
 		tick := time.NewTicker(lookEvery)
 		defer tick.Stop()
+		strays := told{}
 		for {
+			s.door.tell(strays)
 			l.settle(ctx, s, named(), &running)
 			select {
 			case <-s.shifted:

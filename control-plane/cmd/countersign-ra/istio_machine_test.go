@@ -101,7 +101,7 @@ func TestMachineWithThisAgentRenewsWithoutAToken(t *testing.T) {
 		t.Errorf("%+v", said)
 	}
 	r.reload(t, strings.ReplaceAll(forRenewals, "longest: 72h", "longest: 1m"))
-	const sentence = "renewals without a token ended for this machine"
+	const sentence = "renewal without a token is over for this machine"
 	r.until(t, "the agent says that it needs a token", func() bool { return strings.Contains(vm.Log.String(), sentence) })
 	issued := r.report(t).Istio.Calls[istioca.Issued]
 	write(t, vm.token, "vm-token")

@@ -162,11 +162,18 @@ mesh:
   istiod: {enabled: true}
 `
 
-// A mesh moves to countersign-ra from another CA, and back, as docs/istio.md says. Pods of both
-// CAs talk to each other at each step.
+// withVault is a configuration for a mesh whose CA is Vault.
+func withVault(v *vault) string {
+	return strings.NewReplacer(
+		"{name: file, settings: {dir: CA, self_signed: true, poll_interval: 100ms}}", v.provider(), "authorities: [{name: file,", "authorities: [{name: vault,",
+	).Replace(forEnvoys)
+}
+
+// A mesh moves from another CA to countersign-ra with Vault, for good, and back, as docs/istio.md
+// says. Pods of both CAs talk to each other at each step.
 func TestRealMeshMovesFromAnotherCAAndBack(t *testing.T) {
 	t.Parallel()
-	home, dir := newRealm(t, "home"), filepath.Join(proctest.Folder(t), "ca")
+	home, own := newRealm(t, "home"), startVault(t)
 	user := home.ServiceAccount("countersign", "countersign-ra")
 	home.Bind("", user, append(rulesIn(t, "mesh/mesh.yaml"), rulesIn(t, "istiod/istiod.yaml")...)...)
 	former := startFormerCA(t, home)
@@ -178,10 +185,10 @@ func TestRealMeshMovesFromAnotherCAAndBack(t *testing.T) {
 	// countersign-ra knows the former root, and writes no ConfigMap of the former CA's.
 	further := filepath.Join(proctest.Folder(t), "further.pem")
 	write(t, further, string(former.root.PEM()))
-	moving := forEnvoys + strings.ReplaceAll(ofMesh, "FURTHER", "further_file: "+further)
-	r := serveEnvoys(t, home, dir, moving)
+	moving := withVault(own) + strings.ReplaceAll(ofMesh, "FURTHER", "further_file: "+further)
+	r := serveEnvoys(t, home, "", moving)
 	b.lead(t, r)
-	next := pki.NewBundle(certsIn(t, filepath.Join(dir, "ca-cert.pem"))...)
+	next := own.roots(t)
 	both := former.root.Union(next)
 	r.awaitIstiodTLS(t, home)
 	if !published(t, home).Equal(former.root) {
@@ -208,14 +215,25 @@ func TestRealMeshMovesFromAnotherCAAndBack(t *testing.T) {
 
 	// Then the former CA goes, and countersign-ra takes over the ConfigMap.
 	former.off.Store(true)
-	r = r.again(t, b, strings.Replace(moving, "further_file", "adopt: true, further_file", 1), dir, home)
+	taken := strings.Replace(moving, "further_file", "adopt: true, further_file", 1)
+	r = r.again(t, b, taken, home)
 	home.awaitOwn(t, r, both)
 	for _, s := range after {
 		s.awaitRenewals(t, r, 2)
 	}
 	f.flow(t, r, 10)
 
-	// The way back is the same: both roots are everywhere, so leaves go first.
+	// Then its root goes: nobody trusts it any more, and nothing breaks.
+	r = r.again(t, b, strings.Replace(taken, ", further_file: "+further, "", 1), home)
+	home.awaitOwn(t, r, next)
+	knows(next, after...)
+	f.flow(t, r, 10)
+
+	// The way back begins with the former root, as the way there did with the new one. Once both
+	// are everywhere, leaves go.
+	r = r.again(t, b, taken, home)
+	home.awaitOwn(t, r, both)
+	knows(both, after...)
 	former.off.Store(false)
 	former.publish(both)
 	back := caOf{former.address, mounted(t, home)}
@@ -262,9 +280,9 @@ func (h realm) awaitOwn(t *testing.T, r *replica, roots *pki.Bundle) {
 }
 
 // again starts the program with another configuration, as an update of a Deployment does.
-func (r *replica) again(t *testing.T, b *balancer, config, ca string, home realm) *replica {
+func (r *replica) again(t *testing.T, b *balancer, config string, home realm) *replica {
 	t.Helper()
-	next := serveEnvoys(t, home, ca, config)
+	next := serveEnvoys(t, home, "", config)
 	b.lead(t, next)
 	r.Stop(syscall.SIGTERM)
 	return next

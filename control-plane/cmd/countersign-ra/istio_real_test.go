@@ -40,7 +40,8 @@ authorities: [{name: file, limits: {rate: 1000}, roots: {wait: 1s, unplanned: 1s
 istio:
   listen: 127.0.0.1:0
   certificate: {dns_names: [countersign-ra.countersign.svc]}
-  node_proxies: [istio-system/ztunnel]
+  node_proxies: [istio-system/ztunnel, istio-system/cni, east/istio-system/ztunnel]
+  renewals: {identities: ["spiffe://cluster.local/ns/shop/sa/web"], longest: 72h}
 rules:
 - name: mesh
   match: {requests: [istio], namespaces: [shop, istio-system]}
@@ -48,6 +49,7 @@ rules:
 - name: east
   match: {requests: [istio], namespaces: [shop, istio-system], clusters: [east]}
   names: {spiffe_id: "spiffe://east.local/ns/{namespace}/sa/{serviceAccount}"}
+budget: {holder: 1000}
 audit: {file: DIR/audit.log}
 leader_election: {duration: 5s}
 status: {address: 'unix:DIR/page'}
@@ -67,7 +69,7 @@ func newRealm(t *testing.T, name string) realm {
 		r.Bind("", user, rulesIn(t, file)...)
 	}
 	r.Bind("countersign", user, slices.Concat(rulesIn(t, "home.yaml"), rulesIn(t, "replicas/replicas.yaml"))...)
-	for _, account := range []string{"shop/web", "shop/api", "shop/job", "shop/pay", "bank/web", "istio-system/ztunnel", "istio-system/istiod"} {
+	for _, account := range []string{"shop/web", "shop/api", "shop/job", "shop/pay", "shop/till", "bank/web", "istio-system/ztunnel", "istio-system/cni", "istio-system/istiod"} {
 		namespace, name, _ := strings.Cut(account, "/")
 		r.ServiceAccount(namespace, name)
 	}
@@ -161,9 +163,15 @@ func id(account string) string {
 	return "spiffe://cluster.local/ns/" + namespace + "/sa/" + name
 }
 
+// inEast is an identity of the other cluster.
+func inEast(account string) string {
+	return strings.Replace(id(account), "cluster.local", "east.local", 1)
+}
+
 // row is a call: it gets a certificate for an identity, or ends with a code.
 type row struct {
 	token, cluster string
+	pairs          []string // metadata in place of the token's
 	fields         map[string]any
 	gets           string
 	code           codes.Code
@@ -171,7 +179,11 @@ type row struct {
 
 func (w row) try(t *testing.T, conn *grpc.ClientConn, name string) {
 	t.Helper()
-	got, err := as(t, conn, w.token, w.cluster).ask(w.fields)
+	c := as(t, conn, w.token, w.cluster)
+	if w.pairs != nil {
+		c.pairs = w.pairs
+	}
+	got, err := c.ask(w.fields)
 	if got != w.gets || grpcstatus.Code(err) != w.code {
 		t.Errorf("%s: got %q, %v; want %q, %s", name, got, err, w.gets, w.code)
 	}
@@ -185,8 +197,12 @@ func TestRealMeshOfTwoClusters(t *testing.T) {
 	job := home.pod("shop", "job", "job-0", "n1")
 	home.finish(job)
 	bank := home.pod("bank", "web", "web-0", "n1")
+	home.pod("shop", "till", "till-0", "n1")
 	eastWeb, eastProxy := east.pod("shop", "web", "web-0", "n1"), east.pod("istio-system", "ztunnel", "ztunnel-1", "n1")
+	east.pod("shop", "api", "api-0", "n2")
+	east.pod("shop", "pay", "pay-0", "n1")
 	webToken, proxyToken, eastToken, eastProxyToken := home.bound(web), home.bound(proxy), east.bound(eastWeb), east.bound(eastProxy)
+	eastCNI := east.bound(east.pod("istio-system", "cni", "cni-1", "n1"))
 	r := serveReal(t, home, map[string]realm{"east": east})
 	conn := r.dial(t, r.root(t))
 	as(t, conn, webToken, "").gets(nil, webID)
@@ -223,11 +239,31 @@ func TestRealMeshOfTwoClusters(t *testing.T) {
 		"a proxy without a pod":                {token: home.Token("istio-system", "ztunnel", "istio-ca"), fields: impersonate(webID), code: denied},
 		"a pod for itself":                     {token: webToken, fields: impersonate(webID), code: denied},
 		"a pod for another":                    {token: webToken, fields: impersonate(id("shop/api")), code: denied},
-		"a proxy of a cluster that lists none": {token: eastProxyToken, cluster: "east", fields: impersonate(eastID), code: denied},
-		"one that says it is of home":          {token: eastProxyToken, cluster: "home", fields: impersonate(webID), code: stranger},
+
+		// The remote's own API server answers for the remote's proxies, and for nobody else.
+		"a remote proxy for a pod of its node":              {token: eastProxyToken, cluster: "east", fields: impersonate(eastID), gets: eastID},
+		"a remote proxy for a home pod on a node like its":  {token: eastProxyToken, cluster: "east", fields: impersonate(inEast("shop/till")), code: denied},
+		"a remote proxy for that by its name at home":       {token: eastProxyToken, cluster: "east", fields: impersonate(id("shop/till")), code: denied},
+		"a remote proxy for another node's pod":             {token: eastProxyToken, cluster: "east", fields: impersonate(inEast("shop/api")), code: denied},
+		"a remote proxy for its pod by its name at home":    {token: eastProxyToken, cluster: "east", fields: impersonate(webID), code: denied},
+		"a home proxy for a remote pod on a node like its":  {token: proxyToken, fields: impersonate(id("shop/pay")), code: denied},
+		"a home proxy for that by its name there":           {token: proxyToken, fields: impersonate(inEast("shop/pay")), code: denied},
+		"a remote proxy that says it is of home":            {token: eastProxyToken, cluster: "home", fields: impersonate(webID), code: stranger},
+		"a remote proxy that does not say its cluster":      {token: eastProxyToken, fields: impersonate(eastID), code: stranger},
+		"a remote proxy of an account that is home's alone": {token: eastCNI, cluster: "east", fields: impersonate(eastID), code: denied},
 	} {
 		w.try(t, conn, name)
 	}
+	attack := raid{t, home, east, r, conn, webToken, proxyToken, eastToken}
+	for _, rows := range []map[string]row{attack.tokens(), attack.wishes()} {
+		for name, w := range rows {
+			w.try(t, conn, name)
+		}
+	}
+	attack.badCSRs()
+	attack.othersCSRs()
+	attack.certificates()
+	attack.crowd()
 
 	// Reviews are remembered, and pods come and go.
 	home.remove(web)

@@ -126,7 +126,7 @@ func serveEnvoys(t *testing.T, home realm, ca, config string) *replica {
 	dir := files(t, nil, strings.ReplaceAll(config, "dir: CA", "dir: "+ca))
 	write(t, filepath.Join(dir, "kube.yaml"), home.kubeconfig())
 	cmd := exec.Command(programs.Path(t, "countersign-ra"), "serve", "--config", filepath.Join(dir, "c.yaml"))
-	cmd.Env = append(proctest.Environ(dir), "COUNTERSIGN_PROVIDER_PATH="+programs.Folder(t, "countersign-provider-file"))
+	cmd.Env = append(proctest.Environ(dir), "COUNTERSIGN_PROVIDER_PATH="+programs.Folder(t, "countersign-provider-file", "countersign-provider-vault"))
 	r := launch(t, dir, cmd)
 	r.until(t, "it is ready", func() bool { return r.readyz() == http.StatusOK })
 	return r

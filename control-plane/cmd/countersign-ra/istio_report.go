@@ -67,6 +67,8 @@ type istio struct {
 	// leader's.
 	Authorities []authority `json:"authorities,omitempty"`
 	Dangerous   []string    `json:"dangerous,omitempty"`
+	// Strays are clusters of its settings that are not known.
+	Strays []stray `json:"unknown_clusters,omitempty"`
 	// Renewals are those of machines without a token; nil if there are none.
 	Renewals *renewed `json:"renewals,omitempty"`
 }
@@ -100,6 +102,7 @@ func (d *door) report() *istio {
 	}
 	r.Calls, r.Outcomes = d.counts.all()
 	r.Renewals = d.renewed()
+	r.Strays, _ = d.strays()
 	if e := d.engine.Load(); e != nil {
 		for _, a := range e.Status() {
 			r.Authorities = append(r.Authorities, authorityOf(a))
@@ -176,7 +179,10 @@ func (r *istio) troubles() (all []trouble) {
 		all = append(all, trouble{Grade: fair, What: "The certificate of Istio's CA API is not renewed", Said: c.Error, At: c.Failed, Do: "The old one is used to its end. See the provider, or the files."})
 	}
 	for _, why := range r.Dangerous {
-		all = append(all, trouble{Grade: bad, What: "An authority is not asked for a mesh, as an API server trusts it with its API", Said: why, Do: "Calls are told to retry. Name an authority in the rules that no API server takes clients' certificates of."})
+		all = append(all, trouble{Grade: bad, What: "An authority is not asked for a mesh, as an API server trusts it with its API", Said: why, Do: "Calls are told to retry. Use an authority that no API server trusts as a client CA."})
+	}
+	for _, one := range r.Strays {
+		all = append(all, one.trouble())
 	}
 	return append(append(all, r.Renewals.troubles()...), ofAuthorities(r.Authorities)...)
 }

@@ -1,14 +1,9 @@
 package main
 
 import (
-	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -17,13 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/metadata"
 	grpcstatus "google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/structpb"
-	security "istio.io/api/security/v1alpha1"
 
 	"github.com/countersign-dev/countersign/control-plane/istioca"
 	"github.com/countersign-dev/countersign/internal/test/certtest"
@@ -81,115 +71,6 @@ func newMesh(t *testing.T, text string) (r *replica, home, east *apiServer) {
 	r.until(t, "it is ready", func() bool { return r.readyz() == http.StatusOK })
 	return r, home, east
 }
-
-// caller is a proxy with a token.
-type caller struct {
-	t     *testing.T
-	conn  *grpc.ClientConn
-	pairs []string
-}
-
-// dial connects as a mesh does, and verifies the server by a root.
-func (r *replica) dial(t *testing.T, root []byte) *grpc.ClientConn {
-	t.Helper()
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(root)
-	conn, err := grpc.NewClient(r.report(t).Istio.Address, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: pool, ServerName: caAddress})))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	return conn
-}
-
-// root is that of the file provider.
-func (r *replica) root(t *testing.T) []byte {
-	return []byte(read(t, filepath.Join(r.dir, "ca", "ca-cert.pem")))
-}
-
-func as(t *testing.T, conn *grpc.ClientConn, token, cluster string) caller {
-	c := caller{t, conn, []string{"authorization", "Bearer " + token}}
-	if cluster != "" {
-		c.pairs = append(c.pairs, "clusterid", cluster)
-	}
-	return c
-}
-
-// ask returns the names of the certificate that the caller gets.
-func (c caller) ask(fields map[string]any) (string, error) {
-	c.t.Helper()
-	leaf, _, err := c.obtain(fields)
-	if err != nil {
-		return "", err
-	}
-	return leaf.URIs[0].String(), nil
-}
-
-// obtain returns the certificate that the caller gets, and the roots with it.
-func (c caller) obtain(fields map[string]any) (leaf *x509.Certificate, roots *pki.Bundle, err error) {
-	c.t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	request := &security.IstioCertificateRequest{Csr: string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}))}
-	if fields != nil {
-		if request.Metadata, err = structpb.NewStruct(fields); err != nil {
-			c.t.Fatal(err)
-		}
-	}
-	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(c.t.Context(), c.pairs...), patience)
-	defer cancel()
-	reply, err := security.NewIstioCertificateServiceClient(c.conn).CreateCertificate(ctx, request)
-	if err != nil {
-		return nil, nil, err
-	}
-	chain, err := pki.ParseCertificates([]byte(reply.GetCertChain()[0]))
-	if err != nil || !pki.SameKey(chain[0].PublicKey, key.Public()) {
-		c.t.Fatalf("the reply's leaf is not for the key: %v", err)
-	}
-	roots, err = pki.ParseBundle([]byte(reply.GetCertChain()[len(reply.GetCertChain())-1]))
-	if err != nil {
-		c.t.Fatalf("the reply's roots: %v", err)
-	}
-	return chain[0], roots, nil
-}
-
-// gets demands a certificate for an identity. What is Unavailable is asked again, as clients do.
-func (c caller) gets(fields map[string]any, want string) {
-	c.t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
-		got, err := c.ask(fields)
-		if grpcstatus.Code(err) == codes.Unavailable && time.Now().Before(end) {
-			continue
-		}
-		if got != want || err != nil {
-			c.t.Fatalf("got %q, %v; want %s", got, err, want)
-		}
-		return
-	}
-}
-
-// refused demands a code.
-func (c caller) refused(fields map[string]any, want codes.Code) {
-	c.t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
-		got, err := c.ask(fields)
-		if code := grpcstatus.Code(err); code == codes.Unavailable && want != codes.Unavailable && time.Now().Before(end) {
-			continue
-		}
-		if grpcstatus.Code(err) != want {
-			c.t.Errorf("got %q, %v; want %s", got, err, want)
-		}
-		return
-	}
-}
-
-func impersonate(id string) map[string]any { return map[string]any{"ImpersonatedIdentity": id} }
 
 // A replica that does not lead serves a mesh as well.
 func TestEachReplicaServesAMesh(t *testing.T) {
@@ -384,7 +265,7 @@ func TestLeaderServesPodsAndAMesh(t *testing.T) {
 			rules[line.Rule]++
 		}
 	}
-	if rules["pods"] != 1 || rules["mesh"] != 1 {
+	if rules["pods"] != 1 || rules["mesh"] != 1 || rules["istio-certificate"] != 1 {
 		t.Errorf("%v", rules)
 	}
 	if _, metrics := r.page("/metrics"); !strings.Contains(metrics, `countersign_ra_roots{authority="file",engine="kubernetes",phase="trusted"} 1`) || !strings.Contains(metrics, `countersign_ra_roots{authority="file",engine="istio",phase="trusted"} 1`) {

@@ -80,7 +80,7 @@ func (r *meshRootsReport) troubles(cluster string) []trouble {
 		}
 		return []trouble{{
 			Grade: bad, What: fmt.Sprintf("Somebody else writes the ConfigMaps %s in %s, too", meshroots.Name, cluster), Said: said,
-			Do: "Turn one of both writers off: istiod's own CA with ENABLE_CA_SERVER=false, or mesh.roots here.",
+			Do: "Disable one of the two writers: istiod's own CA with ENABLE_CA_SERVER=false, or mesh.roots here.",
 		}}
 	case r.Error != "":
 		return []trouble{{

@@ -10,7 +10,7 @@ import (
 	"github.com/countersign-dev/countersign/control-plane/istioca"
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/fleet"
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/signing/lease"
-	agentstatus "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/status"
+	"github.com/countersign-dev/countersign/plugin-host/program/overview"
 )
 
 var noon = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
@@ -18,8 +18,8 @@ var noon = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 // ofProcess is a process with text everywhere.
 func ofProcess(text string) daemon.Process {
 	return daemon.Process{
-		Machine:   agentstatus.Machine{Host: text, PID: 7, Started: noon, Config: text},
-		Addresses: map[string]string{text: text}, Configuration: agentstatus.Configuration{At: noon, Refused: text}, Restart: []string{text},
+		Machine:   overview.Machine{Host: text, PID: 7, Started: noon, Config: text},
+		Addresses: map[string]string{text: text}, Configuration: overview.Configuration{At: noon, Refused: text}, Restart: []string{text},
 	}
 }
 
@@ -34,11 +34,11 @@ func ofAll(text string) report {
 		}},
 		Istio: &istio{
 			Address: text, NotReady: text, Certificate: held{Fingerprint: text, NotAfter: noon, Error: text, Failed: noon}, Calls: map[istioca.Result]uint64{istioca.Issued: 3},
-			Outcomes: []outcome{{Rule: text, Result: "issued", Count: 3}}, Dangerous: []string{text},
+			Outcomes: []outcome{{Rule: text, Result: "issued", Count: 3}}, Dangerous: []string{text}, Strays: []stray{{text, text}},
 			Authorities: []authority{{Name: text, Stopped: []stopped{{Rule: text, Error: text}}, Roots: []root{{Fingerprint: text, Phase: "trusted"}}}},
 		},
 		Sharing:   []sharing{{Engine: text, Members: 2, Error: text}},
-		Providers: []agentstatus.Provider{{Name: text, State: "refused", LastError: text}},
+		Providers: []overview.Provider{{Name: text, State: "refused", LastError: text}},
 		Clusters: []cluster{{
 			Status:   fleet.Status{ID: text, State: fleet.Failed, Fault: text, Source: text, Server: text, Refused: []string{text}},
 			NotReady: text, Dangerous: []string{text}, Bundles: []bundle{{Signer: text, Authority: text, Object: text, Roots: []string{text}, Error: text}},
@@ -81,7 +81,7 @@ func TestEachProblemIsToldWithWhatToDo(t *testing.T) {
 		"Certificates of x are held back", "A new root of x is not published everywhere", "Provider x is not ready: refused",
 		"Duplicate cluster ID x", "Cluster x is failed", "Trust bundle x in x is out of date", "An authority is not asked, as x trusts it with its API", "Anybody who may create PodCertificateRequests in x",
 		"No certificate can be written into x of x in x", "No certificate can be written into y of x in x for x",
-		"Istio's CA API is not served by this replica", "An authority is not asked for a mesh",
+		"Istio's CA API is not served by this replica", "An authority is not asked for a mesh", "x names x, and no such cluster is known",
 		"The quotas cannot be shared: what this replica has for x ends",
 	} {
 		if !strings.Contains(all, want) {
@@ -94,7 +94,7 @@ func TestPageSaysAllIsWell(t *testing.T) {
 	t.Parallel()
 	r := report{
 		At: noon, Leader: lease.Status{Leading: true}, Authorities: []authority{{Name: "vault", Roots: []root{{Fingerprint: "x", Phase: "trusted", NotAfter: noon}}}},
-		Providers: []agentstatus.Provider{{Name: "vault", State: "ready"}},
+		Providers: []overview.Provider{{Name: "vault", State: "ready"}},
 		Clusters:  []cluster{{Status: fleet.Status{ID: "home", State: fleet.Synced}, Protection: &protection{State: "protected"}}},
 	}
 	if got := r.Summary(); got != (mark{Words: "Signing. No problems.", Grade: good}) {

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/countersign-dev/countersign/control-plane/cmd/countersign-ra/config"
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
+	"github.com/countersign-dev/countersign/plugin-host/program/cli"
 	"github.com/countersign-dev/countersign/sdk/ra"
 )
 
@@ -158,7 +158,7 @@ func (a *asked) door(c *config.Config) (string, error) {
 
 func doorNames(c *config.Config) string {
 	var known []string
-	for _, d := range c.Doors() {
+	for _, d := range c.CallersDoors() {
 		known = append(known, d.Name)
 	}
 	return strings.Join(known, ", ")

@@ -11,7 +11,7 @@ import (
 
 	"github.com/countersign-dev/countersign/control-plane/cmd/countersign-ra/config"
 	"github.com/countersign-dev/countersign/control-plane/istioca"
-	agent "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	agent "github.com/countersign-dev/countersign/plugin-host/program/config"
 	"github.com/countersign-dev/countersign/sdk/ra"
 )
 
@@ -72,8 +72,8 @@ func (s *service) foreign(next *config.Config) error {
 	}
 	here := s.config.Doors()
 	for _, door := range next.Doors() {
-		if s.config.Istio.Enabled() && istioca.IsDoor(door.Name) {
-			continue // they come and go with the rules
+		if s.config.Istio.Enabled() && (istioca.IsDoor(door.Name) || door.Name == config.IstioItself) {
+			continue // they come and go with the rules, or stay as they are
 		}
 		if !slices.ContainsFunc(here, func(d ra.Door) bool { return d.Name == door.Name }) {
 			return fmt.Errorf("requests of %s need a restart", door.Name)

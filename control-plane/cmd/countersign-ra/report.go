@@ -7,7 +7,7 @@ import (
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/fleet"
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/signing/lease"
 	"github.com/countersign-dev/countersign/internal/program/buildinfo"
-	agentstatus "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/status"
+	"github.com/countersign-dev/countersign/plugin-host/program/overview"
 	"github.com/countersign-dev/countersign/sdk/ra"
 )
 
@@ -21,9 +21,9 @@ type report struct {
 	NotReady string       `json:"not_ready,omitempty"`
 	Leader   lease.Status `json:"leader"`
 	// Authorities are empty while another replica leads.
-	Authorities []authority            `json:"authorities,omitempty"`
-	Providers   []agentstatus.Provider `json:"providers,omitempty"`
-	Clusters    []cluster              `json:"clusters,omitempty"`
+	Authorities []authority         `json:"authorities,omitempty"`
+	Providers   []overview.Provider `json:"providers,omitempty"`
+	Clusters    []cluster           `json:"clusters,omitempty"`
 	// Istio is the door for meshes; nil where it is not served.
 	Istio *istio `json:"istio,omitempty"`
 	// Sharing is how the engines of this replica share the quotas; empty where one has them all.

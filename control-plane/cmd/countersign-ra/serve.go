@@ -11,8 +11,8 @@ import (
 	"github.com/countersign-dev/countersign/control-plane/cmd/countersign-ra/config"
 	"github.com/countersign-dev/countersign/control-plane/cmd/internal/daemon"
 	"github.com/countersign-dev/countersign/internal/program/buildinfo"
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
 	"github.com/countersign-dev/countersign/plugin-host/otlp"
+	"github.com/countersign-dev/countersign/plugin-host/program/cli"
 )
 
 func serveCommand() *cobra.Command {

@@ -17,7 +17,7 @@ import (
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/fleet"
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/signing/lease"
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/signing/records"
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
+	"github.com/countersign-dev/countersign/plugin-host/program/cli"
 	"github.com/countersign-dev/countersign/sdk/ra"
 	"github.com/countersign-dev/countersign/sdk/trace"
 )

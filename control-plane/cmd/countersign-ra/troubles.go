@@ -50,7 +50,7 @@ func ofAuthorities(authorities []authority) (all []trouble) {
 		case a.Held != "":
 			all = append(all, trouble{Grade: bad, What: "Certificates of " + a.Name + " are held back", Said: a.Held, Do: "Its root is new, and not everywhere yet. " + resumes(a) + " Rotate a CA by telling its new root first."})
 		case a.HeldSeconds > 0:
-			all = append(all, trouble{Grade: fair, What: "Authority " + a.Name + " is not asked at present", Do: "It is away, or said that it was asked too much. " + resumes(a) + " See its provider's last log lines."})
+			all = append(all, trouble{Grade: fair, What: "Authority " + a.Name + " is not asked at present", Do: "It is unavailable or rate-limited us. " + resumes(a) + " See its provider's last log lines."})
 		}
 		for _, root := range a.Roots {
 			if root.Phase == "announced" {
@@ -80,7 +80,7 @@ func (r report) ofClusters() (all []trouble) {
 			all = append(all, trouble{Grade: fair, What: "Cluster " + k.ID + " is not served yet", Said: k.NotReady, Do: "Its requests are left pending. If this lasts, check the permissions of this service's account there."})
 		}
 		for _, why := range k.Dangerous {
-			all = append(all, trouble{Grade: bad, What: "An authority is not asked, as " + k.ID + " trusts it with its API", Said: why, Do: "Requests for it are left pending. Name an authority in the rules that no API server takes clients' certificates of."})
+			all = append(all, trouble{Grade: bad, What: "An authority is not asked, as " + k.ID + " trusts it with its API", Said: why, Do: "Requests for it are left pending. Use an authority that no API server trusts as a client CA."})
 		}
 		all = append(all, k.ofBundles()...)
 		all = append(all, k.ofShut()...)

@@ -29,7 +29,7 @@ func notes(c *config.Config) (all []string) {
 			all = append(all, fmt.Sprintf("providers.%s: no rule uses it", a.Name))
 		}
 		if !slices.ContainsFunc(c.Signers, func(s config.Signer) bool { return s.TrustBundle.Authority == a.Name }) {
-			all = append(all, fmt.Sprintf("signers: no trust_bundle has the roots of %s, so those who verify need them from elsewhere", a.Name))
+			all = append(all, fmt.Sprintf("signers: no trust_bundle has the roots of %s, so verifiers must get these roots another way", a.Name))
 		}
 	}
 	all = append(all, istioNotes(c)...)

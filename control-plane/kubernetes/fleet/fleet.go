@@ -15,7 +15,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/countersign-dev/countersign/internal/host/filewatch"
-	"github.com/countersign-dev/countersign/internal/text"
 )
 
 const kubeconfigs = "istio/multiCluster=true"
@@ -202,36 +201,6 @@ func (f *Fleet) claims() []claim {
 		}
 	}
 	return append(claimsOf(secrets), f.folderClaims()...)
-}
-
-// folderClaims returns the folder's claims, or the last known ones if it is unreadable.
-func (f *Fleet) folderClaims() []claim {
-	if f.cfg.Folder == "" {
-		return nil
-	}
-	claims, err := readFolder(f.cfg.Folder)
-	if err == nil {
-		f.ofFolder = claims
-	}
-	f.noteFolder(err)
-	return f.ofFolder
-}
-
-func (f *Fleet) noteFolder(err error) {
-	fault := ""
-	if err != nil {
-		fault = text.Clean(err.Error())
-	}
-	f.mu.Lock()
-	before := f.folder
-	f.folder = fault
-	f.mu.Unlock()
-	switch {
-	case fault != "" && before != fault:
-		f.cfg.Log.Warn("cannot read the kubeconfig folder, keeping its last known clusters", "folder", f.cfg.Folder, "error", fault)
-	case fault == "" && before != "":
-		f.cfg.Log.Info("kubeconfig folder readable again", "folder", f.cfg.Folder)
-	}
 }
 
 // tellRefused reports each claim for an id already held, once.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/control-plane/cmd/internal/settings"
-	agent "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	agent "github.com/countersign-dev/countersign/plugin-host/program/config"
 	"github.com/countersign-dev/countersign/sdk/authn"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )

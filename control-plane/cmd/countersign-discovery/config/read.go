@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/countersign-dev/countersign/control-plane/cmd/internal/settings"
-	agent "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	agent "github.com/countersign-dev/countersign/plugin-host/program/config"
 )
 
 // Read reads and checks a file. Providers are searched for in dirs before the folders in it. The

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/control-plane/cmd/internal/settings"
-	agent "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	agent "github.com/countersign-dev/countersign/plugin-host/program/config"
 )
 
 const (
@@ -180,9 +180,9 @@ func (c *Config) checkBudget(p *settings.Problems) {
 // checkRenewals refuses a budget that is used up by renewals alone, at half of a certificate's life.
 func (c *Config) checkRenewals(p *settings.Problems) {
 	every := c.Budget.HolderEvery.Duration
-	for _, r := range c.Rules {
-		if half := r.MaxTTL.Duration / 2; 0 < half && half < every {
-			p.Say("budget.holder_every", every, fmt.Sprintf("certificates of the rule %s live for %s and are renewed at half of that; write %s or less", r.Name, r.MaxTTL.Duration, half))
+	for _, r := range slices.Concat(c.ownRules(), c.given) {
+		if half := r.MaxTTL / 2; 0 < half && half < every {
+			p.Say("budget.holder_every", every, fmt.Sprintf("certificates of the rule %s live for %s and are renewed at half of that; write %s or less", r.Name, r.MaxTTL, half))
 			return
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/control-plane/cmd/internal/settings"
-	agent "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	agent "github.com/countersign-dev/countersign/plugin-host/program/config"
 	"github.com/countersign-dev/countersign/sdk/ra"
 )
 
@@ -36,6 +36,7 @@ type Config struct {
 
 	file   agent.File
 	hosted agent.Config
+	given  []ra.Rule // of Rules
 	policy *ra.Policy
 }
 
@@ -242,6 +243,7 @@ func defaults() Config {
 	return Config{
 		Cluster:        Cluster{ID: "Kubernetes", SystemNamespace: "countersign"},
 		Budget:         Budget{Holder: 10, HolderEvery: duration(5 * time.Minute), Namespace: 10_000, NamespaceEvery: duration(100 * time.Millisecond)},
+		Istio:          usualIstio(),
 		Audit:          Audit{File: Stdout},
 		LeaderElection: LeaderElection{Enabled: true, Lease: "countersign-ra", Duration: duration(15 * time.Second)},
 		Status:         settings.Status{Address: settings.StatusAddress},

@@ -9,11 +9,9 @@ import (
 
 	"github.com/countersign-dev/countersign/control-plane/cmd/internal/settings"
 	"github.com/countersign-dev/countersign/control-plane/istioca"
-	"github.com/countersign-dev/countersign/internal/text"
-	agent "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	agent "github.com/countersign-dev/countersign/plugin-host/program/config"
 	"github.com/countersign-dev/countersign/sdk/authn"
 	"github.com/countersign-dev/countersign/sdk/pki"
-	"github.com/countersign-dev/countersign/sdk/ra"
 )
 
 // IstioRequests is the kind of requests of a mesh: calls of Istio's CA API.
@@ -36,22 +34,16 @@ type Istio struct {
 	// such as istio-system/ztunnel: NAMESPACE/NAME in the home cluster, CLUSTER/NAMESPACE/NAME
 	// in another. Default: none.
 	NodeProxies []string `json:"node_proxies"`
-	// CSRNames is what the names in a CSR count: ignored, or held, which refuses a CSR with
-	// other names than the rule gives. Default: ignored, as with istiod.
+	// CSRNames is what the names in a CSR count: ignored, or held, which refuses a CSR with a
+	// name that the rule does not give; it may have fewer. Default: ignored, as with istiod.
 	CSRNames string `json:"csr_names"`
 	// Renewals are of virtual machines that renew without a token. Default: none.
 	Renewals IstioRenewals `json:"renewals"`
-}
-
-// IstioRenewals are of machines that present the certificate they hold, which a token obtained that
-// is bound to no pod, or which was renewed from such a one.
-type IstioRenewals struct {
-	// Identities are SPIFFE IDs of machines, such as spiffe://cluster.local/ns/vm/sa/db; one that
-	// ends in /* stands for all below it. Default: none, and client certificates are not asked
-	// for.
-	Identities []string `json:"identities"`
-	// Longest is how long after the token renewals go on. Default: 720h.
-	Longest agent.Duration `json:"longest"`
+	// Limits bound what callers may use on each replica.
+	Limits IstioLimits `json:"limits"`
+	// Hold is how long a call waits for its certificate before it is told to retry. A ztunnel has
+	// eight calls in flight, so each that is held slows down other pods of its node. Default: 10s.
+	Hold agent.Duration `json:"hold"`
 }
 
 // IstioCertificate is the certificate of the door itself: signed by an authority, or from files.
@@ -59,7 +51,7 @@ type IstioCertificate struct {
 	// DNSNames are those that a mesh's caAddress has, such as countersign-ra.countersign.svc.
 	// Required, unless the certificate is in files.
 	DNSNames []string `json:"dns_names"`
-	// Authority signs it, outside the rules. Default: default_provider, or the only provider.
+	// Authority signs it, by a rule of its own. Default: default_provider, or the only provider.
 	Authority string `json:"authority"`
 	// KeyType is the kind of key. Default: ecdsa-p256.
 	KeyType string `json:"key_type"`
@@ -147,32 +139,16 @@ func (c *Config) CertSigners() (all []string) {
 	return slices.Compact(all)
 }
 
-// IstioDoor returns the name of the engine's door for a CertSigner, empty for none; ok is
-// false if it is not served.
-func (c *Config) IstioDoor(certSigner string) (name string, ok bool) {
-	if !c.Istio.Enabled() || certSigner != "" && !slices.Contains(c.CertSigners(), certSigner) {
-		return "", false
-	}
-	if certSigner == "" {
-		return istioca.Doors()[0].Name, true
-	}
-	return istioca.Doors(certSigner)[1].Name, true
-}
-
-// istioDoors returns the engine's doors for meshes.
-func (c *Config) istioDoors() []ra.Door {
-	if !c.Istio.Enabled() {
-		return nil
-	}
-	return istioca.Doors(c.CertSigners()...)
-}
-
 // With returns the configuration with what a reload takes over of another: the rules, and who calls
-// for a mesh.
+// for a mesh. The rules for what countersign-ra asks for itself stay as that does.
 func (c Config) With(next *Config) Config {
-	c.Rules, c.policy = next.Rules, next.policy
+	c.Rules, c.given, c.policy = next.Rules, next.given, next.policy
+	if policy, err := c.newPolicy(next.given); err == nil { // else the engine says what is wrong
+		c.policy = policy
+	}
 	if i := next.Istio; c.Istio.Enabled() && i.Enabled() { // without it the rules grant nothing to a mesh
 		i.Listen, i.Certificate, i.Audiences = c.Istio.Listen, c.Istio.Certificate, c.Istio.Audiences
+		i.Limits, i.Hold = c.Istio.Limits, c.Istio.Hold
 		c.Istio = i
 	}
 	return c
@@ -199,37 +175,10 @@ func (c *Config) ByReply(a Authority) bool {
 	return a.Roots.ByReply || c.Mesh.Publishes(a.Name)
 }
 
-// istioDoorsOf returns those that a rule is for: it names the kind of requests, so that what was
-// written for another kind does not open a door for a mesh.
-func (c *Config) istioDoorsOf(p *settings.Problems, path string, m Match) []ra.Door {
-	asks := slices.Contains(m.Requests, IstioRequests)
-	for _, name := range m.CertSigners {
-		if name == "" || text.Clean(name) != name {
-			p.Say(path+".match.cert_signers", m.CertSigners, "write values of CertSigner that print, such as istio-system/fast")
-		}
-	}
-	switch {
-	case !asks && len(m.CertSigners) > 0:
-		p.Say(path+".match.cert_signers", m.CertSigners, "it has no effect without istio in match.requests; add that, or remove this")
-		return nil
-	case asks && len(m.Requests) == 1 && len(m.Signers) > 0:
-		p.Say(path+".match.signers", m.Signers, "requests of a mesh have none; remove this, or write match.cert_signers")
-	case asks && !c.Istio.Enabled():
-		p.Say(path+".match.requests", IstioRequests, "it has no effect without istio.listen; set that, or remove this")
-	}
-	switch {
-	case !asks || !c.Istio.Enabled():
-		return nil
-	case len(m.CertSigners) == 0:
-		return istioca.Doors()
-	}
-	return istioca.Doors(m.CertSigners...)[1:]
-}
-
 func (c *Config) checkIstio(p *settings.Problems) {
 	i := &c.Istio
 	if !i.Enabled() {
-		if !reflect.ValueOf(*i).IsZero() {
+		if !i.isUnset() {
 			p.Say("istio.listen", "", "write host:port, such as :15012, or remove istio")
 		}
 		return
@@ -252,6 +201,7 @@ func (c *Config) checkIstio(p *settings.Problems) {
 	}
 	p.OneOf("istio.csr_names", i.CSRNames, CSRNamesIgnored, CSRNamesHeld)
 	i.Renewals.check(p)
+	i.checkLimits(p)
 	seen := map[string]bool{}
 	for n := range i.Issuers {
 		path := fmt.Sprintf("istio.issuers.%d", n)
@@ -312,33 +262,6 @@ func (c *Config) checkIstioCertificate(p *settings.Problems) {
 		p.Say(path+".ttl", own.TTL, "write 1s or more")
 	}
 	c.settle(p, path+".authority", &own.Authority)
-}
-
-// The bounds of Longest.
-const (
-	shortestRenewals = time.Minute
-	longestRenewals  = 366 * 24 * time.Hour
-)
-
-func (i *IstioRenewals) check(p *settings.Problems) {
-	const path = "istio.renewals"
-	if len(i.Identities) == 0 {
-		if i.Longest.Duration != 0 {
-			p.Say(path+".longest", i.Longest, "it has no effect without identities; write SPIFFE IDs of machines there, or remove this")
-		}
-		return
-	}
-	if i.Longest.Duration == 0 {
-		i.Longest = duration(30 * 24 * time.Hour)
-	}
-	if l := i.Longest.Duration; l < shortestRenewals || l > longestRenewals {
-		p.Say(path+".longest", i.Longest, "write 1m to 8784h")
-	}
-	for n, id := range i.Identities {
-		if err := istioca.CheckListed(id); err != nil {
-			p.Say(fmt.Sprintf("%s.identities.%d", path, n), id, "write a SPIFFE ID, such as spiffe://cluster.local/ns/vm/sa/db, or one that ends in /*")
-		}
-	}
 }
 
 func (i IstioIssuer) check(p *settings.Problems, path string) {

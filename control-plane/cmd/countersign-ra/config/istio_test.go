@@ -1,14 +1,22 @@
 package config
 
 import (
+	"crypto/x509"
+	"maps"
 	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
+	"sigs.k8s.io/yaml"
+
 	"github.com/countersign-dev/countersign/control-plane/cmd/internal/deploytest"
 	"github.com/countersign-dev/countersign/control-plane/istioca"
+	"github.com/countersign-dev/countersign/internal/test/certtest"
 	"github.com/countersign-dev/countersign/internal/test/programs"
+	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/ra"
 )
 
@@ -125,6 +133,16 @@ func TestWrongSettingOfAMeshIsNamed(t *testing.T) {
 		listen + ", issuers: [{issuer: 'https://a', cluster: vm, jwks_url: 'https://b', jwks_file: /c}]}": `set jwks_url or jwks_file, not both`,
 		listen + ", issuers: [{issuer: 'https://a', cluster: vm, trust_domain: A}]}":                      `istio.issuers.0.trust_domain is "A"`,
 		listen + ", issuers: [{issuer: 'https://a', cluster: vm}, {issuer: 'https://a', cluster: b}]}":    `istio.issuers.1.issuer is "https://a": duplicate issuer`,
+		listen + ", limits: {connections: 0}}":                                                            `istio.limits.connections is "0": write 1 or more`,
+		listen + ", limits: {connections_of_address: 0}}":                                                 `istio.limits.connections_of_address is "0": write 1 or more`,
+		listen + ", limits: {authentications: 0}}":                                                        `istio.limits.authentications is "0": write 1 or more`,
+		listen + ", limits: {authentications_of_address: 0}}":                                             `istio.limits.authentications_of_address is "0": write 1 or more`,
+		listen + ", limits: {calls: 0}}":                                                                  `istio.limits.calls is "0": write 1 or more`,
+		listen + ", limits: {calls_of_identity: 0}}":                                                      `istio.limits.calls_of_identity is "0": write 1 or more`,
+		listen + ", limits: {calls_of_connection: 0}}":                                                    `istio.limits.calls_of_connection is "0": write 1 or more`,
+		listen + ", hold: 999ms}":                                                                         `istio.hold is "999ms": write 1s to 1m`,
+		listen + ", hold: 61s}":                                                                           `istio.hold is "1m1s": write 1s to 1m`,
+		"istio: {limits: {calls: 5}}":                                                                     `istio.listen is not set: write host:port`,
 		listen + ", tokens: many}":                                                                        `unknown setting "istio.tokens"`,
 
 		"signers: [{name: a.b/c, pod_certificates: {enabled: true}}]\nrules: [{name: a, " + names + "}]": `rules is "without one for istio"`,
@@ -144,21 +162,73 @@ func TestWrongSettingOfAMeshIsNamed(t *testing.T) {
 	}
 }
 
-func TestExampleOfAMeshInDocsIsValid(t *testing.T) {
+// The first block is a whole file, others are added to it. The kustomization is built in
+// control-plane/kubernetes.
+func TestExamplesOfAMeshInDocsAreValid(t *testing.T) {
 	page, err := os.ReadFile(programs.File(t, "docs/istio.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, example, _ := strings.Cut(string(page), "# ra.yaml\n")
-	example, _, _ = strings.Cut(example, "```")
-	here := strings.Replace(example, "lock: /usr/lib/countersign/countersign.lock", "dev: true", 1) // the image has the file
-	c, err := Parse("ra.yaml", []byte(here))
-	if err != nil || !c.Istio.Enabled() || len(c.Proxies()) != 1 {
-		t.Errorf("%v: %s", err, here)
+	former := filepath.Join(t.TempDir(), "former-root.pem")
+	if err := os.WriteFile(former, pki.EncodeCertificates([]*x509.Certificate{certtest.Root(t).Cert}), 0o600); err != nil {
+		t.Fatal(err)
 	}
-	if err := deploytest.Valid(Schema, here); err != nil {
-		t.Error(err)
+	here := strings.NewReplacer("lock: /usr/lib/countersign/countersign.lock", "dev: true", "/etc/countersign/former-root.pem", former) // the image and the pod have the files
+	file, added := map[string]any{}, 0
+	for _, block := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(string(page), -1) {
+		text := here.Replace(block[1])
+		switch first, _, _ := strings.Cut(text, "\n"); first {
+		case "# ra.yaml":
+			c := validExample(t, text)
+			if !c.Istio.Enabled() || len(c.Proxies()) != 1 {
+				t.Errorf("%+v", c.Istio)
+			}
+			if err := yaml.Unmarshal([]byte(text), &file); err != nil {
+				t.Fatal(err)
+			}
+		case "mesh:", "istio:":
+			validExample(t, with(t, file, text))
+			added++
+		case "# kustomization.yaml", "# for istiod (Helm chart istiod)", "# for ztunnel (Helm chart ztunnel)":
+		default:
+			t.Errorf("nobody tries the block that begins with %q", first)
+		}
 	}
+	if added != 3 {
+		t.Errorf("%d blocks are added to the first", added)
+	}
+}
+
+func validExample(t *testing.T, text string) Config {
+	t.Helper()
+	c, err := Parse("ra.yaml", []byte(text))
+	if err != nil {
+		t.Errorf("%v: %s", err, text)
+	}
+	if err := deploytest.Valid(Schema, text); err != nil {
+		t.Errorf("%v: %s", err, text)
+	}
+	return c
+}
+
+// with is a file with the settings of a block added to its sections.
+func with(t *testing.T, file map[string]any, block string) string {
+	t.Helper()
+	added, all := map[string]map[string]any{}, maps.Clone(file)
+	if err := yaml.Unmarshal([]byte(block), &added); err != nil {
+		t.Fatal(err)
+	}
+	for name, section := range added {
+		before, _ := all[name].(map[string]any)
+		section := maps.Clone(section)
+		maps.Copy(section, before)
+		all[name] = section
+	}
+	text, err := yaml.Marshal(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 // A replica does not know which certificates another has given to a mesh.
@@ -192,17 +262,58 @@ func TestReloadTakesOverRulesAndCallersAlone(t *testing.T) {
 	}
 	was := parse(strings.Replace(mesh, "- name: mesh\n", "- name: mesh\n  max_ttl: 2h\n", 1))
 	next := parse(strings.Replace(mesh, "  listen:", "  node_proxies: [a/b]\n  listen:", 1))
-	next.Istio.Listen = ":1"
+	next.Istio.Listen, next.Istio.Certificate.DNSNames = ":1", []string{"other.countersign.svc"}
 	got := was.With(next)
 	if wait := got.RootsWait(got.Authorities[0]); wait != 24*time.Hour+5*time.Minute {
 		t.Errorf("a new root waits for %s", wait)
 	}
-	if got.Istio.Listen != was.Istio.Listen || len(got.Proxies()) != 1 || got.Policy() != next.Policy() {
+	if got.Istio.Listen != was.Istio.Listen || len(got.Proxies()) != 1 || got.Policy().Try(account(got.Cluster.ID), "istio").MaxTTL != 24*time.Hour {
+		t.Errorf("got %+v", got.Istio)
+	}
+	next.Istio.Limits.Calls, next.Istio.Hold.Duration = 5, time.Minute
+	if got := was.With(next); got.Istio.Limits != was.Istio.Limits || got.Istio.Hold != was.Istio.Hold {
 		t.Errorf("got %+v", got.Istio)
 	}
 	next.Istio = Istio{}
-	if got := was.With(next); !got.Istio.Enabled() {
-		t.Error("the door for a mesh is gone")
+	next.given = nil
+	got = was.With(next)
+	if !got.Istio.Enabled() || got.Policy().Try(account(got.Cluster.ID), "istio").Denied == "" {
+		t.Error("the door for a mesh is gone, or its rules are not")
+	}
+	if own := got.Policy().Try(got.Itself(), IstioItself); len(own.Identity.DNSNames) != 1 || own.Identity.DNSNames[0] != "countersign-ra.countersign.svc" {
+		t.Errorf("its own certificate, which only a restart changes, gets %+v", own)
+	}
+}
+
+func TestTheDoorForAMeshHasARuleForItsOwnCertificateAlone(t *testing.T) {
+	c, err := Parse("c.yaml", []byte(mesh))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := c.Policy().Try(c.Itself(), IstioItself)
+	if d.Denied != "" || d.Authority != "vault" || d.MaxTTL != 24*time.Hour || d.Identity.SPIFFEID != nil || strings.Join(d.Identity.DNSNames, " ") != "countersign-ra.countersign.svc" {
+		t.Errorf("got %+v", d)
+	}
+	for name, d := range map[string]ra.Decision{
+		"an account at its door":         c.Policy().Try(account(c.Cluster.ID), IstioItself),
+		"the same account of another":    c.Policy().Try(ra.Subject{Kind: ra.ServiceAccount, Cluster: "east", Namespace: "countersign", ServiceAccount: "countersign-ra"}, IstioItself),
+		"a pod of the very same account": c.Policy().Try(ra.Subject{Kind: ra.Pod, Cluster: c.Cluster.ID, Namespace: "countersign", ServiceAccount: "countersign-ra", Pod: "a"}, IstioItself),
+	} {
+		if d.Denied == "" {
+			t.Errorf("%s gets %+v", name, d)
+		}
+	}
+	files, err := Parse("c.yaml", []byte(strings.Replace(mesh, "{dns_names: [countersign-ra.countersign.svc]}", "{chain_file: a, key_file: b}", 1)))
+	if err != nil || files.Policy().Try(files.Itself(), IstioItself).Denied == "" || len(files.Doors()) != len(c.Doors())-1 {
+		t.Errorf("%v: a certificate in files has a rule: %v", err, files.Doors())
+	}
+	for text, want := range map[string]string{
+		strings.Replace(mesh, "- name: mesh", "- name: istio-certificate", 1): `rules.istio-certificate is "istio-certificate": the rule for the certificate of istio has this name`,
+		strings.Replace(mesh, "svc]}", "svc], ttl: 8m}", 1):                   `budget.holder_every is "5m0s": certificates of the rule istio-certificate live for 8m0s`,
+	} {
+		if _, err := Parse("c.yaml", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
 	}
 }
 
@@ -231,5 +342,21 @@ func TestRenewalsHaveABound(t *testing.T) {
 		if _, err := Parse("c.yaml", []byte(with(renewals))); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", renewals, err)
 		}
+	}
+}
+
+// What a file leaves out has the door's own default.
+func TestLimitsOfAMeshAreThoseOfTheDoorByDefault(t *testing.T) {
+	c, err := Parse("c.yaml", []byte(strings.Replace(mesh, "  listen:", "  limits: {connections_of_address: 30000, authentications_of_address: 1000}\n  listen:", 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	limits, times := c.Istio.Bounds()
+	want := istioca.Limits{
+		Connections: 20_000, ConnectionsOfAddress: 30_000, Authentications: 1000, AuthenticationsOfAddress: 1000,
+		Calls: 20_000, CallsOfCaller: 64, CallsOfConnection: 256,
+	}
+	if limits != want || times != (istioca.Times{Hold: 10 * time.Second}) {
+		t.Errorf("got %+v, %+v", limits, times)
 	}
 }

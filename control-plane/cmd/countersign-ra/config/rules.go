@@ -33,15 +33,21 @@ func (s Signer) doors() map[string]ra.Door {
 }
 
 // Doors returns the engine's doors.
-func (c *Config) Doors() (all []ra.Door) {
+func (c *Config) Doors() []ra.Door { return sorted(append(c.CallersDoors(), c.ownDoors()...)) }
+
+// CallersDoors returns those that callers have: all but the ones for what countersign-ra asks for
+// itself.
+func (c *Config) CallersDoors() (all []ra.Door) {
 	for _, s := range c.Signers {
 		for _, door := range s.doors() {
 			all = append(all, door)
 		}
 	}
 	all = append(all, c.istioDoors()...)
-	all = append(all, c.meshDoors()...)
-	all = append(all, c.CertManager.doors()...)
+	return sorted(append(all, c.CertManager.doors()...))
+}
+
+func sorted(all []ra.Door) []ra.Door {
 	slices.SortFunc(all, func(a, b ra.Door) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }
@@ -110,11 +116,7 @@ func (c *Config) checkRules(p *settings.Problems) {
 	if len(c.Rules) == 0 {
 		p.Say("rules", "", "write who may have which certificate: without a rule every request is denied")
 	}
-	rules := c.meshRules()
 	used := map[string]bool{}
-	for _, door := range c.meshDoors() {
-		used[door.Name] = true
-	}
 	for i := range c.Rules {
 		rule := &c.Rules[i]
 		path := "rules." + rule.Name
@@ -123,22 +125,30 @@ func (c *Config) checkRules(p *settings.Problems) {
 		}
 		c.settle(p, path+".authority", &rule.Authority)
 		doors := c.doorsOf(p, path, rule)
-		rules = append(rules, rule.of(p, path, doors, c.Cluster.ID))
+		if rule.Name == IstioItself {
+			p.Say(path, rule.Name, "the rule for the certificate of istio has this name; write another")
+		}
+		c.given = append(c.given, rule.of(p, path, doors, c.Cluster.ID))
 		for _, door := range doors {
 			used[door.Name] = true
 		}
 	}
-	for _, door := range c.Doors() {
+	for _, door := range c.CallersDoors() {
 		if !used[door.Name] && len(c.Rules) > 0 {
 			p.Say("rules", "without one for "+door.Name, "add a rule that matches it, by match.signers or match.requests, or disable it: its requests would all be denied")
 		}
 	}
 	if p.Err() == nil {
 		var err error
-		if c.policy, err = ra.NewPolicy(c.Cluster.ID, rules); err != nil {
+		if c.policy, err = c.newPolicy(c.given); err != nil {
 			p.Add(fmt.Errorf("rules: %w", err))
 		}
 	}
+}
+
+// newPolicy returns these rules with those for what countersign-ra asks for itself.
+func (c *Config) newPolicy(given []ra.Rule) (*ra.Policy, error) {
+	return ra.NewPolicy(c.Cluster.ID, slices.Concat(c.ownRules(), given))
 }
 
 // doorsOf returns the doors that a rule is for. They are always named, so that a door which
@@ -168,8 +178,7 @@ func (c *Config) doorsOf(p *settings.Problems, path string, r *Rule) (all []ra.D
 	if len(all) == 0 {
 		p.Say(path+".match", "without an effect", "none of its signers has one of its kinds of requests enabled; enable it, or remove the rule")
 	}
-	slices.SortFunc(all, func(a, b ra.Door) int { return strings.Compare(a.Name, b.Name) })
-	return all
+	return sorted(all)
 }
 
 // of returns the engine's rule.

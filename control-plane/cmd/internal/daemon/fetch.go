@@ -16,7 +16,7 @@ import (
 
 	"github.com/countersign-dev/countersign/control-plane/cmd/internal/settings"
 	"github.com/countersign-dev/countersign/internal/clock"
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
+	"github.com/countersign-dev/countersign/plugin-host/program/cli"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 

@@ -10,16 +10,16 @@ import (
 	"sync"
 	"time"
 
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/status"
+	"github.com/countersign-dev/countersign/plugin-host/program/overview"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
 // Process says which process a report is of, and what it waits for.
 type Process struct {
-	Machine status.Machine `json:"machine"`
+	Machine overview.Machine `json:"machine"`
 	// Addresses are those it serves at, by their setting.
-	Addresses     map[string]string    `json:"addresses,omitempty"`
-	Configuration status.Configuration `json:"configuration"` // the last reload
+	Addresses     map[string]string      `json:"addresses,omitempty"`
+	Configuration overview.Configuration `json:"configuration"` // the last reload
 	// Restart lists what waits for a restart.
 	Restart []string `json:"restart_pending,omitempty"`
 }
@@ -31,14 +31,14 @@ type Life struct {
 	read [sha256.Size]byte // what the file was; zero: the file is not watched
 
 	mu      sync.Mutex
-	reload  status.Configuration
+	reload  overview.Configuration
 	pending []string
 }
 
 // NewLife describes this process when it starts, with the configuration file and the addresses of
 // settings; empty ones are left out.
 func NewLife(file string, addresses map[string]string) *Life {
-	l := &Life{born: Process{Machine: status.ThisMachine(), Addresses: map[string]string{}}}
+	l := &Life{born: Process{Machine: overview.ThisMachine(), Addresses: map[string]string{}}}
 	l.born.Machine.Config = file
 	for setting, address := range addresses {
 		if address != "" {
@@ -59,7 +59,7 @@ func (l *Life) Reloaded(at time.Time, pending []string, refused error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.reload = (status.Configuration{At: at}); refused != nil {
+	if l.reload = (overview.Configuration{At: at}); refused != nil {
 		l.reload.Refused = wire.CleanText(refused.Error(), "")
 		return
 	}
@@ -117,7 +117,7 @@ func (p Process) Troubles() (all []Trouble) {
 	if len(p.Restart) > 0 {
 		all = append(all, Trouble{
 			Grade: Fair, What: "A restart is pending", Said: "for " + strings.Join(p.Restart, ", "),
-			Do: "What is in force until then is as it was at the start. Restart one replica after the other.",
+			Do: "The startup settings apply until then. Restart one replica after the other.",
 		})
 	}
 	return all

@@ -9,8 +9,8 @@ import (
 
 	"github.com/countersign-dev/countersign/control-plane/cmd/internal/settings"
 	"github.com/countersign-dev/countersign/internal/host/protect"
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/cli"
-	agent "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	"github.com/countersign-dev/countersign/plugin-host/program/cli"
+	agent "github.com/countersign-dev/countersign/plugin-host/program/config"
 )
 
 // Begin is the first thing a daemon does: it protects the process, as it will hold keys and

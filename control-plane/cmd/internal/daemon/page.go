@@ -10,7 +10,7 @@ import (
 
 	"github.com/countersign-dev/countersign/internal/program/buildinfo"
 	"github.com/countersign-dev/countersign/internal/program/operatorpage"
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/status"
+	"github.com/countersign-dev/countersign/plugin-host/program/overview"
 )
 
 // Grades of severity.
@@ -50,7 +50,7 @@ type Frame struct {
 	// Process is {{template "process" .Frame}}, a section.
 	Process Process
 	// Providers are those of {{template "providers" .Frame}}, a table.
-	Providers []status.Provider
+	Providers []overview.Provider
 }
 
 // When returns t relative to the time of the page.

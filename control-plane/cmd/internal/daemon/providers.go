@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"slices"
@@ -13,9 +12,9 @@ import (
 
 	"github.com/countersign-dev/countersign/control-plane/cmd/internal/settings"
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
-	agent "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/status"
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/wiring"
+	agent "github.com/countersign-dev/countersign/plugin-host/program/config"
+	"github.com/countersign-dev/countersign/plugin-host/program/overview"
+	"github.com/countersign-dev/countersign/plugin-host/program/wiring"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
@@ -31,7 +30,7 @@ type Providers struct {
 // FindProviders finds and verifies the providers of a configuration whose providers are
 // complete. It starts none: see [Providers.Begin]. Call Close.
 func FindProviders(c *agent.Config, log *slog.Logger) (*Providers, error) {
-	if err := checkRuntimeDir(runtimeDir(c.RuntimeDir)); err != nil {
+	if err := wiring.CheckRuntimeDir(runtimeDir(c.RuntimeDir)); err != nil {
 		return nil, err
 	}
 	p := &Providers{back: make(chan string, 2*len(c.Providers))}
@@ -88,19 +87,19 @@ func (p *Providers) Returned(ctx context.Context, do func(name string)) {
 }
 
 // Status returns the state of all providers, by name. A nil *Providers has none.
-func (p *Providers) Status() (all []status.Provider) {
+func (p *Providers) Status() (all []overview.Provider) {
 	if p == nil {
 		return nil
 	}
 	for _, one := range p.all {
-		all = append(all, status.ProviderOf(one.Status()))
+		all = append(all, overview.ProviderOf(one.Status()))
 	}
-	slices.SortFunc(all, func(a, b status.Provider) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(all, func(a, b overview.Provider) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }
 
 // OfProviders returns the troubles of providers that are not ready.
-func OfProviders(providers []status.Provider) (all []Trouble) {
+func OfProviders(providers []overview.Provider) (all []Trouble) {
 	for _, p := range providers {
 		if grade := p.Mark().Grade; grade != Good {
 			all = append(all, Trouble{
@@ -121,21 +120,6 @@ func (p *Providers) Close() error {
 	}
 	all.Wait()
 	return errors.Join(errs...)
-}
-
-// checkRuntimeDir returns an error if no provider can be started in the folder.
-func checkRuntimeDir(dir string) error {
-	if dir == "" {
-		return nil // the system's folder for temporary files
-	}
-	info, err := os.Stat(dir)
-	switch {
-	case err != nil:
-		return fmt.Errorf("runtime_dir is %q: %w; create the folder", dir, err)
-	case !info.IsDir():
-		return fmt.Errorf("runtime_dir is %q: that is not a folder", dir)
-	}
-	return nil
 }
 
 func runtimeDir(configured string) string { return cmp.Or(configured, os.Getenv("XDG_RUNTIME_DIR")) }

@@ -5,8 +5,8 @@ import (
 	"os"
 
 	"github.com/countersign-dev/countersign/internal/host/safefile"
-	agent "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
-	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/wiring"
+	agent "github.com/countersign-dev/countersign/plugin-host/program/config"
+	"github.com/countersign-dev/countersign/plugin-host/program/wiring"
 )
 
 const maxFile = 1 << 20

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/kubeconfig"
-	agent "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	agent "github.com/countersign-dev/countersign/plugin-host/program/config"
 )
 
 // StatusAddress is the default address of a program's page.

@@ -115,6 +115,18 @@ func TestAttackersAreDenied(t *testing.T) {
 	}
 }
 
+func TestEmptyOrganizationIsNoSubject(t *testing.T) {
+	inCluster(t, nil, func(c *cluster) {
+		r := honest()
+		named(func(t *x509.CertificateRequest) { t.Subject.Organization = []string{""} })(r)
+		c.create(r)
+		c.want("Approved issued")
+		if c.asked() != 1 {
+			t.Errorf("the CA was asked %d times", c.asked())
+		}
+	})
+}
+
 // An approval does not overrule the policy.
 func TestAttackersWhoWereApprovedFail(t *testing.T) {
 	for name, test := range attackers {

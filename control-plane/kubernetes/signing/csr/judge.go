@@ -117,7 +117,7 @@ func checkSubject(csr *x509.CertificateRequest) error {
 	if strings.Contains(strings.ToLower(string(csr.RawSubject)), "system:") {
 		return refused(reasonSubject, "the subject %.256q of the certificate signing request names a user or a group of Kubernetes itself: leave it empty", csr.Subject)
 	}
-	if len(csr.Subject.Names) > 0 {
+	if len(pki.SubjectValues(csr.Subject)) > 0 {
 		return refused(reasonSubject, "the certificate signing request has the subject %.256q: leave it empty, and put the names into the subject alternative names", csr.Subject)
 	}
 	return nil

@@ -128,7 +128,7 @@ func (a *Admission) tell(before string, err error) {
 	case Protected:
 		log.Info("only nodes can create PodCertificateRequests for our signers", "policy", a.cfg.Name)
 	case Unprotected:
-		log.Warn("whoever can create PodCertificateRequests can get the certificate of any pod: apply the admission policy",
+		log.Warn("anyone who can create PodCertificateRequests can obtain any pod's certificate: apply the admission policy",
 			"missing", a.last.Why, "command", a.cfg.Remedy)
 	default:
 		log.Warn("cannot tell whether PodCertificateRequests are protected", "error", text.Clean(err.Error()))

@@ -83,7 +83,7 @@ func (g *ClientCA) Ready() error {
 	if g.known != nil {
 		return nil
 	}
-	return wait(ca.Errorf(ca.Unavailable, "the client CAs of cluster %q are not known, so no authority can be ruled out to be one: %w", g.cfg.Cluster, g.err), soon)
+	return wait(ca.Errorf(ca.Unavailable, "the client CAs of cluster %q are not known, so no authority can be verified not to be one of them: %w", g.cfg.Cluster, g.err), soon)
 }
 
 // Check returns an error if one of an authority's roots is a client CA of the API server: the same

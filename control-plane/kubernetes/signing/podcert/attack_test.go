@@ -38,7 +38,7 @@ func (c *cluster) foreign(namespace string) {
 	})
 }
 
-// Whoever can make the write of his own statuses fail must not keep others from certificates: by
+// Somebody who can make writes of their own statuses fail must not keep others from certificates: by
 // requests so large that they hold no chain, or by changing them all the time.
 func TestNamespaceWhoseStatusesCannotBeWrittenStopsNoOther(t *testing.T) {
 	for name, fault := range map[string]error{
