@@ -10,7 +10,7 @@ import (
 )
 
 // author measures what somebody waits for who writes a provider: from `provider new` to a binary
-// that passes the suite, and his tests with and without a build cache. The modules are in the
+// that passes the suite, and its tests with and without a build cache. The modules are in the
 // module cache, and nothing is downloaded.
 func (b *bench) author() error {
 	fmt.Println("\n| the author of a provider waits | time |\n|---|---|")

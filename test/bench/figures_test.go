@@ -139,7 +139,7 @@ func (b *bench) giveAway(dir string) error {
 	})
 }
 
-// command runs a program as the ordinary user, in a folder of his.
+// command runs a program as the ordinary user, in a folder of its own.
 func (b *bench) command(path string, args ...string) (*exec.Cmd, error) {
 	home, err := os.MkdirTemp(b.dir, "run")
 	if err != nil {

@@ -35,6 +35,7 @@ func TestGoSPIFFEHasJWTSVIDs(t *testing.T) {
 		t.Errorf("got %v", svid.ID)
 	}
 	token := svid.Marshal()
+	signature := token[strings.LastIndex(token, ".")+1:]
 	verify := func(audience string) error {
 		_, err := jwtsvid.ParseAndValidate(token, source, []string{audience})
 		return err
@@ -70,8 +71,11 @@ func TestGoSPIFFEHasJWTSVIDs(t *testing.T) {
 			t.Errorf("/metrics has no %s", want)
 		}
 	}
+	if strings.Contains(a.log.String(), signature) {
+		t.Error("the agent's log has a token")
+	}
 	for path, want := range map[string]string{"/status": `"state": "offered"`, "/": "JWT-SVIDs"} {
-		if page := getPage(t, a.status, path); !strings.Contains(page, want) || strings.Contains(page, token[strings.LastIndex(token, ".")+1:]) {
+		if page := getPage(t, a.status, path); !strings.Contains(page, want) || strings.Contains(page, signature) {
 			t.Errorf("%s has no %s, or a token", path, want)
 		}
 	}

@@ -153,25 +153,48 @@ func followsTheAgent(t *testing.T, command []string) {
 	w.await(t, "the second root, and a certificate of it", func(u svidUpdate) bool { return u.isOf(t, root) })
 }
 
+func TestRealSPIFFEForGoFollowsTheAgent(t *testing.T) {
+	t.Parallel()
+	a := startAgent(t, agentConfig{oneSocket: true})
+	source := x509Source(t, a.socket)
+	a.stop(t, syscall.SIGKILL)
+	a.start(t)
+	root := writeCA(t, a.ca, "second root")
+	poll(t, "the second root, and a certificate of it", func() bool {
+		svid, err := source.GetX509SVID()
+		mustDo(t, err)
+		roots, err := source.GetX509BundleForTrustDomain(svid.ID.TrustDomain())
+		mustDo(t, err)
+		return roots.HasX509Authority(root) && svid.Certificates[0].CheckSignatureFrom(root) == nil
+	})
+}
+
 // spiffeHelper is a running spiffe-helper that writes files into a folder.
 type spiffeHelper struct {
 	dir  string
 	last []byte // the leaf
 }
 
-// startSPIFFEHelper configures it as its documentation does, with more settings.
+func (h *spiffeHelper) config() string { return filepath.Join(h.dir, "helper.conf") }
+
 func startSPIFFEHelper(t *testing.T, socket, more string) *spiffeHelper {
 	t.Helper()
+	h := newSPIFFEHelper(t, socket, more)
+	startProcess(t, programs.Foreign(t, "COUNTERSIGN_SPIFFE_HELPER"), "-config", h.config())
+	return h
+}
+
+// newSPIFFEHelper configures it as its documentation does, with more settings, and does not start it.
+func newSPIFFEHelper(t *testing.T, socket, more string) *spiffeHelper {
+	t.Helper()
 	h := &spiffeHelper{dir: proctest.Folder(t)}
-	config := filepath.Join(h.dir, "helper.conf")
-	writeWhole(t, config, fmt.Appendf(nil, `
+	writeWhole(t, h.config(), fmt.Appendf(nil, `
 agent_address = %q
 cert_dir = %q
 svid_file_name = "svid.pem"
 svid_key_file_name = "svid_key.pem"
 svid_bundle_file_name = "svid_bundle.pem"
 %s`, socket, h.dir, more))
-	startProcess(t, programs.Foreign(t, "COUNTERSIGN_SPIFFE_HELPER"), "-config", config)
 	return h
 }
 
@@ -220,4 +243,33 @@ func TestRealSPIFFEHelperFollowsTheAgent(t *testing.T) {
 	root := writeCA(t, a.ca, "second root")
 	for h.awaitAnother(t).CheckSignatureFrom(root) != nil {
 	}
+}
+
+// A spiffe-helper whose user is not admitted goes on asking, writes nothing, and gets its certificate
+// once the agent's configuration admits the user.
+func TestRealSPIFFEHelperIsRefusedUntilItsUserIsAdmitted(t *testing.T) {
+	t.Parallel()
+	user := ordinary()
+	if user == nil {
+		t.Skip("only root can start spiffe-helper as another user")
+	}
+	a := prepareAgent(t, agentConfig{oneSocket: true})
+	for _, folder := range []string{a.dir, filepath.Dir(a.socket)} {
+		mustDo(t, os.Chmod(folder, 0o711)) // the socket's mode and the policy decide, not the folders
+	}
+	a.edit(t, func(config map[string]any) { config["socket"].(map[string]any)["mode"] = "0666" })
+	a.start(t)
+	h := newSPIFFEHelper(t, a.socket, "")
+	program := filepath.Join(h.dir, "spiffe-helper") // the cache may be in a folder that is root's alone
+	content, err := os.ReadFile(programs.Foreign(t, "COUNTERSIGN_SPIFFE_HELPER"))
+	mustDo(t, err)
+	mustDo(t, os.WriteFile(program, content, 0o700))
+	giveTo(t, user, h.dir)
+	log := startProcessAs(t, user, program, "-config", h.config()).log
+	log.Await(t, patience, "a second refusal", func(text string) bool { return strings.Count(text, "PermissionDenied") >= 2 })
+	if _, err := os.Stat(filepath.Join(h.dir, "svid.pem")); !os.IsNotExist(err) {
+		t.Errorf("a certificate is written for a user who is not admitted: %v", err)
+	}
+	a.reconfigure(t, func(config map[string]any) { config["socket"].(map[string]any)["allow_uids"] = []uint32{user.Uid} })
+	h.awaitAnother(t)
 }

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/bundle/jwtbundle"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"github.com/spiffe/go-spiffe/v2/svid/jwtsvid"
+	"github.com/spiffe/go-spiffe/v2/workloadapi"
 
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
@@ -108,9 +110,15 @@ func (h *spiffeHelper) jwt(t *testing.T) (key string, keys int) {
 	if err != nil || svid.ID.String() != envoyID {
 		return "", 0
 	}
-	parsed, err := jose.ParseSigned(string(token), []jose.SignatureAlgorithm{jose.ES256})
+	return keyOf(t, string(token)), len(bundle.JWTAuthorities())
+}
+
+// keyOf returns the ID of the key that signed a JWT-SVID.
+func keyOf(t *testing.T, token string) string {
+	t.Helper()
+	parsed, err := jose.ParseSigned(token, []jose.SignatureAlgorithm{jose.ES256})
 	mustDo(t, err)
-	return parsed.Signatures[0].Header.KeyID, len(bundle.JWTAuthorities())
+	return parsed.Signatures[0].Header.KeyID
 }
 
 // jwtBundle reads the bundles by trust domain, each in base64.
@@ -139,4 +147,38 @@ jwt_bundle_file_name = "jwt_bundle.json"
 	a.restartWithNextKey(t)
 	poll(t, "a JWT-SVID of the next key", func() bool { key, _ := h.jwt(t); return key != "" && key != "first" })
 	h.awaitAnother(t)
+}
+
+func TestRealSPIFFEForGoFollowsTheKeys(t *testing.T) {
+	t.Parallel()
+	a := startJWTAgent(t, "10m")
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	source, err := workloadapi.NewJWTSource(ctx, workloadapi.WithClientOptions(workloadapi.WithAddr("unix://"+a.socket)))
+	mustDo(t, err)
+	defer source.Close()
+	fetch := func() (string, error) {
+		svid, err := source.FetchJWTSVID(ctx, jwtsvid.Params{Audience: "database"})
+		if err != nil {
+			return "", err
+		}
+		_, err = jwtsvid.ParseAndValidate(svid.Marshal(), source, []string{"database"})
+		return svid.Marshal(), err
+	}
+	first, err := fetch()
+	if err != nil || keyOf(t, first) != "first" {
+		t.Fatal(err)
+	}
+	poll(t, "the next key, before it signs", func() bool {
+		bundle, err := source.GetJWTBundleForTrustDomain(spiffeid.RequireTrustDomainFromString(trustDomain))
+		return err == nil && len(bundle.JWTAuthorities()) == 2
+	})
+	a.restartWithNextKey(t)
+	poll(t, "a JWT-SVID of the next key", func() bool {
+		token, err := fetch()
+		return err == nil && keyOf(t, token) != "first"
+	})
+	if _, err := jwtsvid.ParseAndValidate(first, source, []string{"database"}); err != nil {
+		t.Errorf("the JWT-SVID of the first key: %v", err)
+	}
 }

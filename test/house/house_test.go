@@ -6,6 +6,9 @@
 package house_test
 
 import (
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -60,8 +63,7 @@ func TestCoreCompilesNoCloudKubernetesOrPlugin(t *testing.T) {
 	}
 }
 
-// Whoever wants certificates in a server of his own pays for no protocol that he
-// does not speak.
+// A server that only wants certificates pays for no protocol that it does not speak.
 func TestSecretsForTLSCompileNoGRPCEnvoyOrHTTP(t *testing.T) {
 	for _, pkg := range []string{"./sdk/secret", "./sdk/tlsconfig"} {
 		for _, dep := range deps(t, pkg) {
@@ -74,7 +76,7 @@ func TestSecretsForTLSCompileNoGRPCEnvoyOrHTTP(t *testing.T) {
 	}
 }
 
-// What the author of a provider links is his binary's size, start and CVEs.
+// What a provider links decides its binary's size, start and CVEs.
 func TestProviderSDKStaysSmall(t *testing.T) {
 	for _, dep := range deps(t, "./sdk/provider") {
 		for _, foreign := range []string{"k8s.io/", "envoyproxy/", "cncf/xds", "cloud.google.com/", "prometheus/", "opentelemetry.io/otel", "yaml"} {
@@ -85,7 +87,7 @@ func TestProviderSDKStaysSmall(t *testing.T) {
 	}
 }
 
-// Telemetry is for programs; who embeds the host brings his own.
+// Telemetry is for programs; embedders bring their own.
 func TestPluginHostCompilesNoTelemetry(t *testing.T) {
 	for _, dep := range list(t, "plugin-host", "-deps", ".") {
 		if strings.Contains(dep, "opentelemetry.io/") {
@@ -127,8 +129,8 @@ var arrows = map[string][]string{
 	"sdk/token/exchange":                        {"internal/clock", "internal/endpoint", "internal/text", "sdk/ca", "sdk/token"},
 	"sdk/secret":                                {"internal/call", "internal/clock", "internal/loglimit", "internal/redact", "internal/rootfeed", "internal/rotation", "internal/text", "internal/version", "sdk/ca", "sdk/pki", "sdk/trace"},
 	"sdk/xds":                                   {"internal/text", "internal/version"},
-	"sdk/sds":                                   {"internal/host/grpcsocket", "internal/text", "internal/version", "sdk/ca", "sdk/pki", "sdk/secret", "sdk/unixpeer", "sdk/xds"},
-	"sdk/workloadapi":                           {"internal/host/grpcsocket", "internal/loglimit", "internal/text", "proto/spiffe/workload/v1", "sdk/ca", "sdk/pki", "sdk/secret", "sdk/unixpeer"},
+	"sdk/sds":                                   {"internal/clock", "internal/host/grpcsocket", "internal/text", "internal/version", "sdk/ca", "sdk/pki", "sdk/secret", "sdk/unixpeer", "sdk/xds"},
+	"sdk/workloadapi":                           {"internal/clock", "internal/host/grpcsocket", "internal/loglimit", "internal/text", "proto/spiffe/workload/v1", "sdk/ca", "sdk/pki", "sdk/secret", "sdk/unixpeer"},
 	"sdk/jwtsvid":                               {"internal/clock", "internal/jws", "internal/loglimit", "internal/redact", "internal/text", "sdk/ca", "sdk/pki", "sdk/trace"},
 	"sdk/unixpeer":                              {"sdk/secret"},
 	"sdk/filesecret":                            {"internal/clock", "internal/host/filewatch", "internal/host/safefile", "internal/text", "internal/version", "sdk/pki", "sdk/secret"},
@@ -213,7 +215,7 @@ func TestImportsFollowArrows(t *testing.T) {
 
 func checkArrows(t *testing.T, name string, imports []string) {
 	t.Helper()
-	if name == "sdk" || strings.Contains(name, "/cmd/") { // a main has all
+	if name == "sdk" || strings.Contains(name, "/cmd/") || strings.HasPrefix(name, "plugin-host/program/") { // a main has all; see rooms
 		return
 	}
 	allowed, known := arrows[name]
@@ -229,45 +231,64 @@ func checkArrows(t *testing.T, name string, imports []string) {
 	}
 }
 
-// rooms are the packages that the program countersign is made of, and which of the others
-// each may import; main has the commands.
+// rooms are the packages that the program countersign is made of, and which of the others each may
+// import; main has the commands. Those of plugin-host/program are of all programs that host
+// providers.
 var rooms = map[string][]string{
-	"agent":       {"cli", "config", "metrics", "outputs", "outside", "proxy", "settings", "wiring", "status", "workloads"},
-	"beside":      {"catalog", "cli", "settings"},
-	"catalog":     {"schema"},
-	"cli":         {},
-	"config":      {"istiocompat"},
-	"doctor":      {"catalog", "schema"},
-	"explain":     {"agent", "cli", "config", "settings"},
-	"install":     {},
-	"istiocompat": {},
-	"metrics":     {"proxy", "status"},
-	"outputs":     {"config", "status"},
-	"outside":     {},
-	"provider":    {"catalog", "cli", "config", "doctor", "install", "scaffold", "schema", "settings", "wiring"},
-	"proxy":       {},
-	"scaffold":    {},
-	"schema":      {},
-	"secrets":     {"cli", "config", "settings"},
-	"settings":    {"cli", "config", "istiocompat", "wiring"},
-	"wiring":      {"config"},
-	"status":      {"proxy"},
-	"top":         {"cli", "settings"},
-	"workloads":   {"config", "wiring"},
+	"program/cli":         {},
+	"program/config":      {"program/istiocompat"},
+	"program/istiocompat": {},
+	"program/overview":    {},
+	"program/wiring":      {"program/config"},
+
+	"agent":     {"program/cli", "program/config", "metrics", "outputs", "outside", "program/overview", "proxy", "settings", "program/wiring", "status", "workloads"},
+	"beside":    {"catalog", "program/cli", "settings"},
+	"catalog":   {"schema"},
+	"doctor":    {"catalog", "schema"},
+	"explain":   {"agent", "program/cli", "program/config", "settings"},
+	"install":   {},
+	"metrics":   {"proxy", "status"},
+	"outputs":   {"program/config", "status"},
+	"outside":   {},
+	"provider":  {"catalog", "program/cli", "program/config", "doctor", "install", "scaffold", "schema", "settings", "program/wiring"},
+	"proxy":     {},
+	"scaffold":  {},
+	"schema":    {},
+	"secrets":   {"program/cli", "program/config", "settings"},
+	"settings":  {"program/cli", "program/config", "program/istiocompat", "program/wiring"},
+	"status":    {"program/overview", "proxy"},
+	"top":       {"program/cli", "settings"},
+	"workloads": {"program/config", "program/wiring"},
 }
 
 func TestProgramPackagesFollowArrows(t *testing.T) {
-	const program = house + "/plugin-host/cmd/countersign/"
-	for _, line := range lines(t, "plugin-host", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./cmd/countersign/...") {
+	short := strings.NewReplacer(house+"/plugin-host/cmd/countersign/", "", house+"/plugin-host/program/", "program/")
+	for _, line := range lines(t, "plugin-host", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./cmd/countersign/...", "./program/...") {
 		pkg, imports, _ := strings.Cut(line, " ")
-		name, below := strings.CutPrefix(pkg, program)
+		name := short.Replace(pkg)
 		allowed, known := rooms[name]
+		below := name != pkg
 		if below && !known {
 			t.Errorf("%s is not in rooms", name)
 		}
 		for imported := range strings.FieldsSeq(imports) {
-			if rest, ours := strings.CutPrefix(imported, program); below && ours && !slices.Contains(allowed, rest) {
+			if rest := short.Replace(imported); below && rest != imported && !slices.Contains(allowed, rest) {
 				t.Errorf("%s imports %s", name, rest)
+			}
+		}
+	}
+}
+
+// A program's packages are its own: what two programs need stands beside them.
+func TestNoProgramImportsAnothers(t *testing.T) {
+	program := regexp.MustCompile(`^` + regexp.QuoteMeta(house) + `/[a-z-]+/cmd/countersign[a-z-]*`)
+	for _, module := range []string{"plugin-host", "control-plane"} {
+		for _, line := range lines(t, module, "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./...") {
+			pkg, imports, _ := strings.Cut(line, " ")
+			for imported := range strings.FieldsSeq(imports) {
+				if of := program.FindString(imported); of != program.FindString(pkg) && of != "" {
+					t.Errorf("%s imports %s", pkg, imported)
+				}
 			}
 		}
 	}
@@ -411,6 +432,41 @@ func TestEachModuleNamesToolchainOfWorkspace(t *testing.T) {
 			t.Errorf("%s/go.mod has %q, go.work %q", dir, got, want)
 		}
 	}
+}
+
+// Go prefers the hybrid key exchange X25519MLKEM768 where nobody says otherwise; a list of curves
+// would take that away from every peer. The test files may have lists.
+func TestNobodyNarrowsKeyExchange(t *testing.T) {
+	for _, path := range goFiles(t) {
+		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, path), nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			if name, ok := n.(*ast.Ident); ok && name.Name == "CurvePreferences" {
+				t.Errorf("%s has CurvePreferences: leave the choice to crypto/tls", path)
+			}
+			return true
+		})
+	}
+}
+
+// goFiles returns the Go files of all modules, for every system, except tests.
+func goFiles(t *testing.T) (paths []string) {
+	t.Helper()
+	out, err := exec.Command("git", "-C", root, "ls-files", "--", "*.go").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path := range strings.FieldsSeq(string(out)) {
+		if !strings.HasSuffix(path, "_test.go") {
+			paths = append(paths, path)
+		}
+	}
+	if len(paths) < 100 {
+		t.Fatalf("only %d Go files", len(paths))
+	}
+	return paths
 }
 
 // A key of some Mbit costs seconds for each signature that is checked: what strangers send

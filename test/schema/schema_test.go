@@ -15,7 +15,7 @@ import (
 	discovery "github.com/countersign-dev/countersign/control-plane/cmd/countersign-discovery/config"
 	ra "github.com/countersign-dev/countersign/control-plane/cmd/countersign-ra/config"
 	"github.com/countersign-dev/countersign/internal/test/programs"
-	agent "github.com/countersign-dev/countersign/plugin-host/cmd/countersign/config"
+	agent "github.com/countersign-dev/countersign/plugin-host/program/config"
 )
 
 var update = flag.Bool("update", false, "write the schemas anew")
@@ -79,7 +79,7 @@ func ofDiscovery(t *testing.T) *jsonschema.Schema {
 func ofRA(t *testing.T) *jsonschema.Schema {
 	t.Helper()
 	const folder = "control-plane/cmd/countersign-ra/config/"
-	s := made[ra.Config](t, "The configuration of countersign-ra", folder+"config.go", folder+"istio.go", folder+"meshroots.go", folder+"certmanager.go", sections)
+	s := made[ra.Config](t, "The configuration of countersign-ra", folder+"*.go", sections)
 	choose(s, "rules.usages", "any", "server", "client", "both")
 	at(s, "rules.match.requests").Items.Enum = []any{ra.PodCertificateRequests, ra.CertificateSigningRequests, ra.IstioRequests, ra.CertManagerRequests}
 	choose(s, "istio.csr_names", ra.CSRNamesIgnored, ra.CSRNamesHeld)
@@ -91,12 +91,16 @@ func ofRA(t *testing.T) *jsonschema.Schema {
 // package of the agent's configuration.
 func made[C any](t *testing.T, title string, names ...string) *jsonschema.Schema {
 	t.Helper()
-	files, err := filepath.Glob(programs.File(t, "plugin-host/cmd/countersign/config/*.go"))
+	files, err := filepath.Glob(programs.File(t, "plugin-host/program/config/*.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range names {
-		files = append(files, programs.File(t, name))
+		more, err := filepath.Glob(programs.File(t, name))
+		if err != nil || len(more) == 0 {
+			t.Fatalf("%s: no file (%v)", name, err)
+		}
+		files = append(files, more...)
 	}
 	s, err := schemaOf[C](title, patterns, files...)
 	if err != nil {

@@ -54,14 +54,15 @@ func run() error {
 	return nil
 }
 
-// publicPackages returns those that others may import, of all modules of the workspace.
+// publicPackages returns those that others may import, of all modules of the workspace: nothing is
+// promised of what programs are made of.
 func publicPackages() (paths []string, err error) {
 	all, err := list("-f", "{{.Name}} {{.ImportPath}}", "work")
 	for _, line := range all {
 		name, path, _ := strings.Cut(line, " ")
 		rest := strings.TrimPrefix(path, house)
 		door := strings.HasPrefix(rest, "sdk/") || rest == "plugin-host" || strings.HasPrefix(rest, "plugin-host/")
-		if door && name != "main" && !strings.Contains(rest, "internal/") && !strings.Contains(rest, "/cmd/") {
+		if door && name != "main" && !strings.Contains(rest, "internal/") && !strings.Contains(rest, "/cmd/") && !strings.Contains(rest, "/program/") {
 			paths = append(paths, path)
 		}
 	}

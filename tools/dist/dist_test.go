@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -110,6 +111,24 @@ func TestStageHasPagesOfItsPrograms(t *testing.T) {
 		}
 	}
 }
+
+// What follows such a word is not read as flags.
+func TestWordBesideFlagsIsRefused(t *testing.T) {
+	if os.Getenv(beDist) != "" {
+		os.Args = []string{"dist", "-version", "x", "-platforms", "linux/amd64", "linux/arm64", "-key", "absent"}
+		main()
+		return
+	}
+	cmd := exec.Command(os.Args[0], "-test.run", "^TestWordBesideFlagsIsRefused$")
+	cmd.Env = append(os.Environ(), beDist+"=1")
+	out, err := cmd.CombinedOutput()
+	if err == nil || !strings.Contains(string(out), `unexpected "linux/arm64": platforms`) {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// beDist has a test's binary be the program.
+const beDist = "COUNTERSIGN_TEST_BE_DIST"
 
 func TestMinisignVerifiesSignature(t *testing.T) {
 	command := program(t, "COUNTERSIGN_MINISIGN")
@@ -220,19 +239,59 @@ func TestReleaseIsCompleteAndSigned(t *testing.T) {
 	}
 }
 
-// One program of modules, as a release has all: it has the version, and only modules that the
-// go.sum files know.
-func TestProgramIsBuiltOfModulesWithKnownSums(t *testing.T) {
+// proxy is the folder of make modules, with the version of released.
+func proxy(t *testing.T) string {
+	t.Helper()
 	temp := t.TempDir()
 	modules := exec.Command("go", "run", "-C", "../modules", ".", "v0.1.0", temp)
 	modules.Env = append(os.Environ(), "GOWORK=off")
-	out, err := modules.CombinedOutput()
-	if err != nil {
+	if out, err := modules.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+	return temp
+}
+
+// make dist as a whole, with one provider: all that it promises is there, and the same bytes come
+// of a second run in other folders.
+func TestReleaseIsTheSameEachTime(t *testing.T) {
+	modules, signer := proxy(t), func() *signer { s, _ := keys(t); return s }()
+	var first map[string]string
+	for range 2 {
+		s := released()
+		s.root = root(t)
+		b, err := newBuilder(s, modules, t.TempDir())
+		must(t, err)
+		for module, packages := range b.packages { // all providers would take minutes
+			b.packages[module] = slices.DeleteFunc(packages, func(name string) bool {
+				return strings.Contains(name, "/countersign-provider-") && !strings.Contains(name, "/countersign-provider-file@")
+			})
+		}
+		d := &dist{source: s, signer: signer, out: t.TempDir(), builder: b}
+		must(t, d.make([]platform{host()}))
+		names, err := files(d.out)
+		must(t, err)
+		hashes := map[string]string{}
+		for _, name := range names {
+			hash, _, err := sum(filepath.Join(d.out, name))
+			must(t, err)
+			hashes[name] = hash
+		}
+		if first == nil {
+			first = hashes
+			t.Log(names)
+		}
+		if !maps.Equal(first, hashes) {
+			t.Errorf("the second time: %v\nthe first time: %v", hashes, first)
+		}
+	}
+}
+
+// One program of modules, as a release has all: it has the version, and only modules that the
+// go.sum files know.
+func TestProgramIsBuiltOfModulesWithKnownSums(t *testing.T) {
 	s := released()
 	s.root = root(t)
-	b, err := newBuilder(s, temp, t.TempDir())
+	b, err := newBuilder(s, proxy(t), t.TempDir())
 	must(t, err)
 	b.packages = map[string][]string{s.root: {house + "/providers/file/cmd/countersign-provider-file@v0.1.0"}}
 	built, err := b.build(host())

@@ -28,6 +28,9 @@ func main() {
 	work := flag.String("work", ".cache/dist", "what is kept for the next time")
 	key := flag.String("key", "", "file with a minisign secret key without password; without it, nothing is signed")
 	flag.Parse()
+	if flag.NArg() > 0 { // flags behind it were not read: -key, -out
+		log.Fatalf("unexpected %q: platforms, such as linux/amd64,linux/arm64, are separated by commas, without spaces", flag.Arg(0))
+	}
 	if err := run(*version, *platforms, *modules, *out, *work, *key); err != nil {
 		log.Fatal(err)
 	}

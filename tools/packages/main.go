@@ -29,7 +29,7 @@ func main() {
 	version := flag.String("version", "", "`version`, as in v0.1.0")
 	to := flag.String("to", "", "`folder` to write to")
 	flag.Parse()
-	if *stage == "" || *version == "" || *to == "" {
+	if *stage == "" || *version == "" || *to == "" || flag.NArg() > 0 {
 		flag.Usage()
 		os.Exit(2)
 	}

@@ -1,0 +1,181 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/countersign-dev/countersign/internal/test/proctest"
+	"github.com/countersign-dev/countersign/internal/test/programs"
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+// spireInstallation is a real SPIRE server and an agent of it, which attests by user.
+type spireInstallation struct {
+	bin, dir string
+	agent    *process
+}
+
+const spireNode = "spiffe://" + trustDomain + "/node"
+
+// startSPIRE starts both, and entitles the test's user to Envoy's SPIFFE ID.
+func startSPIRE(t *testing.T) *spireInstallation {
+	t.Helper()
+	s := &spireInstallation{bin: programs.Foreign(t, "COUNTERSIGN_SPIRE"), dir: proctest.Folder(t)}
+	port := freePort(t)
+	writeWhole(t, s.path("server.conf"), fmt.Appendf(nil, `
+server {
+  bind_address = "127.0.0.1"
+  bind_port = %q
+  socket_path = %q
+  trust_domain = %q
+  data_dir = %q
+  log_level = "WARN"
+}
+plugins {
+  DataStore "sql" { plugin_data { database_type = "sqlite3", connection_string = %q } }
+  NodeAttestor "join_token" { plugin_data {} }
+  KeyManager "memory" { plugin_data = {} }
+}`, port, s.path("server.sock"), trustDomain, s.path("server"), s.path("store.sqlite3")))
+	writeWhole(t, s.path("agent.conf"), fmt.Appendf(nil, `
+agent {
+  data_dir = %q
+  log_level = "WARN"
+  server_address = "127.0.0.1"
+  server_port = %q
+  socket_path = %q
+  trust_domain = %q
+  insecure_bootstrap = true
+  experimental { sync_interval = "1s" }
+}
+plugins {
+  NodeAttestor "join_token" { plugin_data {} }
+  KeyManager "disk" { plugin_data { directory = %q } }
+  WorkloadAttestor "unix" { plugin_data {} }
+}`, s.path("agent"), port, s.socket(), trustDomain, s.path("agent")))
+	startProcess(t, filepath.Join(s.bin, "spire-server"), "run", "-config", s.path("server.conf"))
+	poll(t, "SPIRE's server", func() bool { _, err := s.try("healthcheck"); return err == nil })
+	var token struct{ Value string }
+	mustDo(t, json.Unmarshal(s.command(t, "token", "generate", "-spiffeID", spireNode, "-output", "json"), &token))
+	s.startAgent(t, "-joinToken", token.Value)
+	s.command(t, "entry", "create", "-parentID", spireNode, "-spiffeID", envoyID,
+		"-selector", fmt.Sprintf("unix:uid:%d", os.Getuid()), "-x509SVIDTTL", fmt.Sprint(int(ttl.Seconds())))
+	return s
+}
+
+// freePort is of a listener that has just been closed: SPIRE's server opens its own.
+func freePort(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	mustDo(t, err)
+	defer listener.Close()
+	_, port, err := net.SplitHostPort(listener.Addr().String())
+	mustDo(t, err)
+	return port
+}
+
+func (s *spireInstallation) path(name string) string { return filepath.Join(s.dir, name) }
+func (s *spireInstallation) socket() string          { return s.path("api.sock") }
+
+// startAgent starts SPIRE's agent, the first time with a token.
+func (s *spireInstallation) startAgent(t *testing.T, more ...string) {
+	t.Helper()
+	s.agent = startProcess(t, filepath.Join(s.bin, "spire-agent"), append([]string{"run", "-config", s.path("agent.conf")}, more...)...)
+}
+
+// try runs a command of SPIRE's server.
+func (s *spireInstallation) try(args ...string) ([]byte, error) {
+	return exec.Command(filepath.Join(s.bin, "spire-server"), append(args, "-socketPath", s.path("server.sock"))...).CombinedOutput()
+}
+
+func (s *spireInstallation) command(t *testing.T, args ...string) []byte {
+	t.Helper()
+	out, err := s.try(args...)
+	if err != nil {
+		t.Fatalf("spire-server %s: %v\n%s", args[0], err, out)
+	}
+	return out
+}
+
+// startAgentOf starts an agent that has nothing but SPIRE: what it holds is on its SDS socket, and in
+// the files of a folder.
+func startAgentOf(t *testing.T, spire *spireInstallation, folder string) *agent {
+	t.Helper()
+	a := prepareAgent(t, agentConfig{})
+	content, err := json.Marshal(map[string]any{
+		"runtime_dir": a.runtimeDir(),
+		"spire":       map[string]any{"socket": "unix://" + spire.socket()},
+		"socket":      map[string]any{"path": a.socket},
+		"status":      map[string]any{"address": "unix:" + a.statusSocket()},
+		"outputs":     []map[string]any{{"name": "flat", "folder": folder}},
+	})
+	mustDo(t, err)
+	writeWhole(t, a.config(), content)
+	a.status = unixHTTP(t, a.statusSocket())
+	a.start(t)
+	return a
+}
+
+// Over SDS and in files is the same, through renewals and while SPIRE's agent is away.
+func TestRealSPIREIsServedOverSDSAndInFiles(t *testing.T) {
+	t.Parallel()
+	s, folder := startSPIRE(t), proctest.Folder(t)
+	roots, err := pki.ParseBundle(s.command(t, "bundle", "show"))
+	mustDo(t, err)
+	a := startAgentOf(t, s, folder)
+	w := startWorkload(t, a.socket, "default")
+	check := func() *tls.Certificate {
+		t.Helper()
+		held := mustBeInFiles(t, w, folder)
+		chain, err := x509.ParseCertificates(bytes.Join(held.Certificate, nil))
+		mustDo(t, err)
+		if err := w.verify(chain, envoyID); err != nil || !w.bundle().Equal(roots) {
+			t.Errorf("over SDS: %v; its roots are %v, SPIRE's %v", err, w.bundle().Fingerprints(), roots.Fingerprints())
+		}
+		return held
+	}
+	another := func(held *tls.Certificate) func() bool {
+		return func() bool { return w.pair.Leaf.NotAfter.After(held.Leaf.NotAfter) }
+	}
+	first := check()
+	w.await(t, "a renewed certificate", another(first))
+	check()
+
+	s.agent.Kill()
+	poll(t, "the failure in /metrics", func() bool {
+		return a.metric(t, "countersign_failures_total", `authority="SPIFFE Workload API"`, `reason="unavailable"`) >= 1
+	})
+	held := check()
+	if newcomer := startWorkload(t, a.socket, "default").certificate(); !newcomer.Leaf.Equal(held.Leaf) {
+		t.Error("a new stream has another certificate while SPIRE is away")
+	}
+	s.startAgent(t)
+	w.await(t, "a certificate after the restart", another(held))
+	check()
+}
+
+// mustBeInFiles waits until the folder has what the workload has over SDS, and returns that.
+func mustBeInFiles(t *testing.T, w *workload, folder string) (held *tls.Certificate) {
+	t.Helper()
+	poll(t, "the files to have what SDS has", func() bool {
+		held = w.certificate()
+		pair, err := tls.LoadX509KeyPair(filepath.Join(folder, "cert-chain.pem"), filepath.Join(folder, "key.pem"))
+		if err != nil || !bytes.Equal(bytes.Join(pair.Certificate, nil), bytes.Join(held.Certificate, nil)) {
+			return false
+		}
+		text, err := os.ReadFile(filepath.Join(folder, "root-cert.pem"))
+		mustDo(t, err)
+		roots, err := pki.ParseBundle(text)
+		return err == nil && roots.Equal(w.bundle())
+	})
+	return held
+}
