@@ -28,6 +28,9 @@
 {{- if ne .config.socket.path "/run/countersign-agent/socket" -}}
 {{- fail "agent.config.socket.path is not where the chart mounts agent.socketFolder: remove it." -}}
 {{- end -}}
+{{- if and .monitored (dig "status" "metrics_secret" "" .config) -}}
+{{- fail "monitoring.podMonitor asks for plain HTTP, and agent.config.status.metrics_secret makes it TLS: remove one, and write a PodMonitor with your scraper's TLS settings." -}}
+{{- end -}}
 {{- end -}}
 
 {{- define "countersign.sidecar.config" -}}
