@@ -57,7 +57,7 @@ func (s *Service) FetchJWTSVID(ctx context.Context, in *workloadv1.JWTSVIDReques
 	if err != nil {
 		return nil, err
 	}
-	v, err := s.viewOf(ctx, view.svidsVersion)
+	v, err := s.viewOf(ctx, view.svidsVersion, func(v view) bool { return v.has(in.GetSpiffeId()) })
 	if err != nil {
 		leave()
 		return nil, err
@@ -108,7 +108,7 @@ func (s *Service) ValidateJWTSVID(ctx context.Context, in *workloadv1.ValidateJW
 	if _, err := s.jwtCaller(ctx, s.offer.JWT != nil || s.offer.FederatedJWT != nil); err != nil {
 		return nil, err
 	}
-	v, err := s.viewOf(ctx, view.domainsVersion)
+	v, err := s.viewOf(ctx, view.domainsVersion, func(view) bool { return true })
 	if err != nil {
 		return nil, err
 	}
@@ -154,13 +154,18 @@ func (s *Service) jwtCaller(ctx context.Context, offered bool) (secret.Caller, e
 var errSeen = errors.New("seen")
 
 // viewOf returns the caller's view, for which it waits as long as a stream does.
-func (s *Service) viewOf(ctx context.Context, version func(view) string) (v view, err error) {
-	whole := func(view) bool { return true } // what calls want of it does not depend on foreign bundles
+func (s *Service) viewOf(ctx context.Context, version func(view) string, whole func(view) bool) (v view, err error) {
 	err = s.follow(ctx, version, whole, func(now view) error { v = now; return errSeen })
 	if errors.Is(err, errSeen) {
 		return v, nil
 	}
 	return v, err
+}
+
+// has reports whether no identity with this SPIFFE ID is still to come, or none at all if it is
+// empty: a call gets one reply, so what is missing from it stays missing.
+func (v view) has(id string) bool {
+	return !v.pending || id != "" && slices.ContainsFunc(v.identities, func(h held) bool { return h.pair.id == id })
 }
 
 // named returns the identities with this SPIFFE ID; all, if it is empty.

@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/countersign-dev/countersign/internal/test/secrettest"
 	workloadv1 "github.com/countersign-dev/countersign/proto/spiffe/workload/v1"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/secret"
@@ -133,5 +134,35 @@ func TestFirstReplyDoesNotWaitForTheCallersOwnTrustDomain(t *testing.T) {
 			t.Fatal(err)
 		}
 		want(t, streams(t, service), []string{})
+	})
+}
+
+// After a restart, the second identity may come a moment later than the first.
+func TestJWTSVIDsWaitForAllIdentitiesSoonAfterTheStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		authority := catest.NewCA(catest.Options{})
+		source := secrettest.New(keyPair(t, authority, "default", "spiffe://example.org/web"), bundle(authority, "ROOTCA"))
+		source.Empty("outer", "PARTNER")
+		service := jwtService(t, source, newJWTs("own"))
+		fetch := func(id string) (n int, took time.Duration) {
+			began := time.Now()
+			reply, err := service.FetchJWTSVID(asWorkload(t), &workloadv1.JWTSVIDRequest{Audience: []string{"a"}, SpiffeId: id})
+			if err != nil {
+				t.Error(err)
+			}
+			return len(reply.GetSvids()), time.Since(began)
+		}
+		if n, took := fetch("spiffe://example.org/web"); n != 1 || took != 0 {
+			t.Errorf("%d of the identity that is there after %s", n, took)
+		}
+		time.AfterFunc(time.Second, func() { source.Put(keyPair(t, authority, "outer", "spiffe://example.org/out")) })
+		if n, took := fetch(""); n != 2 || took != time.Second {
+			t.Errorf("%d identities after %s", n, took)
+		}
+		time.Sleep(time.Minute)
+		source.Empty("outer")
+		if n, took := fetch(""); n != 1 || took != 0 {
+			t.Errorf("%d identities after %s long after the start", n, took)
+		}
 	})
 }

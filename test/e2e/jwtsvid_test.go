@@ -26,6 +26,10 @@ func TestGoSPIFFEHasJWTSVIDs(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	addr := workloadapi.WithAddr("unix://" + socket)
+	await(t, "both identities", func() bool {
+		svids, err := workloadapi.FetchX509SVIDs(ctx, addr)
+		return err == nil && len(svids) == 2
+	})
 	source, err := workloadapi.NewJWTSource(ctx, workloadapi.WithClientOptions(addr)) // it waits for the keys
 	mustDo(t, err)
 	defer source.Close()
