@@ -267,10 +267,11 @@ func (a *authority) assume() {
 }
 
 // retire drops all roots, as the authority is configured no more, and asks it nothing
-// again. They stay for the overlap, in the bundles that they were in.
-func (a *authority) retire() {
+// again. They stay for the overlap, in those bundles that they were in and that remain.
+func (a *authority) retire(remain []*trustBundle) {
 	a.quietly(func() {
 		a.stopFeed()
+		a.bundles, a.leaves = remain, nil
 		a.retired, a.keeper = true, nil
 		a.roots.leave(a.keptUntil)
 	})

@@ -24,6 +24,7 @@ type trustBundle struct {
 	mu sync.Mutex // serializes refreshes by several authorities
 	bound
 	expired bool // the expiry was reported
+	ended   bool // the name may be another secret's
 	changes atomic.Int64
 }
 
@@ -49,6 +50,13 @@ func (b *trustBundle) is() bound {
 	return b.bound
 }
 
+// end makes later refreshes do nothing.
+func (b *trustBundle) end() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.ended = true
+}
+
 // refresh serves the authorities' current roots. It holds its lock only over the engine's
 // own code.
 func (b *trustBundle) refresh() {
@@ -64,6 +72,9 @@ func (b *trustBundle) refresh() {
 func (b *trustBundle) update() (changed, expired bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.ended {
+		return false, false
+	}
 	parts := make([]*pki.Bundle, len(b.sources))
 	for i, a := range b.sources {
 		parts[i] = a.bundle.Load()

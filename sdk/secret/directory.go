@@ -29,6 +29,7 @@ type turnKey struct{ authority, identity string }
 // holder is a leaf or a trustBundle.
 type holder interface {
 	place() *slot
+	end() // after it, nothing of the holder writes into its slot
 	nudge()
 	status() Status
 }

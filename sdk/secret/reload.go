@@ -2,6 +2,7 @@ package secret
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/countersign-dev/countersign/internal/rotation"
@@ -64,19 +65,17 @@ func (b *builder) apply() {
 	for bundle, is := range b.bound {
 		bundle.bind(is)
 	}
-	for a, c := range b.conf {
-		switch _, fresh := b.fresh[a]; {
-		case fresh:
+	for _, a := range b.authorities {
+		c := b.conf[a]
+		if _, fresh := b.fresh[a]; fresh {
 			a.bundles, a.leaves = c.bundles, c.leaves
 			a.start()
-		case slices.Contains(b.retired, a):
-			a.do(func() { a.bundles, a.leaves = c.bundles, nil })
-		default:
+		} else {
 			a.configure(c.conf, c.bundles, c.leaves)
 		}
 	}
 	for _, a := range b.retired {
-		a.retire()
+		a.retire(b.conf[a].bundles)
 	}
 	for a := range b.conf {
 		a.do(func() {})
@@ -101,9 +100,9 @@ func (b *builder) endOthers() {
 		if b.secrets[name] == h {
 			continue
 		}
+		h.end()
 		if l, ok := h.(*leaf); ok {
-			l.end()
-			for _, a := range b.last.authorities {
+			for _, a := range slices.AppendSeq(slices.Clone(b.last.retired), maps.Values(b.last.authorities)) {
 				a.quietly(func() { delete(a.ends, l) })
 			}
 		}
