@@ -26,7 +26,7 @@ func TestGoSPIFFEHasJWTSVIDs(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	addr := workloadapi.WithAddr("unix://" + socket)
-	await(t, "both identities", func() bool {
+	poll(t, "both identities", func() bool {
 		svids, err := workloadapi.FetchX509SVIDs(ctx, addr)
 		return err == nil && len(svids) == 2
 	})
