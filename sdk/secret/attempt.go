@@ -85,8 +85,8 @@ type attempt struct {
 func (l *leaf) ask() {
 	by := l.choice()
 	a := &attempt{
-		plan: l.plan, leaf: l, keys: l.keys, by: by, conf: by.settings(), begun: time.Now(), began: l.now(), order: l.order,
-		onlyLast: l.onlyLast(), previous: l.credential, refused: l.refused,
+		plan: l.plan, leaf: l, keys: l.keys, by: by, conf: by.settings(), begun: time.Now(), began: l.now(), order: by.order,
+		onlyLast: l.onlyLast(), previous: l.credential, refused: by.refused,
 	}
 	if l.held != nil && l.held.Ends.After(a.began) {
 		a.held = l.held

@@ -21,6 +21,10 @@ type choice struct {
 	bundles []string  // the trust bundles that have its roots
 	gone    bool      // it may not sign any more; what it signed is held
 	away    time.Time // since when it has been unavailable; zero: it answered last
+
+	// What was sent to this authority alone: another one gets an order and a token of its own.
+	order   *order // for its next attempt, if that is a retry
+	refused refusedToken
 }
 
 // choice returns the authority that the next attempt asks.
@@ -48,10 +52,17 @@ func (l *leaf) passOn(a *attempt, wait time.Duration) time.Duration {
 	if next < 0 {
 		return wait
 	}
-	l.at, l.order = next, nil // another authority gets a new key
+	l.at = next
 	l.log.Warn("authority unavailable, trying the next one", "authority", a.by.Name, "since", a.by.away,
 		"next", l.choices[next].Name, "error", text.Clean(a.err.Error()))
 	return 0
+}
+
+// forgetOrders has the next attempt at each authority make a new order.
+func (l *leaf) forgetOrders() {
+	for _, c := range l.choices {
+		c.order = nil
+	}
 }
 
 // after returns the index of the next authority whose roots peers have had time to learn,

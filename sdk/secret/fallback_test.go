@@ -1,6 +1,8 @@
 package secret_test
 
 import (
+	"bytes"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -155,6 +157,19 @@ func TestTwoAbsentAuthoritiesAreAskedInTurn(t *testing.T) {
 		after(5 * time.Minute)
 		if first, next := len(e.ca.Requests()), len(second.Requests()); first < 10 || next < 10 || first > 60 || next > 60 {
 			t.Errorf("asked %d and %d times in five minutes", first, next)
+		}
+		first, next := e.ca.Requests(), second.Requests()
+		for _, r := range slices.Concat(first, next) {
+			own := next[0]
+			if slices.ContainsFunc(first, func(f ca.SignRequest) bool { return f.ID == r.ID }) {
+				own = first[0]
+			}
+			if r.ID != own.ID || !bytes.Equal(r.CSR, own.CSR) {
+				t.Fatalf("the request %s is not a retry of the authority's own order %s", r.ID, own.ID)
+			}
+		}
+		if first[0].ID == next[0].ID || bytes.Equal(first[0].CSR, next[0].CSR) {
+			t.Error("both authorities were sent the same order")
 		}
 		second.Always(catest.Fault{})
 		after(15 * time.Second)

@@ -42,7 +42,6 @@ type leaf struct {
 	rotation rotation.Machine
 	at       int      // index in choices of the authority to ask next
 	flight   *attempt // in flight
-	order    *order   // for the next attempt, if it is a retry
 	next     *attempt // succeeded, but the certificate is not served yet
 	holding  bool     // next waits for its root to be everywhere
 	kicked   bool     // the authority may have another key pair to give
@@ -52,7 +51,6 @@ type leaf struct {
 	anchor   anchored
 
 	credential credential
-	refused    refusedToken
 	counsel    counsel
 
 	failure  *Failure

@@ -152,19 +152,21 @@ func (l *leaf) adopt(p plan) {
 	}
 }
 
-// retry repeats the request in flight or that failed; to the authority, sending the same
-// order again is a retry.
+// retry repeats the request in flight or that failed; to an authority, sending its last order
+// again is a retry.
 func (l *leaf) retry(last plan, same bool) {
-	order := l.order
 	if l.flight != nil {
-		order = cmp.Or(l.flight.made.Load(), order)
+		l.flight.by.order = cmp.Or(l.flight.made.Load(), l.flight.by.order)
 	}
-	from := last.choices[l.at].authority
 	l.abandon()
 	l.rotation.Kick()
-	l.at, l.order = 0, nil
-	if same && l.choices[0].authority == from {
-		l.order = order
+	l.at = 0
+	for _, c := range l.choices {
+		sent := last.choiceOf(c.authority)
+		c.refused = sent.refused
+		if same {
+			c.order = sent.order
+		}
 	}
 }
 

@@ -16,7 +16,7 @@ func (l *leaf) settle(a *attempt) {
 	if a != l.flight {
 		return // released or superseded meanwhile
 	}
-	l.flight, l.order, l.refused = nil, a.order, a.refused
+	l.flight, a.by.order, a.by.refused = nil, a.order, a.refused
 	if a.err == nil {
 		l.tries = 0
 	}
@@ -35,7 +35,8 @@ func (l *leaf) issued(a *attempt) {
 	l.at, a.by.away = 0, time.Time{}
 	l.reportName(a)
 	l.reportCut(a)
-	l.next, l.order, l.failure = a, nil, nil
+	l.next, l.failure = a, nil
+	l.forgetOrders()
 	term := termOf(a.item)
 	term.Begins = l.hold(a, l.now())
 	l.rotation.Issued(term)
@@ -76,7 +77,7 @@ func (l *leaf) fail(a *attempt) {
 	wait := l.passOn(a, l.rotation.Failed(rotation.Now(now), err))
 	l.rotation.RetryIn(rotation.Now(now), wait)
 	if endsOrder(err) {
-		l.order = nil
+		a.by.order = nil
 	}
 	l.failure = newFailure(err, now, wait)
 	if a.by.authority == l.signer() {
@@ -119,7 +120,8 @@ func (l *leaf) kick() {
 // release drops the held certificate and the attempt in flight.
 func (l *leaf) release() {
 	l.abandon()
-	l.at, l.order, l.next, l.held = 0, nil, nil, nil
+	l.at, l.next, l.held = 0, nil, nil
+	l.forgetOrders()
 	l.failure, l.roots, l.anchor, l.credential, l.counsel.advice = nil, rootCheck{}, anchored{}, credential{}, nil
 	l.rotation.Release()
 	l.restored, l.holding = false, false
