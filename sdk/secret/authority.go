@@ -155,6 +155,13 @@ func (a *authority) publish() {
 	}
 }
 
+// valid returns the roots of its bundle that have not expired. The bundle keeps the last set
+// beyond its end.
+func (a *authority) valid() *pki.Bundle {
+	now := a.now()
+	return a.bundle.Load().Filter(func(cert *x509.Certificate) bool { return cert.NotAfter.After(now) })
+}
+
 // allowed reports whether the pins let a root be served.
 func (a *authority) allowed(cert *x509.Certificate) bool {
 	pins := a.settings().PinnedRoots

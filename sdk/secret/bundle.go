@@ -77,9 +77,9 @@ func (b *trustBundle) update() (changed, expired bool) {
 	}
 	parts := make([]*pki.Bundle, len(b.sources))
 	for i, a := range b.sources {
-		parts[i] = a.bundle.Load()
+		parts[i] = a.valid()
 	}
-	roots := merge(parts)
+	roots := merge(parts) // empty if all have expired: the last set is served on
 	held := b.item.Load()
 	if roots.Len() > 0 && (held == nil || held.Version != bundleVersion(roots)) {
 		b.item.Store(b.itemOf(roots))
@@ -137,7 +137,7 @@ func (b bound) missing() string {
 	var without, mute []string
 	for _, name := range b.spec.Authorities {
 		i := slices.IndexFunc(b.sources, func(a *authority) bool { return a.Name == name })
-		if a := b.sources[i]; a.bundle.Load().Len() == 0 {
+		if a := b.sources[i]; a.valid().Len() == 0 {
 			without = append(without, name)
 			if a.mute.Load() {
 				mute = append(mute, name)

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"math/big"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -117,6 +118,26 @@ func TestRootIsRemovedWhenItExpires(t *testing.T) {
 		e.serves(current.Union(short).Fingerprints()...)
 		after(11 * time.Minute) // it is never dropped, and ends ten minutes after the start
 		e.serves(e.ca.Bundle().Filter(current.Contains).Fingerprints()...)
+	})
+}
+
+// The last set of an authority outlives its end alone, not beside roots that are valid.
+func TestUnitedBundleLosesExpiredRootsOfOneAuthority(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		short := catest.NewCA(catest.Options{CALifetime: time.Hour + 10*time.Minute})
+		e := newEngine(t, func(c *secret.Config) {
+			c.Authorities = append(c.Authorities, secret.Authority{Name: "short", Client: short})
+			for i := range c.Secrets {
+				c.Secrets[i].Authorities = []string{"test", "short"}
+			}
+		})
+		after(time.Second)
+		e.serves(rootPrint(e.ca), rootPrint(short))
+		after(11 * time.Minute)
+		e.serves(rootPrint(e.ca))
+		if missing := e.status("ROOTCA").Missing; !strings.Contains(missing, "short") {
+			t.Errorf("missing is %q", missing)
+		}
 	})
 }
 
