@@ -1,4 +1,5 @@
-// Package peers has the defaults of what tells the replicas of a program apart: [Defaults].
+// Package peers has what replicas of a program have in common: [Defaults] of what tells them apart, and
+// [CheckVersion] of the records that they share.
 package peers
 
 import (

@@ -1,6 +1,7 @@
 package peers
 
 import (
+	"errors"
 	"log/slog"
 	"testing"
 	"time"
@@ -23,5 +24,16 @@ func TestWhatIsSetStays(t *testing.T) {
 	Defaults(&name, &now, &log)
 	if name != "a" || !now().IsZero() || log != kept {
 		t.Errorf("%q, %s", name, now())
+	}
+}
+
+func TestNewerRecordIsRecognizedWhateverElseItHas(t *testing.T) {
+	for text, newer := range map[string]bool{
+		`{"version":3}`: true, `{"version":2.5,"members":[]}`: true, `{"version":2}`: false, `{"version":-3}`: false, `{}`: false,
+		``: false, `{"version":3`: false, `{"version":"3"}`: false, `[3]`: false,
+	} {
+		if err := CheckVersion([]byte(text), 2); errors.Is(err, ErrNewer) != newer || (err != nil) != newer {
+			t.Errorf("%q: %v", text, err)
+		}
 	}
 }

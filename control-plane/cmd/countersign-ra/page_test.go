@@ -82,7 +82,7 @@ func TestEachProblemIsToldWithWhatToDo(t *testing.T) {
 		"Duplicate cluster ID x", "Cluster x is failed", "Trust bundle x in x is out of date", "An authority is not asked, as x trusts it with its API", "Anybody who may create PodCertificateRequests in x",
 		"No certificate can be written into x of x in x", "No certificate can be written into y of x in x for x",
 		"Istio's CA API is not served by this replica", "An authority is not asked for a mesh", "x names x, and no such cluster is known",
-		"The quotas cannot be shared: what this replica has for x ends",
+		"The quotas of x cannot be shared",
 	} {
 		if !strings.Contains(all, want) {
 			t.Errorf("nobody is told %q:\n%s", want, all)

@@ -28,8 +28,8 @@ func (r report) ofShares() (all []trouble) {
 	for _, s := range r.Sharing {
 		if s.Error != "" {
 			all = append(all, trouble{
-				Grade: bad, What: "The quotas cannot be shared: what this replica has for " + s.Engine + " ends", Said: s.Error,
-				Do: "After that it uses a hundredth of them for 48 minutes, and then nothing. Check the API server of the home cluster, and the right to the Lease of shares.",
+				Grade: bad, What: "The quotas of " + s.Engine + " cannot be shared", Said: s.Error,
+				Do: "Unless a newer version wrote the record, the share of this replica ends: it uses a hundredth of the quotas for 48 minutes, and then nothing. Check the API server of the home cluster, and the right to the Lease of shares.",
 			})
 		}
 	}

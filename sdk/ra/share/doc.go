@@ -33,6 +33,16 @@
 // first members of all wait that long. For an hour no new floors are given out, and three are
 // kept free.
 //
+// # A record of no use
+//
+// A member that finds one which no program wrote writes nothing over it for a Duration, and then
+// treats it as lost. One of a newer version is never replaced: each member keeps the share that it
+// has while it finds such a record, and one that starts then has none. So a program writes a new
+// version only when all living members say that they read it.
+//
+// A member that ends takes itself out of the record. It writes nothing if the record does not name
+// it.
+//
 // # What remains
 //
 // A call whose turn came goes out, however late: between the look at a share and the CA's own

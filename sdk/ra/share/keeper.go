@@ -152,27 +152,48 @@ func (k *Keeper) beat(ctx context.Context) (err error) {
 	return err
 }
 
-// exchange writes what change makes of the record.
-func (k *Keeper) exchange(ctx context.Context, change func(found record) record) error {
-	found, version, err := k.cfg.Store.Load(ctx)
+// exchange writes what change makes of the record, if that says so.
+func (k *Keeper) exchange(ctx context.Context, change func(found record) (next record, write bool)) error {
+	found, version, err := k.read(ctx)
 	if err != nil {
 		return err
 	}
-	before, err := parse(found)
-	if err != nil {
-		return err
+	next, write := change(found)
+	if !write {
+		return nil
 	}
-	next := change(before)
+	if err := next.check(); err != nil {
+		return err // others would refuse it
+	}
 	text, err := json.Marshal(next)
 	if err != nil {
 		return err
 	}
 	sent := k.look()
-	if err := cmp.Or(next.check(), k.cfg.Store.Save(ctx, text, version)); err != nil {
+	if err := k.cfg.Store.Save(ctx, text, version); err != nil {
 		return err
 	}
 	k.took(sent, len(next.Members))
 	return nil
+}
+
+// read returns the record to go by. One of a newer version prolongs the share that there is.
+func (k *Keeper) read(ctx context.Context) (found record, version string, err error) {
+	text, version, err := k.cfg.Store.Load(ctx)
+	if err != nil {
+		return record{}, "", err
+	}
+	found, err = parse(text)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if errors.Is(err, peers.ErrNewer) {
+		k.machine.keep(k.now())
+		return record{}, "", fmt.Errorf("%w; until then this replica keeps its last share", err)
+	}
+	if found, err = k.machine.found(k.now(), found, err); err != nil {
+		return record{}, "", fmt.Errorf("%w; it is replaced after %s", err, k.cfg.Duration)
+	}
+	return found, version, nil
 }
 
 func (k *Keeper) look() time.Duration {
@@ -181,14 +202,14 @@ func (k *Keeper) look() time.Duration {
 	return k.machine.look(k.now())
 }
 
-func (k *Keeper) propose(found record) record {
+func (k *Keeper) propose(found record) (next record, write bool) {
 	wants := map[string]int{}
 	for pool, part := range k.cfg.Wants() {
 		wants[pool] = int(min(max(part, 0), 1) * whole)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.machine.propose(k.now(), found, wants)
+	return k.machine.propose(k.now(), found, wants), true
 }
 
 func (k *Keeper) took(sent time.Duration, members int) {
@@ -210,10 +231,9 @@ func (k *Keeper) leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, k.cfg.Duration/patience)
 	defer cancel()
 	for range attempts {
-		err := k.exchange(ctx, func(found record) record {
+		err := k.exchange(ctx, func(found record) (record, bool) {
 			k.mu.Lock()
 			defer k.mu.Unlock()
-			k.machine.proposed = nil
 			return k.machine.leave(found)
 		})
 		if !errors.Is(err, ErrConflict) {
@@ -234,7 +254,7 @@ func (k *Keeper) note(err error) {
 	k.mu.Unlock()
 	switch {
 	case before == "" && fault != "":
-		k.cfg.Log.Warn("cannot share the authorities' quotas: this replica's share will expire", "error", fault)
+		k.cfg.Log.Warn("cannot share the authorities' quotas", "error", fault)
 	case before != "" && fault == "":
 		k.cfg.Log.Info("the authorities' quotas are shared again")
 	}

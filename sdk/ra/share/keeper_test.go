@@ -27,6 +27,9 @@ const latency = 20 * time.Millisecond
 
 func (s *store) ask(ctx context.Context) error {
 	time.Sleep(latency)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	s.mu.Lock()
 	away, hangs := s.away, s.hangs
 	s.mu.Unlock()
@@ -75,6 +78,14 @@ func (s *store) written() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.writes
+}
+
+func (s *store) put(text string) { s.set(func() { s.record, s.version = []byte(text), s.version+1 }) }
+
+func (s *store) text() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return string(s.record)
 }
 
 // replica is a Keeper that runs.
@@ -201,6 +212,101 @@ func TestStoreThatIsAwayOrHangsEndsTheShare(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A replica that wrote an empty record at its end stopped all others for good.
+func TestReplicaThatTheRecordDoesNotNameWritesNothingAtItsEnd(t *testing.T) {
+	for what, ends := range map[string]func(*store, *replica){
+		"before its first beat":     func(_ *store, r *replica) { r.stop() },
+		"after its record was lost": func(s *store, r *replica) { time.Sleep(20 * time.Second); s.set(func() { s.record = nil }); r.stop() },
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &store{}
+				ends(s, s.replica(t, 1))
+				if got := s.text(); got != "" {
+					t.Errorf("it wrote %s", got)
+				}
+				b := s.replica(t, 1)
+				within(t, 20*time.Second, "the next has it all", []*replica{b}, about(b, 0.97))
+			})
+		})
+	}
+}
+
+func TestRecordOfNoUseIsReplacedAfterADuration(t *testing.T) {
+	for what, text := range map[string]string{
+		"of a replica that left": `{"generation":"","members":{}}`, "no JSON": "{", "a text": `"x"`, "a version of text": `{"version":"9","generation":"a"}`,
+		"more than all": `{"version":1,"generation":"a","members":{"x":{"pools":{"ca":{"share":10001}}}}}`, "large": strings.Repeat("x", maxRecord+1),
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &store{}
+				a, b := s.replica(t, 1), s.replica(t, 1)
+				all := []*replica{a, b}
+				within(t, 30*time.Second, "half each", all, func() bool { return about(a, 0.485)() && about(b, 0.485)() })
+				s.put(text)
+				for end := time.Now().Add(14 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+					if sum := a.Share(pool) + b.Share(pool); sum > 1 {
+						t.Fatalf("they have %v of 1", sum)
+					}
+				}
+				if got := s.text(); got != text || !strings.Contains(a.Status().Fault, "is replaced after 15s") {
+					t.Errorf("14 seconds later it is %.200s; the fault is %q", got, a.Status().Fault)
+				}
+				within(t, 30*time.Second, "half each again", all, func() bool { return about(a, 0.485)() && about(b, 0.485)() })
+				if r, err := parse([]byte(s.text())); err != nil || r.Version != 1 {
+					t.Errorf("the new record is %s: %v", s.text(), err)
+				}
+			})
+		})
+	}
+}
+
+func TestNewerRecordIsLeftAloneAndSharesAreKept(t *testing.T) {
+	for _, text := range []string{`{"version":2,"members":["another form"]}`, `{"version":1.5}`} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &store{}
+			a, b, late := s.replica(t, 1), s.replica(t, 1), s.replica(t, 1)
+			late.stop()
+			all := []*replica{a, b}
+			within(t, time.Minute, "half each", all, func() bool { return about(a, 0.485)() && about(b, 0.485)() })
+			s.put(text)
+			c := s.replica(t, 1)
+			all = append(all, c)
+			end := time.Now().Add(2 * time.Hour)
+			within(t, 3*time.Hour, "two hours have passed", all, func() bool { return time.Now().After(end) })
+			if !about(a, 0.485)() || !about(b, 0.485)() || c.Share(pool) > 0 || s.text() != text {
+				t.Errorf("they have %v, %v and %v; the record is %s", a.Share(pool), b.Share(pool), c.Share(pool), s.text())
+			}
+			if fault := a.Status().Fault; !strings.Contains(fault, "newer version") || !strings.Contains(a.log.String(), "newer version") {
+				t.Errorf("the fault is %q, the log %s", fault, a.log.String())
+			}
+			b.stop()
+			if s.text() != text {
+				t.Errorf("one that ends writes %s", s.text())
+			}
+			s.set(func() { s.record = nil })
+			within(t, time.Minute, "the others share again", all, func() bool { return about(a, 0.485)() && about(c, 0.485)() })
+		})
+	}
+}
+
+// Others may have the share of a member that could not be reached.
+func TestNewerRecordRevivesNoShare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &store{}
+		a := s.replica(t, 1)
+		within(t, 20*time.Second, "it has it all", []*replica{a}, about(a, 0.97))
+		s.set(func() { s.away = true })
+		time.Sleep(20 * time.Second)
+		s.put(`{"version":2}`)
+		s.set(func() { s.away = false })
+		time.Sleep(time.Minute)
+		if got := a.Share(pool); got > 0.01 {
+			t.Errorf("it has %v", got)
+		}
+	})
 }
 
 // Many that write at once all get through.

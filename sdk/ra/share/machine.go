@@ -41,6 +41,7 @@ type machine struct {
 	seen       map[string]sight
 	generation string
 	since      time.Time // monotonic: when the generation was first seen
+	spoiled    time.Time // monotonic: since when the record has been of no use; zero if it is of use
 }
 
 // sight is the last sign of another member.
@@ -105,17 +106,45 @@ func (m *machine) took(sent time.Duration) {
 	m.held, m.sent, m.wrote = maps.Clone(m.proposed), sent, true
 }
 
-// leave returns the record without this member, which uses nothing anymore.
-func (m *machine) leave(found record) record {
+// leave returns the record without this member, which uses nothing anymore, and false if the record
+// does not name it: there is nothing to take out, and a record that nobody has made stays unmade.
+func (m *machine) leave(found record) (next record, named bool) {
 	clear(m.held)
-	next := found.clone()
+	m.proposed = nil
+	next = found.clone()
+	_, named = next.Members[m.id]
 	delete(next.Members, m.id)
-	return next
+	return next, named
+}
+
+// found returns the record to go by. One that is of no use counts as lost after a Duration: whoever
+// wrote it may correct it until then.
+func (m *machine) found(at rotation.Time, r record, err error) (record, error) {
+	if err == nil {
+		m.spoiled = time.Time{}
+		return r, nil
+	}
+	if m.spoiled.IsZero() {
+		m.spoiled = at.Mono
+	}
+	if at.Mono.Sub(m.spoiled) < m.dur {
+		return r, err
+	}
+	return record{}, nil
+}
+
+// keep prolongs a share that is still good, as a record of a newer program says nothing of it that
+// this one could read. A share that has ended stays ended: others may have it.
+func (m *machine) keep(at rotation.Time) {
+	if m.spoiled = (time.Time{}); m.wrote && m.age(at) < good(m.dur) {
+		m.sent = m.look(at)
+	}
 }
 
 // observe returns the record without what dead members had.
 func (m *machine) observe(mono time.Time, found record) record {
 	next := found.clone()
+	next.Version = version
 	if next.Generation == "" {
 		next.Generation = rand.Text()[:8]
 	}

@@ -154,6 +154,12 @@ func (w *world) beats(n int, suspended *site) {
 	}
 }
 
+func (w *world) leaves(s *site) {
+	if next, named := s.leave(w.record); named {
+		w.record, w.version = next, w.version+1
+	}
+}
+
 func (w *world) some(what string, most int) int { return rapid.IntRange(1, most).Draw(w.r, what) }
 
 var happenings = map[string]func(*world){
@@ -180,7 +186,7 @@ var happenings = map[string]func(*world){
 	},
 	"leaves": func(w *world) {
 		if s := w.one("who"); len(w.sites) > 1 {
-			w.record, w.version = s.leave(w.record), w.version+1
+			w.leaves(s)
 		}
 	},
 	"dies": func(w *world) { // it may have written, and nobody goes on using its share
@@ -355,7 +361,7 @@ func TestDeadMembersShareReturns(t *testing.T) {
 
 func TestMemberThatLeavesGivesBackAtOnce(t *testing.T) {
 	w, a, b := two(t)
-	w.record, w.version = b.leave(w.record), w.version+1
+	w.leaves(b)
 	w.sites = w.sites[:1]
 	w.round()
 	if a.has() != whole || b.has() != 0 {

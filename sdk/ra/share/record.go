@@ -6,9 +6,13 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/countersign-dev/countersign/internal/peers"
 )
 
 const (
+	// version is the one that this program writes. Records without one are of the time before.
+	version = 1
 	// maxRecord bounds the record in bytes, maxMembers those in it.
 	maxRecord  = 128 << 10
 	maxMembers = 100
@@ -16,6 +20,7 @@ const (
 
 // record is what all members see of each other.
 type record struct {
+	Version int `json:"version"`
 	// Generation is another one for each record that was made anew.
 	Generation string `json:"generation"`
 	// Settled: nobody uses anything of a record before this one. FloorsSettled: not even floors.
@@ -64,10 +69,14 @@ func (r record) clone() record {
 	return r
 }
 
-// parse reads a record; nothing is an empty one.
+// parse reads a record; nothing is an empty one. The error wraps [peers.ErrNewer] if another program
+// knows what it says; with any other error it is of no use to any.
 func parse(text []byte) (r record, err error) {
 	if len(text) == 0 {
 		return record{}, nil
+	}
+	if err := peers.CheckVersion(text, version); err != nil {
+		return record{}, fmt.Errorf("cannot use the record of shares: %w", err)
 	}
 	if len(text) > maxRecord {
 		return record{}, fmt.Errorf("the record of shares has %d bytes, %d are allowed", len(text), maxRecord)

@@ -158,6 +158,30 @@ func TestReplicasShareOverTheLease(t *testing.T) {
 	})
 }
 
+// A replica that ends after the Lease was deleted, or before its first beat, leaves nothing that stops
+// the others.
+func TestReplicaThatEndsWithoutALeaseMakesNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newAPIServer()
+		keeper, err := share.New(share.Config{Store: s.store(t), Wants: func() map[string]float64 { return map[string]float64{"ca": 1} }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		over := make(chan struct{})
+		go func() { defer close(over); keeper.Run(ctx) }()
+		time.Sleep(time.Minute)
+		if err := s.Tracker().Delete(leases, "ra", name); err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		<-over
+		if record, version, err := s.store(t).Load(t.Context()); err != nil || record != nil || version != "" {
+			t.Errorf("it left %q, version %q: %v", record, version, err)
+		}
+	})
+}
+
 // A namespace that is being deleted makes no Lease, which is no other replica's doing.
 func TestNamespaceThatIsGoneIsNoConflict(t *testing.T) {
 	s := newAPIServer()
