@@ -73,6 +73,9 @@ func (l *ledger) try(ctx context.Context, change func(*chains.Record) error) (sa
 	if err != nil {
 		return nil, err
 	}
+	if len(text) == 0 && version != "" { // an empty record would deny all machines
+		return nil, errors.New("the record of renewals is empty: restore it, or delete the object that had it")
+	}
 	record, err := chains.Parse(text)
 	if err != nil {
 		return nil, err

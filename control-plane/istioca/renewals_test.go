@@ -405,17 +405,24 @@ func TestRecordThatCannotBeReadIsNoYes(t *testing.T) {
 		for name, spoil := range map[string]func(){
 			"away":       func() { record.err = errors.New("503") },
 			"hangs":      func() { record.hangs = true },
+			"empty":      func() { record.text = nil },
 			"malformed":  func() { record.text = []byte("{") },
 			"newer":      func() { record.text = []byte(`{"version":2}`) },
 			"incomplete": func() { record.text = []byte(`{"version":1,"chains":[null]}`) },
 			"large":      func() { record.text = make([]byte, 1<<20) },
 			"ahead":      func() { record.text = []byte(strings.ReplaceAll(string(good), `"last":"2000`, `"last":"2001`)) },
 		} {
-			began := time.Now()
+			began, version := time.Now(), record.version
 			spoil()
 			h.refused(wish{identity: machine}, codes.Unavailable)
+			if s := m.server.RenewalsStatus(); s.Err == nil && name != "ahead" {
+				t.Errorf("%s: it is not reported", name)
+			}
 			if took := time.Since(began); took > 0 && !record.hangs || took > 10*time.Second {
 				t.Errorf("%s: it took %s", name, took)
+			}
+			if record.version != version && name != "ahead" {
+				t.Errorf("%s: the record was replaced", name)
 			}
 			record.text, record.err, record.hangs = good, nil, false
 		}

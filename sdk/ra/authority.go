@@ -39,6 +39,7 @@ type authority struct {
 	heard   chan struct{} // closed once roots are known, or will not be told apart from replies
 	once    sync.Once     // closes heard
 	dirty   bool          // the record changed
+	useless error         // why it cannot be used, if it cannot
 	synced  time.Time     // monotonic: when the common record was read last
 	changed chan struct{} // wakes learn
 

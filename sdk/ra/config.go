@@ -127,7 +127,7 @@ type Budget struct {
 type Store interface {
 	// Load returns the last record saved under the name; none, without an error, if there
 	// is none. After an error it is called again, and nothing is signed before; only one with
-	// the reason [ca.Invalid] says that the record is of no use.
+	// the reason [ca.Invalid] says that the record is of no use, so that it is replaced.
 	Load(ctx context.Context, name string) ([]byte, error)
 	Save(ctx context.Context, name string, record []byte) error
 }

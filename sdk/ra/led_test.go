@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,6 +31,12 @@ func (d desk) Update(_ context.Context, name string, change func([]byte) []byte)
 		d.saves++
 	}
 	return nil
+}
+
+func (d desk) put(record string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.records["ca"] = []byte(record)
 }
 
 func (d desk) clear() {
@@ -242,6 +249,38 @@ func TestDeletedRecordComesBackAndChangesNothing(t *testing.T) {
 			t.Error("the record is not written again")
 		}
 	})
+}
+
+func TestSpoiledCommonRecordIsRebuiltAndANewerOneKept(t *testing.T) {
+	for record, newer := range map[string]bool{"{": false, "[]": false, `{"roots":{"version":1,"roots":[{"pem":"x"}]}}`: false, `{"version":2,"roots":7}`: true} {
+		inPair(t, ra.Roots{Confirmed: true}, nil, func(p *pair) {
+			for _, restarts := range []bool{false, true} {
+				if p.lead.Close(); restarts {
+					p.led.Close()
+				}
+				p.store.put(record)
+				p.lead.open()
+				if restarts {
+					p.led.open()
+				}
+				time.Sleep(40 * time.Second)
+				if cert, err := p.led.pod(); err != nil || cert.Roots.Len() != 1 {
+					t.Errorf("%s: %v", record, err)
+				}
+				time.Sleep(20 * time.Second)
+				kept, _ := p.store.Load(t.Context(), "ca")
+				said := p.lead.Status()[0].Record
+				if (string(kept) == record) != newer || (said != "") != newer {
+					t.Errorf("%s became %s; the leader says %q", record, kept, said)
+				}
+			}
+			next := p.next(t)
+			time.Sleep(20 * time.Second)
+			if !strings.HasSuffix(p.led.phases(), "announced") && !newer || !p.led.Roots("ca").Contains(next.Cert) {
+				t.Errorf("%s: a new root is %q", record, p.led.phases())
+			}
+		})
+	}
 }
 
 // What the record says is not believed for ever by one who cannot read it, nor does it end anything.

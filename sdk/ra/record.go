@@ -3,36 +3,58 @@ package ra
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/call"
+	"github.com/countersign-dev/countersign/internal/peers"
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/ra/internal/rootphase"
 )
 
+// recordVersion is the one that this program writes. Records without one are of the time before.
+const recordVersion = 1
+
 // authorityRecord is what an authority's Store keeps.
 type authorityRecord struct {
+	Version    int             `json:"version"`
 	Backdating time.Duration   `json:"backdating"`
 	Roots      json.RawMessage `json:"roots"`
 }
 
-// firstRecord is how long one who is led waits for a record where there is none. At the very first
-// start, the leader writes it as soon as it has heard roots; if it was deleted, it does so when it
-// looks again.
+// parseRecord reads a record; nothing is an empty one. The error wraps [peers.ErrNewer] for a record
+// that another program knows how to read.
+func parseRecord(text []byte) (kept authorityRecord, err error) {
+	if len(text) == 0 {
+		return kept, nil
+	}
+	if err := peers.CheckVersion(text, recordVersion); err != nil {
+		return kept, err
+	}
+	if err := json.Unmarshal(text, &kept); err != nil {
+		return authorityRecord{}, fmt.Errorf("the record is malformed: %w", err)
+	}
+	return kept, nil
+}
+
+// firstRecord is how long one who is led waits for a record where there is none of use. At the very
+// first start, the leader writes it as soon as it has heard roots; if it was deleted or is of no use,
+// it does so when it looks again.
 const firstRecord = 15 * time.Second
 
-// restore takes over the record of the last run. Without one, or with one that is of no use,
-// the first roots are trusted.
+// restore takes over the record of the last run. Without one, the first roots are trusted; if it is of
+// no use, they wait.
 func (a *authority) restore() {
-	var kept authorityRecord
 	for end := time.Now().Add(firstRecord); ; {
-		there, ok := a.read(&kept)
-		if !ok {
+		kept, there, err := a.read()
+		if a.engine.ctx.Err() != nil {
 			return
 		}
-		if there || !a.conf.Roots.Led || !time.Now().Before(end) {
-			break
+		if there && err == nil || !a.conf.Roots.Led || !time.Now().Before(end) {
+			a.begin(kept, err)
+			return
 		}
 		select {
 		case <-a.engine.ctx.Done():
@@ -40,62 +62,72 @@ func (a *authority) restore() {
 		case <-time.After(time.Second):
 		}
 	}
+}
+
+// begin begins with a record, or without what is of no use of it.
+func (a *authority) begin(kept authorityRecord, err error) {
 	e := a.engine
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	a.phases, a.back = rootphase.New(a.conf.Roots.phases()), max(0, kept.Backdating)
+	conf := a.conf.Roots.phases()
+	a.phases, a.back = rootphase.New(conf), max(0, kept.Backdating)
 	a.met = a.back > 0
-	if len(kept.Roots) == 0 {
+	if len(kept.Roots) > 0 && err == nil {
+		var phases *rootphase.Machine
+		if phases, err = rootphase.Restore(conf, kept.Roots, e.cfg.Now()); err == nil {
+			a.phases = phases
+		}
+	}
+	if a.judge(err); err != nil {
+		a.phases = rootphase.Rebuild(conf)
+		e.cfg.Log.Warn("the roots of an authority are published, and wait until it signs below them or all have them", "authority", a.conf.Name)
+	}
+}
+
+// judge remembers why the record is of no use, and logs it if that has changed. The lock is held.
+func (a *authority) judge(err error) {
+	before := a.useless
+	if a.useless = err; err == nil || before != nil && before.Error() == err.Error() {
 		return
 	}
-	phases, err := rootphase.Restore(a.conf.Roots.phases(), kept.Roots, e.cfg.Now())
-	if err != nil {
-		e.cfg.Log.Error("cannot use the recorded roots of an authority; the first roots that it returns are trusted",
-			"authority", a.conf.Name, "error", text.Clean(err.Error()))
-		return
+	does := "; the leader replaces it"
+	if errors.Is(err, peers.ErrNewer) {
+		does = "; it is left as it is"
 	}
-	a.phases = phases
+	a.engine.cfg.Log.Error("cannot use the record of an authority's roots"+does, "authority", a.conf.Name, "error", text.Clean(err.Error()))
 }
 
 // read loads the record, and tries again for as long as the Store cannot tell whether there is
-// one: until then nothing is signed. It returns false if the engine is closed first.
-func (a *authority) read(kept *authorityRecord) (there, ok bool) {
+// one: until then nothing is signed. The error says that the record is of no use, or that the engine
+// was closed first.
+func (a *authority) read() (kept authorityRecord, there bool, err error) {
 	for wait := time.Second; ; wait = min(2*wait, 30*time.Second) {
-		there, err := a.load(kept)
-		switch {
-		case err == nil:
-			return there, true
-		case ca.ReasonFor(err) == ca.Invalid:
-			a.engine.cfg.Log.Error("the record of an authority's roots is malformed; the first roots that it returns are trusted",
-				"authority", a.conf.Name, "error", text.Clean(err.Error()))
-			return true, true
+		record, err := a.load()
+		if err == nil {
+			kept, err := parseRecord(record)
+			return kept, len(record) > 0, err
+		}
+		if ca.ReasonFor(err) == ca.Invalid {
+			return kept, true, err
 		}
 		a.engine.cfg.Log.Error("cannot read the record of an authority's roots; nothing is signed until it can be read",
 			"authority", a.conf.Name, "error", text.Clean(err.Error()), "next_try", wait)
 		select {
 		case <-a.engine.ctx.Done():
-			return false, false
+			return kept, false, a.engine.ctx.Err()
 		case <-time.After(wait):
 		}
 	}
 }
 
-func (a *authority) load(into *authorityRecord) (there bool, err error) {
+func (a *authority) load() ([]byte, error) {
 	store := a.engine.cfg.Store
 	if store == nil {
-		return false, nil
+		return nil, nil
 	}
-	record, err := call.Do(a.engine.ctx, a.conf.Timeout, a.records, func(ctx context.Context) ([]byte, error) {
+	return call.Do(a.engine.ctx, a.conf.Timeout, a.records, func(ctx context.Context) ([]byte, error) {
 		return store.Load(ctx, a.conf.Name)
 	})
-	if err != nil || len(record) == 0 {
-		return false, err
-	}
-	if err := json.Unmarshal(record, into); err != nil {
-		*into = authorityRecord{}
-		return true, ca.Errorf(ca.Invalid, "%w", err)
-	}
-	return true, nil
 }
 
 // keep keeps the record, and takes what others have written into it.
@@ -107,13 +139,14 @@ func (a *authority) keep(ending bool) {
 	a.save()
 }
 
-// save keeps the record if it has changed. If that fails, the next look tries again.
+// save keeps the record if it has changed. If that fails, the next look tries again. It writes nothing
+// over one of a newer version.
 func (a *authority) save() {
 	e := a.engine
 	e.mu.Lock()
-	dirty := a.dirty && e.cfg.Store != nil
+	dirty := a.dirty && e.cfg.Store != nil && !errors.Is(a.useless, peers.ErrNewer)
 	a.dirty = false
-	kept := authorityRecord{a.back, nil}
+	kept := authorityRecord{recordVersion, a.back, nil}
 	if dirty {
 		kept.Roots = a.phases.Record()
 	}

@@ -231,13 +231,35 @@ func TestStoreThatCannotSaveStopsNobody(t *testing.T) {
 	})
 }
 
-func TestUselessRecordStopsNobody(t *testing.T) {
-	for _, record := range []string{`{"backdating":1,"roots":{"version":9}}`, `{`, `{"backdating":"x"}`} {
+// Others hold certificates, so a root that is maybe new to them waits. What the authority signs below
+// does not: there is no other choice.
+func TestUselessRecordIsRebuiltAndStopsNobody(t *testing.T) {
+	for record, newer := range map[string]bool{
+		`{`: false, `{"backdating":"x"}`: false, `[]`: false, `{"roots":{"version":1,"roots":[{"pem":"x"}]}}`: false,
+		`{"version":2,"backdating":"x"}`: true, `{"backdating":1,"roots":{"version":9,"roots":7}}`: true,
+	} {
 		store := newShelf()
 		store.records["ca"] = []byte(record)
-		inBubble(t, func(c *ra.Config) { c.Store = store }, func(h *house) {
-			if _, err := h.pod(); err != nil || !strings.Contains(h.log.String(), "the first roots that it returns are trusted") {
-				t.Errorf("%v; the log is %s", err, h.log)
+		next := certtest.SelfSigned(t, rootTemplate("second"))
+		inBubble(t, func(c *ra.Config) {
+			c.Store = store
+			office := c.Authorities[0].Client.(*office)
+			office.roots = append(office.roots, next.Cert)
+		}, func(h *house) {
+			synctest.Wait()
+			if h.phases() != "waiting waiting" || h.Roots("ca").Len() != 2 || h.Status()[0].Record == "" { //nolint:dupword // two roots
+				t.Errorf("%s: %s, %q; the log is %s", record, h.phases(), h.Status()[0].Record, h.log)
+			}
+			if _, err := h.pod(); err != nil || !strings.Contains(h.phases(), "trusted") || !strings.Contains(h.phases(), "waiting") {
+				t.Errorf("%s: %v, %s", record, err, h.phases())
+			}
+			time.Sleep(11 * time.Minute)
+			if h.phases() != "trusted trusted" { //nolint:dupword // two roots
+				t.Errorf("%s: once the other is everywhere: %s", record, h.phases())
+			}
+			h.Close()
+			if kept := string(store.records["ca"]); (kept == record) != newer {
+				t.Errorf("%s became %s", record, kept)
 			}
 		})
 	}

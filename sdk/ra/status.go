@@ -24,6 +24,7 @@ type Status struct {
 	Held    string // why, where the root is too new
 	Stopped []Stopped
 	Roots   []RootStatus
+	Record  string // why the record of the roots cannot be used, if it cannot
 }
 
 // Stopped is a rule whose requests are not sent, as replies to them cannot be given out.
@@ -82,6 +83,9 @@ func (a *authority) status(now time.Time) Status {
 	}
 	if a.held.After(now) {
 		s.Held = a.why.Error()
+	}
+	if a.useless != nil {
+		s.Record = text.Clean(a.useless.Error())
 	}
 	for rule, by := range a.stops {
 		one := Stopped{Rule: rule, Since: by.since, Error: text.Clean(by.err.Error())}

@@ -1,11 +1,14 @@
 package ra
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/call"
+	"github.com/countersign-dev/countersign/internal/peers"
 	"github.com/countersign-dev/countersign/internal/text"
 )
 
@@ -51,22 +54,25 @@ func (a *authority) sync(with Updater, ending bool) {
 	e.mu.Unlock()
 }
 
-// exchange returns what the record should be, and takes what others wrote.
+// exchange returns what the record should be, and takes what others wrote. One that is of no use is
+// replaced by whoever leads, as soon as a root is known; one of a newer version by none.
 func (a *authority) exchange(before []byte) []byte {
-	var kept authorityRecord
-	err := json.Unmarshal(before, &kept)
+	kept, err := parseRecord(before)
 	led := a.conf.Roots.Led
-	if len(before) > 0 && err != nil && led {
-		return before // whoever leads will write another
+	var roots []byte
+	if err == nil || !led && !errors.Is(err, peers.ErrNewer) {
+		var useless error
+		roots, useless = a.takePhases(kept.Roots)
+		err = cmp.Or(err, useless)
 	}
-	roots, err := a.takePhases(kept.Roots)
-	if err != nil {
-		a.engine.cfg.Log.Error("cannot use the record of an authority's roots", "authority", a.conf.Name, "error", text.Clean(err.Error()))
-	}
-	if led && string(roots) == string(kept.Roots) || len(before) == 0 && a.knowsNone() {
+	a.judged(err)
+	switch {
+	case errors.Is(err, peers.ErrNewer), led && err != nil, led && string(roots) == string(kept.Roots):
+		return before
+	case (len(before) == 0 || err != nil) && a.knowsNone():
 		return before
 	}
-	kept.Roots = roots
+	kept.Version, kept.Roots = recordVersion, roots
 	if !led {
 		kept.Backdating = a.backdating()
 	}
@@ -75,6 +81,12 @@ func (a *authority) exchange(before []byte) []byte {
 		return before // never: both are plain
 	}
 	return record
+}
+
+func (a *authority) judged(err error) {
+	a.engine.mu.Lock()
+	defer a.engine.mu.Unlock()
+	a.judge(err)
 }
 
 // takePhases takes the phases of the common record, and has learn do what follows.

@@ -163,6 +163,9 @@ func (r *istio) collect(gauge gauge) {
 	if end := r.Certificate.NotAfter; !end.IsZero() {
 		gauge(istioExpiryDesc, float64(end.Unix()))
 	}
+	if r.Renewals != nil {
+		gauge(renewalsDesc, number(r.Renewals.Error == ""))
+	}
 	for _, a := range r.Authorities {
 		a.collect("istio", gauge)
 	}
@@ -195,7 +198,7 @@ func (r *renewed) troubles() (all []trouble) {
 		return nil
 	}
 	if r.Error != "" {
-		all = append(all, trouble{Grade: fair, What: "Machines cannot renew by their certificates", Said: r.Error, Do: "See the API server of the home cluster. If the record is malformed, delete the ConfigMap: machines need tokens then."})
+		all = append(all, trouble{Grade: bad, What: "Machines cannot renew by their certificates", Said: r.Error, Do: "Check the API server of the home cluster. A record that is of no use is never replaced: restore the ConfigMap from a backup, or delete it and give each machine a token."})
 	}
 	if time.Since(r.Copied) < toldFor {
 		all = append(all, trouble{Grade: bad, What: "Somebody has a copy of a machine's certificate", At: r.Copied, Do: "The audit log names the machine. Neither renews any more: find out who has the copy, then give the machine a token."})

@@ -313,7 +313,7 @@ func TestReplicasOfAMeshShareQuotas(t *testing.T) {
 	first.until(t, "it shares them", shared("1"))
 	home.away.Store(true)
 	first.until(t, "it cannot share them", shared("0"))
-	if told := strings.Join(troublesOf(first.report(t)), "\n"); !strings.Contains(told, "The quotas cannot be shared") {
+	if told := strings.Join(troublesOf(first.report(t)), "\n"); !strings.Contains(told, "The quotas of istio cannot be shared") {
 		t.Error(told)
 	}
 	out, _, _ := says(t, "status", "--address", "unix:"+filepath.Join(first.dir, "page"))

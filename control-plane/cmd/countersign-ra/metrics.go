@@ -107,6 +107,8 @@ var (
 	dangerousDesc   = desc("dangerous_authorities", "Authorities disabled because a cluster trusts them for client authentication.", "cluster")
 	rulesUnableDesc = desc("rules_unable", "1 if a rule's authority cannot serve it.")
 	istioReadyDesc  = desc("istio_ready", "1 if this replica serves Istio's CA API.")
+	renewalsDesc    = desc("renewal_record_usable", "1 if the record of machines that renew by their certificates can be used.")
+	rootRecordDesc  = desc("root_record_usable", "1 if the record of an authority's roots can be used.", "authority", "engine")
 	istioExpiryDesc = desc("istio_certificate_expiry_timestamp_seconds", "When the certificate of Istio's CA API ends.")
 )
 
@@ -118,6 +120,7 @@ func (c collector) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		readyDesc, leaderDesc, providerDesc, waitingDesc, ageDesc, shutDesc, inFlightDesc, rateDesc, rateLimitDesc, heldDesc, stoppedDesc, rootsDesc, unplannedDesc,
 		rootExpiryDesc, clusterDesc, bundleDesc, protectionDesc, dangerousDesc, rulesUnableDesc, istioReadyDesc, istioExpiryDesc, sharedDesc,
+		renewalsDesc, rootRecordDesc,
 	} {
 		to <- d
 	}
@@ -156,6 +159,7 @@ func (a authority) collect(engine string, gauge gauge) {
 	gauge(rateDesc, a.Rate, a.Name, engine)
 	gauge(rateLimitDesc, a.MostRate, a.Name, engine)
 	gauge(heldDesc, a.HeldSeconds, a.Name, engine)
+	gauge(rootRecordDesc, number(a.Record == ""), a.Name, engine)
 	for _, s := range a.Stopped {
 		gauge(stoppedDesc, 1, a.Name, engine, s.Rule)
 	}

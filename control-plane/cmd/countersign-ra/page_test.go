@@ -35,7 +35,7 @@ func ofAll(text string) report {
 		Istio: &istio{
 			Address: text, NotReady: text, Certificate: held{Fingerprint: text, NotAfter: noon, Error: text, Failed: noon}, Calls: map[istioca.Result]uint64{istioca.Issued: 3},
 			Outcomes: []outcome{{Rule: text, Result: "issued", Count: 3}}, Dangerous: []string{text}, Strays: []stray{{text, text}},
-			Authorities: []authority{{Name: text, Stopped: []stopped{{Rule: text, Error: text}}, Roots: []root{{Fingerprint: text, Phase: "trusted"}}}},
+			Renewals: &renewed{Error: text}, Authorities: []authority{{Name: text, Record: text, Stopped: []stopped{{Rule: text, Error: text}}, Roots: []root{{Fingerprint: text, Phase: "trusted"}}}},
 		},
 		Sharing:   []sharing{{Engine: text, Members: 2, Error: text}},
 		Providers: []overview.Provider{{Name: text, State: "refused", LastError: text}},
@@ -82,7 +82,7 @@ func TestEachProblemIsToldWithWhatToDo(t *testing.T) {
 		"Duplicate cluster ID x", "Cluster x is failed", "Trust bundle x in x is out of date", "An authority is not asked, as x trusts it with its API", "Anybody who may create PodCertificateRequests in x",
 		"No certificate can be written into x of x in x", "No certificate can be written into y of x in x for x",
 		"Istio's CA API is not served by this replica", "An authority is not asked for a mesh", "x names x, and no such cluster is known",
-		"The quotas of x cannot be shared",
+		"The quotas of x cannot be shared", "Machines cannot renew by their certificates", "The record of the roots of x cannot be used",
 	} {
 		if !strings.Contains(all, want) {
 			t.Errorf("nobody is told %q:\n%s", want, all)

@@ -48,6 +48,8 @@ type authority struct {
 	Held        string    `json:"held,omitempty"`
 	Stopped     []stopped `json:"stopped,omitempty"`
 	Roots       []root    `json:"roots,omitempty"`
+	// Record says why the record of the roots cannot be used, if it cannot.
+	Record string `json:"record_error,omitempty"`
 }
 
 // stopped is a rule whose replies failed a check.
@@ -177,7 +179,7 @@ func (o *office) report(k *cluster) {
 func authorityOf(s ra.Status) authority {
 	a := authority{
 		Name: s.Authority, Waiting: s.Waiting, InFlight: s.InFlight, Namespaces: s.Namespaces, Rate: s.Rate, MostRate: s.MostRate * s.Share,
-		OldestSeconds: s.Oldest.Seconds(), HeldSeconds: s.HeldFor.Seconds(), Held: s.Held,
+		OldestSeconds: s.Oldest.Seconds(), HeldSeconds: s.HeldFor.Seconds(), Held: s.Held, Record: s.Record,
 	}
 	for _, by := range s.Stopped {
 		one := stopped{Rule: by.Rule, Since: by.Since, Error: by.Error}

@@ -46,6 +46,9 @@ func ofAuthorities(authorities []authority) (all []trouble) {
 			}
 			all = append(all, trouble{Grade: bad, What: what, Said: s.Error, At: s.Since, Do: "Certificates of this authority cannot be given out, so one request at a time tries again. Change the CA's or the rule's settings."})
 		}
+		if a.Record != "" {
+			all = append(all, trouble{Grade: fair, What: "The record of the roots of " + a.Name + " cannot be used", Said: a.Record, Do: "The leader replaces a damaged record. One of a newer version stays: finish the upgrade or, after a rollback, delete the key of the authority in the ConfigMap."})
+		}
 		switch {
 		case a.Held != "":
 			all = append(all, trouble{Grade: bad, What: "Certificates of " + a.Name + " are held back", Said: a.Held, Do: "Its root is new, and not everywhere yet. " + resumes(a) + " Rotate a CA by telling its new root first."})

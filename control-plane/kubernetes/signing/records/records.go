@@ -78,17 +78,23 @@ func (s *Store) Load(ctx context.Context, authority string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.record(kept, authority)
+	value, has := kept.Data[authority]
+	if !has {
+		return nil, nil
+	}
+	if err := checkRecord([]byte(value)); err != nil {
+		return nil, ca.Errorf(ca.Invalid, "invalid key %q of ConfigMap %s/%s: %w", authority, s.cfg.Namespace, s.cfg.Name, err)
+	}
+	return []byte(value), nil
 }
 
-// Save keeps a record, unless a malformed one is in its place. An error leaves open whether
-// it was kept.
+// Save keeps a record. An error leaves open whether it was kept.
 func (s *Store) Save(ctx context.Context, authority string, record []byte) error {
 	return s.Update(ctx, authority, func([]byte) []byte { return record })
 }
 
 // Update replaces a record with what change makes of it, and calls that again if another has replaced
-// it meanwhile. Who only reads needs no Held. It writes nothing over a malformed record.
+// it meanwhile. Who only reads needs no Held. A malformed record reaches change as it is.
 func (s *Store) Update(ctx context.Context, authority string, change func(record []byte) []byte) error {
 	if err := CheckName(authority); err != nil {
 		return fmt.Errorf("record of authority %.256q: %w", authority, err)
@@ -115,12 +121,9 @@ func (s *Store) update(ctx context.Context, authority string, change func(record
 	if err != nil {
 		return err
 	}
-	before, err := s.record(kept, authority)
-	if err != nil {
-		return err
-	}
-	record := change(before)
-	if string(before) == string(record) {
+	before := kept.Data[authority]
+	record := change([]byte(before))
+	if before == string(record) {
 		return nil
 	}
 	if err := checkRecord(record); err != nil {
@@ -163,19 +166,6 @@ func (s *Store) put(ctx context.Context, kept *corev1.ConfigMap) (err error) {
 		return fmt.Errorf("cannot write ConfigMap %s/%s: %w", s.cfg.Namespace, s.cfg.Name, err)
 	}
 	return nil
-}
-
-// record returns an authority's record. What is not one was written by somebody else, who may
-// want it.
-func (s *Store) record(kept *corev1.ConfigMap, authority string) ([]byte, error) {
-	value, has := kept.Data[authority]
-	if !has {
-		return nil, nil
-	}
-	if err := checkRecord([]byte(value)); err != nil {
-		return nil, ca.Errorf(ca.Invalid, "key %q of ConfigMap %s/%s is not a record (%w): nothing is kept there until you delete the key", authority, s.cfg.Namespace, s.cfg.Name, err)
-	}
-	return []byte(value), nil
 }
 
 // checkRecord takes a JSON object of a size that fits.

@@ -179,7 +179,7 @@ func TestStoppedLeaderOverwritesNothing(t *testing.T) {
 	loads(t, store, "vault", `{"a":"of the successor"}`)
 }
 
-func TestMalformedRecordIsReportedAndKept(t *testing.T) {
+func TestMalformedRecordIsReportedAndReplaced(t *testing.T) {
 	for what, value := range map[string]string{
 		"empty": "", "no JSON": "{", "a list": "[1]", "null": "null", "a text": `"x"`,
 		"long": `{"a":"` + strings.Repeat("x", maxRecord) + `"}`,
@@ -191,11 +191,13 @@ func TestMalformedRecordIsReportedAndKept(t *testing.T) {
 		if !errors.Is(err, ca.ErrInvalid) || !strings.Contains(err.Error(), `key "vault" of ConfigMap ra/`+name) || len(err.Error()) > 500 {
 			t.Errorf("%s: %v", what, err)
 		}
-		before := s.version
-		if err := store.Save(t.Context(), "vault", []byte(`{"a":1}`)); err == nil || s.version != before {
-			t.Errorf("%s: it is overwritten: %v", what, err)
-		}
 		saves(t, store, "google", `{"b":1}`)
+		var found string
+		if err := store.Update(t.Context(), "vault", func(record []byte) []byte { found = string(record); return record }); err != nil || found != value {
+			t.Errorf("%s: change gets %.100q, %v", what, found, err)
+		}
+		saves(t, store, "vault", `{"a":1}`)
+		loads(t, store, "vault", `{"a":1}`)
 	}
 }
 

@@ -7,11 +7,16 @@ import (
 	"slices"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/peers"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// maxRecord bounds a stored record, in bytes.
-const maxRecord = 2 << 20
+const (
+	// version is the one that this program writes.
+	version = 1
+	// maxRecord bounds a stored record, in bytes.
+	maxRecord = 2 << 20
+)
 
 // record is what outlives a restart, and what several share.
 type record struct {
@@ -38,7 +43,7 @@ type rootRecord struct {
 // Record returns what outlives a restart, as JSON. Equal states give equal bytes, and a
 // certificate that ends soon after another changes nothing.
 func (m *Machine) Record() []byte {
-	out := record{Version: 1, Latest: m.latest.kept, Roots: []rootRecord{}}
+	out := record{Version: version, Latest: m.latest.kept, Roots: []rootRecord{}}
 	for _, cert := range m.Bundle().Certificates() {
 		out.Roots = append(out.Roots, m.roots[pki.Fingerprint(cert)].record())
 	}
@@ -60,16 +65,20 @@ func (in record) text() []byte {
 	return text
 }
 
-// parse reads a record and its roots, by fingerprint. The error does not quote it.
+// parse reads a record and its roots, by fingerprint. The error does not quote it; it wraps
+// [peers.ErrNewer] for a record that another program knows how to read.
 func parse(text []byte) (in record, roots map[string]*root, err error) {
+	if err := peers.CheckVersion(text, version); err != nil {
+		return in, nil, err
+	}
 	if len(text) > maxRecord {
 		return in, nil, fmt.Errorf("the record has %d bytes, %d are allowed", len(text), maxRecord)
 	}
 	if err := json.Unmarshal(text, &in); err != nil {
 		return in, nil, errors.New("the record is malformed")
 	}
-	if in.Version != 1 || len(in.Roots) > maxRoots {
-		return in, nil, fmt.Errorf("the record is of version %d with %d roots; use version 1 and %d roots at most", in.Version, len(in.Roots), maxRoots)
+	if in.Version != version || len(in.Roots) > maxRoots {
+		return in, nil, fmt.Errorf("the record is of version %d with %d roots; use version %d and %d roots at most", in.Version, len(in.Roots), version, maxRoots)
 	}
 	roots = map[string]*root{}
 	for i, r := range in.Roots {
@@ -110,7 +119,8 @@ func Restore(conf Config, text []byte, now time.Time) (*Machine, error) {
 
 // Sync takes what others have written into the common record, which may be empty, and returns what
 // it should be. One who is led takes the phases, and adds what it gave out; whoever leads takes the
-// latter. If the record is of no use, whoever leads replaces it, and there is an error, too.
+// latter. If the record is of no use, whoever leads replaces it, and there is an error, too; one of a
+// newer version is returned as it is.
 func (m *Machine) Sync(text []byte, now time.Time) ([]byte, error) {
 	var in record
 	var roots map[string]*root
@@ -119,7 +129,7 @@ func (m *Machine) Sync(text []byte, now time.Time) ([]byte, error) {
 		in, roots, err = parse(text)
 	}
 	switch {
-	case err != nil && m.conf.Led:
+	case err != nil && (m.conf.Led || errors.Is(err, peers.ErrNewer)):
 		return text, err
 	case !m.conf.Led:
 		m.raise(in, roots, now)
@@ -231,7 +241,7 @@ func (m *Machine) report(in record, text []byte, now time.Time) []byte {
 	if !changed {
 		return text
 	}
-	in.Version = 1
+	in.Version = version
 	return in.text()
 }
 

@@ -10,7 +10,8 @@
 //	             └─ Wrote without it ──┘                               ▼
 //	                             gone ◀── its last certificate ended ── withdrawn
 //
-// The roots that are told first are trusted at once, as nobody holds anything.
+// The roots that are told first are trusted at once, as nobody holds anything. After the record was
+// lost, the first one that the authority signs below is.
 //
 // Where several give out an authority's certificates, one of them decides, and the others are led:
 // [Machine.Sync] takes the phases from the common record, and adds to it what was given out.
@@ -78,10 +79,20 @@ type Machine struct {
 	change time.Time        // when that was another one before
 	latest end              // of the last certificate of all
 	led    bool             // there is a record to go by
+	lost   bool             // what was known before
 }
 
-// New returns a Machine that knows nothing.
+// New returns a Machine for an authority below which no certificate was given out.
 func New(conf Config) *Machine { return &Machine{conf: conf, roots: map[string]*root{}} }
+
+// Rebuild returns a Machine for an authority whose record is lost. Certificates are out, and any of its
+// roots may be new to those who verify them. So all are published and wait, except the one that the
+// authority signs below: [Machine.Early].
+func Rebuild(conf Config) *Machine {
+	m := New(conf)
+	m.lost = true
+	return m
+}
 
 // SetWait replaces [Config].Wait, for roots that wait already as well.
 func (m *Machine) SetWait(wait time.Duration) { m.conf.Wait = wait }
@@ -130,7 +141,7 @@ func (m *Machine) RepliedAll(set *pki.Bundle, asked, now time.Time) error {
 }
 
 func (m *Machine) add(set *pki.Bundle, replied bool, now time.Time) error {
-	first := len(m.roots) == 0
+	first := len(m.roots) == 0 && !m.lost
 	var fresh []*x509.Certificate
 	for _, cert := range set.Certificates() {
 		switch r := m.roots[pki.Fingerprint(cert)]; {
@@ -170,7 +181,8 @@ func (m *Machine) Wrote(set *pki.Bundle, now time.Time) {
 }
 
 // Early says that the authority has signed below a root, maybe before its time, and returns
-// how long such certificates are held back: zero if the root is trusted.
+// how long such certificates are held back: zero if the root is trusted, as it is if no other one
+// is.
 func (m *Machine) Early(cert *x509.Certificate, now time.Time) time.Duration {
 	r := m.roots[pki.Fingerprint(cert)]
 	if r == nil {
@@ -180,7 +192,9 @@ func (m *Machine) Early(cert *x509.Certificate, now time.Time) time.Duration {
 	if !r.recorded {
 		r.withdrawn = time.Time{}
 	}
-	m.Step(now)
+	if m.Step(now); m.Trusted().Len() == 0 {
+		r.trusted = now
+	}
 	if !r.trusted.IsZero() {
 		return 0
 	}

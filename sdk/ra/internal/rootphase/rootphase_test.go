@@ -339,3 +339,28 @@ func TestRandomEventsKeepRootRules(t *testing.T) {
 func contains(list []string, item string) bool {
 	return strings.Contains(strings.Join(list, " "), item)
 }
+
+// Certificates are out, and it is not known which roots their verifiers have.
+func TestRebuiltMachineTrustsWhatTheAuthoritySignsBelowAlone(t *testing.T) {
+	r := roots(t, 2)
+	m := Rebuild(Config{Wait: time.Hour, Confirmed: true, Unplanned: 10 * time.Minute})
+	told(t, m, begin, r...)
+	want(t, "published", m.Bundle(), r...)
+	want(t, "trusted", m.Trusted())
+	again, err := Restore(m.conf, m.Record(), begin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range []*Machine{m, again} {
+		if wait := m.Early(r[0], begin); wait != 0 {
+			t.Errorf("what the authority signs below waits for %s", wait)
+		}
+		want(t, "trusted then", m.Trusted(), r[0])
+		if wait := m.Early(r[1], begin); wait < 9*time.Minute {
+			t.Errorf("the other waits for %s", wait)
+		}
+		m.Wrote(m.Bundle(), begin)
+		m.Step(at(time.Hour))
+		want(t, "trusted once all have it", m.Trusted(), r...)
+	}
+}
