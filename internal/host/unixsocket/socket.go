@@ -15,10 +15,6 @@ import (
 	"time"
 )
 
-// maxPath is the maximum length of a socket path in bytes (sun_path of 108 on Linux,
-// without its final NUL).
-const maxPath = 107
-
 // Socket is a listening unix socket that owns its file.
 type Socket struct {
 	*net.UnixListener
@@ -33,8 +29,9 @@ type Socket struct {
 // It replaces an existing file only while it holds the lock file beside it, and only if it
 // is a socket of this user that refuses connections.
 func Listen(path string, mode fs.FileMode, log *slog.Logger) (*Socket, error) {
-	if len(path) > maxPath {
-		return nil, fmt.Errorf("socket path %q has %d bytes, the limit is %d", path, len(path), maxPath)
+	path, err := ParsePath(path)
+	if err != nil {
+		return nil, fmt.Errorf("invalid socket: %w", err)
 	}
 	if err := prepareFolder(filepath.Dir(path), log); err != nil {
 		return nil, err

@@ -35,9 +35,9 @@ func Listen(address string, local bool, log *slog.Logger) (*Page, error) {
 	}
 	var listener net.Listener
 	var err error
-	path, isSocket := strings.CutPrefix(address, "unix:")
+	isSocket := strings.HasPrefix(address, "unix:")
 	if isSocket {
-		listener, err = unixsocket.Listen(path, 0o600, log)
+		listener, err = unixsocket.Listen(address, 0o600, log)
 	} else {
 		listener, err = net.Listen("tcp", address)
 	}

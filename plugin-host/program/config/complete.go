@@ -9,16 +9,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/host/unixsocket"
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
-const (
-	minTTL = time.Second
-	// maxSocketPath is what sockaddr_un holds besides its closing zero byte (unix(7)).
-	maxSocketPath = 107
-)
+const minTTL = time.Second
 
 // Complete fills in what follows from the rest ("default", "ROOTCA", each secret's
 // provider, key type and lifetime) and checks everything. The error joins one
@@ -185,8 +182,8 @@ func (c *Config) checkRest(p *problems) {
 	if j := c.Rotation.Jitter; !(j >= 0 && j < 1) || math.IsNaN(j) {
 		c.say(p, "rotation.jitter", j, "write 0 or more and less than 1")
 	}
-	c.checkSocketPath(p, "socket.path", c.Socket.Path)
-	c.checkSocketPath(p, "socket.files_path", c.Socket.FilesPath)
+	c.needSocket(p, "socket.path", c.Socket.Path)
+	c.needSocket(p, "socket.files_path", c.Socket.FilesPath)
 	if c.Socket.Path == c.Socket.FilesPath {
 		c.say(p, "socket.files_path", c.Socket.FilesPath, "that is socket.path; it is for when another program serves that one")
 	}
@@ -208,12 +205,27 @@ func (c *Config) checkRest(p *problems) {
 	}
 }
 
-func (c *Config) checkSocketPath(p *problems, setting, path string) {
-	switch n := len(path); {
-	case n == 0:
+// readSockets replaces each socket by its path: programs elsewhere name it by a URI.
+func (c *Config) readSockets(p *problems) {
+	for setting, at := range map[string]*string{
+		"socket.path": &c.Socket.Path, "socket.files_path": &c.Socket.FilesPath, "workload_api.socket": &c.WorkloadAPI.Socket,
+		"gateway.socket": &c.Gateway.Socket, "spire.socket": &c.Spire.Socket,
+	} {
+		if *at == "" {
+			continue
+		}
+		path, err := unixsocket.ParsePath(*at)
+		if err != nil {
+			c.say(p, setting, *at, err.Error())
+			continue
+		}
+		*at = path
+	}
+}
+
+func (c *Config) needSocket(p *problems, setting, path string) {
+	if path == "" {
 		c.say(p, setting, "", "write the path of a unix socket")
-	case n > maxSocketPath:
-		c.say(p, setting, path, fmt.Sprintf("it has %d bytes; a socket path has at most %d", n, maxSocketPath))
 	}
 }
 

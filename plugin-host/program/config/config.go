@@ -177,7 +177,8 @@ type State struct {
 type Socket struct {
 	// Enabled is false in an agent that serves only a gateway's socket. Default: true.
 	Enabled bool `json:"enabled"`
-	// Path is a unix socket. Default: ./var/run/secrets/workload-spiffe-uds/socket.
+	// Path is a unix socket, as each that this file names: a path, or unix:///path. Default:
+	// ./var/run/secrets/workload-spiffe-uds/socket.
 	Path string `json:"path"`
 	// Mode is octal, in quotes. Default: "0600".
 	Mode FileMode `json:"mode"`

@@ -209,7 +209,7 @@ func TestWrongSettingsAreOneSentenceEach(t *testing.T) {
 		{"ratio that is none", working + "rotation: {ratio: .nan}", `is not valid YAML`},
 		{"jitter", working + "rotation: {jitter: -0.1}", `rotation.jitter is -0.1: write 0 or more`},
 		{"no socket", working + "socket: {path: ''}", `socket.path is not set: write the path of a unix socket`},
-		{"long socket", working + "socket: {path: " + strings.Repeat("s", 108) + "}", `it has 108 bytes; a socket path has at most 107`},
+		{"long socket", working + "socket: {path: " + strings.Repeat("s", 108) + "}", `the path has 108 bytes; a unix socket has at most 107`},
 		{"open status", working + "status: {address: '0.0.0.0:80'}", `status.address is "0.0.0.0:80": write a loopback address`},
 		{"named status", working + "status: {address: 'example.org:80'}", `status.address is "example.org:80": write a loopback address`},
 		{"status without port", working + "status: {address: '127.0.0.1'}", `status.address is "127.0.0.1": write a loopback address`},

@@ -98,7 +98,7 @@ func (c *Config) checkGatewayOff(p *problems) {
 }
 
 func (c *Config) checkGatewaySocket(p *problems) {
-	c.checkSocketPath(p, "gateway.socket", c.Gateway.Socket)
+	c.needSocket(p, "gateway.socket", c.Gateway.Socket)
 	for _, other := range []struct{ path, value string }{
 		{"socket.path", c.Socket.Path}, {"socket.files_path", c.Socket.FilesPath}, {"workload_api.socket", c.WorkloadAPI.Socket},
 	} {

@@ -57,6 +57,7 @@ func Read(in Input) (c Config, warnings []string, err error) {
 	if len(in.Command) > 0 {
 		c.Proxy.Command = in.Command
 	}
+	c.readSockets(&all)
 	return c, istio.Warnings, all.err()
 }
 

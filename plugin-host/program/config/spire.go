@@ -3,7 +3,6 @@ package config
 import (
 	"cmp"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -55,7 +54,7 @@ func (c *Config) completeSpire(p *problems) {
 		}
 		return
 	}
-	c.completeSpireSocket(p)
+	c.checkSpireSocket(p)
 	if wanted && isProvider {
 		p.add(fmt.Errorf("providers.%s: that is the name of the Workload API at spire.socket; give the provider another", SpireProvider))
 	}
@@ -69,22 +68,10 @@ func (c *Config) completeSpire(p *problems) {
 	c.completeSpireRoots()
 }
 
-// completeSpireSocket makes a path of what SPIFFE's variable may hold.
-func (c *Config) completeSpireSocket(p *problems) {
-	s := &c.Spire
-	path, isURL := strings.CutPrefix(s.Socket, "unix:")
-	if rest, slashes := strings.CutPrefix(path, "//"); isURL && slashes {
-		path = rest
+func (c *Config) checkSpireSocket(p *problems) {
+	if s := c.Spire.Socket; s == c.Socket.Path || s == c.Socket.FilesPath || s == c.WorkloadAPI.Socket {
+		c.say(p, "spire.socket", s, "the agent itself serves there")
 	}
-	switch {
-	case isURL && !filepath.IsAbs(path), !isURL && strings.Contains(s.Socket, "://"):
-		c.say(p, "spire.socket", s.Socket, "write the path of a unix socket, or unix:///path; a Workload API by TCP is not supported")
-		return
-	case path == c.Socket.Path, path == c.Socket.FilesPath, path == c.WorkloadAPI.Socket:
-		c.say(p, "spire.socket", s.Socket, "the agent itself serves there")
-	}
-	s.Socket = path
-	c.checkSocketPath(p, "spire.socket", s.Socket)
 }
 
 func (c *Config) completeSpireSecret(p *problems, s *SpireSecret, i int) {

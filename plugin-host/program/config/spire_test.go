@@ -87,13 +87,33 @@ func TestProviderMayBeNamedLikeTheWorkloadAPI(t *testing.T) {
 	}
 }
 
+func TestEachSocketIsNamedByPathOrURI(t *testing.T) {
+	c, _ := mustLoad(t, working+`
+socket: {path: 'unix:///run/a', files_path: 'unix:b'}
+workload_api: {socket: 'unix:///run/c'}
+gateway: {socket: 'unix:///run/d'}
+spire: {socket: 'unix:///run/e'}
+status: {address: 'unix:///run/f'}
+`, nil)
+	got := []string{c.Socket.Path, c.Socket.FilesPath, c.WorkloadAPI.Socket, c.Gateway.Socket, c.Spire.Socket}
+	if want := []string{"/run/a", "b", "/run/c", "/run/d", "/run/e"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	for _, where := range []string{"socket: {path: 'unix://a/b'}", "workload_api: {socket: 'http://a'}", "status: {address: 'unix://a/b'}"} {
+		_, _, err := load(working+where, nil)
+		wantError(t, err, "write the path of a unix socket, or unix:///path")
+	}
+	_, _, err := load(working+"socket: {path: /run/a}\nspire: {socket: 'unix:///run/a'}", nil)
+	wantError(t, err, "the agent itself serves there")
+}
+
 func TestWrongWorkloadAPIIsOneSentence(t *testing.T) {
 	const on = "spire: {socket: /s, secrets: ["
 	for file, want := range map[string]string{
 		"spire: {uids: [1]}":                                                               "spire.socket is not set",
-		"spire: {socket: 'tcp://127.0.0.1:80'}":                                            "a Workload API by TCP is not supported",
-		"spire: {socket: 'unix:relative'}":                                                 "write the path of a unix socket",
-		"spire: {socket: '" + tooLong + "'}":                                               "a socket path has at most",
+		"spire: {socket: 'tcp://127.0.0.1:80'}":                                            "write the path of a unix socket, or unix:///path",
+		"spire: {socket: 'unix://relative'}":                                                 "write the path of a unix socket",
+		"spire: {socket: '" + tooLong + "'}":                                               "a unix socket has at most 107",
 		"spire: {socket: /a}\nsocket: {path: /a}":                                          "the agent itself serves there",
 		on + "{kind: key-pair}]}":                                                          "spire.secrets.0.name is not set",
 		on + "{name: a, kind: pair}]}":                                                     "spire.secrets.a.kind",
@@ -115,4 +135,4 @@ func TestWrongWorkloadAPIIsOneSentence(t *testing.T) {
 	}
 }
 
-var tooLong = "/" + strings.Repeat("x", maxSocketPath)
+var tooLong = "/" + strings.Repeat("x", 107)

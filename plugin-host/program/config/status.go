@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/countersign-dev/countersign/internal/host/unixsocket"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
@@ -53,8 +54,9 @@ func isHostPort(text string) bool {
 }
 
 func isLocalMetrics(from string) bool {
-	if path, ok := strings.CutPrefix(from, "unix:"); ok {
-		return path != "" && len(path) <= maxSocketPath
+	if strings.HasPrefix(from, "unix:") {
+		_, err := unixsocket.ParsePath(from)
+		return err == nil
 	}
 	at, err := url.Parse(from)
 	return err == nil && at.Scheme == "http" && at.User == nil && checkStatusAddress(at.Host) == nil && at.Port() != ""
@@ -96,11 +98,9 @@ func (c *Config) checkMetricsSecrets(p *problems) {
 // checkStatusAddress lets nobody but this machine reach the page: it has no
 // authentication.
 func checkStatusAddress(address string) error {
-	if path, ok := strings.CutPrefix(address, "unix:"); ok {
-		if path == "" || len(path) > maxSocketPath {
-			return fmt.Errorf("write unix:PATH with a path of 1 to %d bytes", maxSocketPath)
-		}
-		return nil
+	if strings.HasPrefix(address, "unix:") {
+		_, err := unixsocket.ParsePath(address)
+		return err
 	}
 	if address == "" {
 		return nil

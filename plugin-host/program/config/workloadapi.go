@@ -71,7 +71,6 @@ func (c *Config) completeWorkloadAPI(p *problems) {
 		c.say(p, "workload_api.socket", "", "write the path of a unix socket, or leave workload_api.jwt_svid out")
 	}
 	if w.Socket != "" {
-		c.checkSocketPath(p, "workload_api.socket", w.Socket)
 		c.checkSharedSocket(p)
 		if len(w.Identities) == 0 {
 			w.Identities = []WorkloadIdentity{{Name: DefaultSecret}}

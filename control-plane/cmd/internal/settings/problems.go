@@ -15,9 +15,6 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
-// maxSocketPath is the size of sockaddr_un's path without its final zero byte (unix(7)).
-const maxSocketPath = 107
-
 // Problems collects all errors, so that one run reports them all.
 type Problems struct{ errs []error }
 

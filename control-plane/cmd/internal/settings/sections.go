@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/kubeconfig"
+	"github.com/countersign-dev/countersign/internal/host/unixsocket"
 	agent "github.com/countersign-dev/countersign/plugin-host/program/config"
 )
 
@@ -25,9 +26,9 @@ type Status struct {
 // Check checks both addresses.
 func (s Status) Check(p *Problems) {
 	p.HostPort("status.probes", s.Probes)
-	if path, ok := strings.CutPrefix(s.Address, "unix:"); ok {
-		if path == "" || len(path) > maxSocketPath {
-			p.Say("status.address", s.Address, fmt.Sprintf("write unix:PATH with a path of 1 to %d bytes", maxSocketPath))
+	if strings.HasPrefix(s.Address, "unix:") {
+		if _, err := unixsocket.ParsePath(s.Address); err != nil {
+			p.Say("status.address", s.Address, err.Error())
 		}
 		return
 	}

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"github.com/countersign-dev/countersign/internal/host/unixsocket"
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/settings"
 	"github.com/countersign-dev/countersign/plugin-host/program/cli"
@@ -52,7 +53,10 @@ func (q *query) open(names []string) error {
 		q.names = []string{config.DefaultSecret, config.RootCA}
 	}
 	if flag := q.cmd.Flags().Lookup("socket"); flag.Changed {
-		q.socket = flag.Value.String()
+		var err error
+		if q.socket, err = unixsocket.ParsePath(flag.Value.String()); err != nil {
+			return cli.Wrong(fmt.Errorf("--socket is %.256q: %w", flag.Value, err))
+		}
 		return nil
 	}
 	c, err := q.settings.ReadPartly()
