@@ -8,10 +8,8 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/host/safefile"
+	"github.com/countersign-dev/countersign/internal/transport"
 )
-
-// maxHeader is what is taken of a reply's header.
-const maxHeader = 64 << 10
 
 // kept is the transport, and with it the connections that are kept.
 type kept struct {
@@ -54,15 +52,9 @@ func (c *Client) newTransport(roots []byte) (*http.Transport, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &http.Transport{
-		TLSClientConfig:        settings,
-		Proxy:                  c.Proxy,
-		DisableKeepAlives:      !c.KeepAlive,
-		DisableCompression:     true,
-		MaxResponseHeaderBytes: maxHeader,
-		MaxIdleConnsPerHost:    8,
-		IdleConnTimeout:        time.Minute,
-	}, nil
+	t := transport.Outward(settings)
+	t.Proxy, t.DisableKeepAlives = c.Proxy, !c.KeepAlive
+	return t, nil
 }
 
 func (c *Client) settings(roots []byte) (*tls.Config, error) {

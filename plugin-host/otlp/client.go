@@ -2,13 +2,14 @@ package otlp
 
 import (
 	"net/http"
-	"time"
 
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+
+	"github.com/countersign-dev/countersign/internal/transport"
 )
 
 // maxReply bounds the headers and, over gRPC, the message of a collector's answer, in bytes.
@@ -47,14 +48,13 @@ func (s settings) overHTTP() (otlptrace.Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	transport := transport.Outward(config)
+	transport.ForceAttemptHTTP2, transport.MaxConnsPerHost = true, 1
 	opts := []otlptracehttp.Option{otlptracehttp.WithHTTPClient(&http.Client{
 		Timeout: s.timeout,
 		// The headers, and with them a token, are for that collector alone.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		Transport: &http.Transport{
-			Proxy: http.ProxyFromEnvironment, TLSClientConfig: config, ForceAttemptHTTP2: true,
-			MaxResponseHeaderBytes: maxReply, MaxConnsPerHost: 1, IdleConnTimeout: time.Minute,
-		},
+		Transport:     transport,
 	})}
 	if s.endpoint == nil {
 		opts = append(opts, otlptracehttp.WithEndpointURL("http://localhost:4318/v1/traces"))

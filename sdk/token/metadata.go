@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/transport"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
@@ -57,8 +58,7 @@ func (m Metadata) fetch(ctx context.Context) ([]byte, error) {
 		return nil, err
 	}
 	req.Header.Set(metadataFlavor, "Google")
-	// Ignore the environment's proxy: it would reach another machine's server.
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, MaxResponseHeaderBytes: 16 << 10}, CheckRedirect: refuseRedirect}
+	client := http.Client{Transport: transport.Local(nil), CheckRedirect: refuseRedirect}
 	reply, err := client.Do(req)
 	if err != nil {
 		return nil, err

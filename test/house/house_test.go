@@ -125,7 +125,7 @@ var arrows = map[string][]string{
 	"sdk/ca":                                    {},
 	"sdk/pki":                                   {"internal/clock", "internal/text"},
 	"sdk/trace":                                 {"internal/text"},
-	"sdk/token":                                 {"internal/clock", "internal/host/command", "internal/host/safefile", "internal/redact", "internal/text", "sdk/ca"},
+	"sdk/token":                                 {"internal/clock", "internal/host/command", "internal/host/safefile", "internal/redact", "internal/text", "internal/transport", "sdk/ca"},
 	"sdk/token/exchange":                        {"internal/clock", "internal/endpoint", "internal/text", "sdk/ca", "sdk/token"},
 	"sdk/secret":                                {"internal/call", "internal/clock", "internal/loglimit", "internal/redact", "internal/rootfeed", "internal/rotation", "internal/text", "internal/version", "sdk/ca", "sdk/pki", "sdk/trace"},
 	"sdk/xds":                                   {"internal/text", "internal/version"},
@@ -148,7 +148,7 @@ var arrows = map[string][]string{
 	"sdk/catest":                                {"sdk/ca", "sdk/pki"},
 	"sdk/provider/rest":                         {"internal/endpoint", "internal/text", "sdk/ca", "sdk/pki", "sdk/provider/setting"},
 	"sdk/provider/wire":                         {"internal/text", "proto/provider/v1", "sdk/ca", "sdk/trace"},
-	"sdk/provider":                              {"internal/endpoint", "internal/program/buildinfo", "internal/suggest", "internal/text", "sdk/ca", "sdk/pki", "sdk/provider/wire", "sdk/trace"},
+	"sdk/provider":                              {"internal/endpoint", "internal/program/buildinfo", "internal/suggest", "internal/text", "internal/transport", "sdk/ca", "sdk/pki", "sdk/provider/wire", "sdk/trace"},
 	"sdk/provider/chain":                        {"sdk/ca", "sdk/pki"},
 	"sdk/languages":                             {},
 	"sdk/provider/setting":                      {"internal/endpoint", "internal/host/safefile", "internal/text", "sdk/pki", "sdk/provider/filewatch"},
@@ -156,7 +156,7 @@ var arrows = map[string][]string{
 	"sdk/provider/testkit":                      {"internal/test/proctest", "internal/test/programs", "sdk/ca", "sdk/pki", "sdk/provider/wire"},
 	"sdk/tlsconfig":                             {"internal/text", "sdk/pki", "sdk/secret"},
 	"sdk/tlsconfig/grpccreds":                   {"sdk/tlsconfig"},
-	"sdk/tlsconfig/httptransport":               {"sdk/pki", "sdk/tlsconfig"},
+	"sdk/tlsconfig/httptransport":               {"internal/transport", "sdk/pki", "sdk/tlsconfig"},
 	"sdk/catest/conformance":                    {"internal/clock", "internal/host/command", "internal/host/reference", "internal/jws", "internal/text", "proto/provider/v1", "proto/provider/v2", "sdk/ca", "sdk/pki", "sdk/provider/wire"},
 	"sdk/identities":                            {"internal/call", "internal/clock", "internal/redact", "internal/rotation", "sdk/ca", "sdk/pki", "sdk/secret"},
 	"sdk/controlplane":                          {"sdk/sds", "sdk/secret", "sdk/xds"},
@@ -182,7 +182,7 @@ var arrows = map[string][]string{
 	"control-plane/kubernetes/signing":          {"internal/text", "sdk/ca", "sdk/ra"},
 	"control-plane/kubernetes/kubetest":         {"internal/test/proctest"},
 	"plugin-host":                               {"internal/host/reference", "internal/text", "plugin-host/internal/confine", "plugin-host/internal/debugger", "plugin-host/internal/process", "plugin-host/internal/supervise", "plugin-host/internal/verified", "sdk/ca", "sdk/provider/wire"},
-	"plugin-host/otlp":                          {"internal/text", "sdk/ca", "sdk/provider/setting", "sdk/trace"},
+	"plugin-host/otlp":                          {"internal/text", "internal/transport", "sdk/ca", "sdk/provider/setting", "sdk/trace"},
 	"plugin-host/lock":                          {"internal/host/reference", "internal/host/safefile", "internal/text", "plugin-host/internal/verified", "sdk/provider/wire"},
 	"plugin-host/internal/confine":              {},
 	"plugin-host/internal/verified":             {"internal/text", "sdk/provider/wire"},
@@ -491,4 +491,64 @@ func TestCertificatesAreParsedInOnePlace(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A transport of its own has no dial timeout, so one dead address of a name hides all the others.
+func TestTransportsAreMadeInOnePlace(t *testing.T) {
+	for _, path := range goFiles(t) {
+		if strings.HasPrefix(path, "internal/transport/") || strings.HasPrefix(path, "examples/") || strings.HasPrefix(path, "test/") || strings.HasPrefix(path, "internal/test/") || strings.HasPrefix(path, "tools/") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, path), nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			if made := transportOf(n); made != "" {
+				t.Errorf("%s has %s: take the transport from internal/transport, in a provider from sdk/provider", path, made)
+			}
+			return true
+		})
+	}
+}
+
+// transportOf names what makes or takes an HTTP transport of its own.
+func transportOf(n ast.Node) string {
+	switch n := n.(type) {
+	case *ast.CompositeLit:
+		switch name := httpName(n.Type); name {
+		case "Transport":
+			return "an http.Transport"
+		case "Client":
+			if !slices.ContainsFunc(n.Elts, func(e ast.Expr) bool {
+				pair, ok := e.(*ast.KeyValueExpr)
+				if !ok {
+					return false
+				}
+				key, ok := pair.Key.(*ast.Ident)
+				return ok && key.Name == "Transport"
+			}) {
+				return "an http.Client without a Transport"
+			}
+		}
+	case *ast.SelectorExpr:
+		if name := httpName(n); slices.Contains([]string{"DefaultTransport", "DefaultClient", "Get", "Head", "Post", "PostForm"}, name) {
+			return "http." + name
+		}
+	case *ast.CallExpr:
+		if made, ok := n.Fun.(*ast.Ident); ok && made.Name == "new" && slices.Contains([]string{"Transport", "Client"}, httpName(n.Args[0])) {
+			return "new(http." + httpName(n.Args[0]) + ")"
+		}
+	}
+	return ""
+}
+
+// httpName returns NAME for http.NAME.
+func httpName(e ast.Expr) string {
+	if selected, ok := e.(*ast.SelectorExpr); ok {
+		if pkg, ok := selected.X.(*ast.Ident); ok && pkg.Name == "http" {
+			return selected.Sel.Name
+		}
+	}
+	return ""
 }

@@ -10,8 +10,11 @@ import (
 )
 
 // passed are the host's variables that a provider inherits. It gets no others, above all
-// no tokens and cloud keys.
-var passed = []string{"PATH", "HOME", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"}
+// no tokens and cloud keys. curl and most of Linux write the proxies in lower case.
+var passed = []string{
+	"PATH", "HOME", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR",
+	"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
+}
 
 // environment returns a provider's environment: the passed variables of host, those for
 // its user and limits, the entry's and the protocol's; later ones win.
@@ -25,6 +28,12 @@ func environment(host, confined []string, entry map[string]string, protocol []st
 	for _, v := range confined {
 		key, value, _ := strings.Cut(v, "=")
 		vars[key] = value
+	}
+	for key := range entry {
+		if other := strings.ToLower(key); strings.HasSuffix(other, "_proxy") {
+			delete(vars, other) // programs differ in which case they take first
+			delete(vars, strings.ToUpper(key))
+		}
 	}
 	maps.Copy(vars, entry)
 	for _, v := range protocol {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"slices"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	grpccreds "google.golang.org/grpc/credentials"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/provider"
 	"github.com/countersign-dev/countersign/sdk/provider/setting"
 )
 
@@ -81,7 +83,10 @@ var fileTypes = []credentials.CredType{credentials.ServiceAccount, credentials.E
 
 // credentialsOf finds the credentials of the connection.
 func credentialsOf(s Settings) (*auth.Credentials, error) {
-	opts := &credentials.DetectOptions{Scopes: privateca.DefaultAuthScopes(), UseSelfSignedJWT: true, Logger: slog.New(slog.DiscardHandler)}
+	opts := &credentials.DetectOptions{
+		Scopes: privateca.DefaultAuthScopes(), UseSelfSignedJWT: true, Logger: slog.New(slog.DiscardHandler),
+		Client: &http.Client{Transport: provider.NewTransport(nil)},
+	}
 	if s.Credentials == ADC {
 		found, err := credentials.DetectDefault(opts)
 		if err != nil {

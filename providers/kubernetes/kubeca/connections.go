@@ -3,6 +3,8 @@ package kubeca
 import (
 	"net/http"
 	"sync"
+
+	"github.com/countersign-dev/countersign/sdk/provider"
 )
 
 // connections are shared by calls that run at once, where the server and what verifies both
@@ -33,12 +35,11 @@ func (c *connections) open(to access) *session {
 }
 
 func newTransport(to access) *http.Transport {
-	return &http.Transport{
-		TLSClientConfig: to.tls, Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, DisableCompression: true,
-		MaxResponseHeaderBytes: maxHeader, TLSHandshakeTimeout: callTimeout, IdleConnTimeout: callTimeout,
-		// Under load a connection is always in use: without pings, a dead one would be, too.
-		HTTP2: &http.HTTP2Config{SendPingTimeout: callTimeout / 2, PingTimeout: callTimeout / 2},
-	}
+	t := provider.NewTransport(to.tls)
+	t.ForceAttemptHTTP2 = true
+	// Under load a connection is always in use: without pings, a dead one would be, too.
+	t.HTTP2 = &http.HTTP2Config{SendPingTimeout: callTimeout / 2, PingTimeout: callTimeout / 2}
+	return t
 }
 
 func (c *connections) close(mark fingerprint) {

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"text/tabwriter"
@@ -16,6 +15,8 @@ import (
 
 	"github.com/countersign-dev/countersign/control-plane/cmd/internal/settings"
 	"github.com/countersign-dev/countersign/internal/clock"
+	"github.com/countersign-dev/countersign/internal/host/unixsocket"
+	"github.com/countersign-dev/countersign/internal/transport"
 	"github.com/countersign-dev/countersign/plugin-host/program/cli"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
@@ -51,18 +52,19 @@ func Status[R any](program, short string, write func(io.Writer, R) error) *cobra
 func fetch(ctx context.Context, program, address string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	network, at, host := "tcp", address, address
-	if path, ok := strings.CutPrefix(address, "unix:"); ok {
-		network, at, host = "unix", path, "localhost"
+	at, err := unixsocket.ParseAddress(address)
+	if err != nil {
+		return nil, cli.Wrong(fmt.Errorf("--address is %.256q: %w", address, err))
 	}
-	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, network, at)
-	}}
+	host := address
+	if at.Network() == "unix" {
+		host = "localhost"
+	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+host+"/status.json", nil)
 	if err != nil {
 		return nil, cli.Wrong(fmt.Errorf("--address is %.256q: must be host:port or unix:PATH", address))
 	}
-	answer, err := (&http.Client{Transport: transport}).Do(req)
+	answer, err := (&http.Client{Transport: transport.Local(at)}).Do(req)
 	if err != nil {
 		return nil, fmt.Errorf("no %s is listening on %s: %w", program, address, err)
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/host/safefile"
+	"github.com/countersign-dev/countersign/internal/transport"
 )
 
 // source has the files of an index, by their names.
@@ -95,12 +96,10 @@ type remote struct {
 const maxRedirects = 3
 
 func (r remote) open(ctx context.Context, name string) (io.ReadCloser, error) {
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.ResponseHeaderTimeout = time.Minute
-	transport.DisableKeepAlives = true  // nothing is left behind
-	transport.DisableCompression = true // what is packed stays packed
-	transport.MaxResponseHeaderBytes = 64 << 10
-	client := &http.Client{Transport: transport, CheckRedirect: r.mayFollow}
+	outward := transport.Outward(nil)
+	outward.ForceAttemptHTTP2, outward.DisableKeepAlives = true, true
+	outward.ResponseHeaderTimeout = time.Minute
+	client := &http.Client{Transport: outward, CheckRedirect: r.mayFollow}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.at.JoinPath(name).String(), nil)
 	if err != nil {
 		return nil, err

@@ -17,8 +17,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	dto "github.com/prometheus/client_model/go"
 
+	"github.com/countersign-dev/countersign/internal/host/unixsocket"
 	"github.com/countersign-dev/countersign/internal/program/operatorpage"
 	"github.com/countersign-dev/countersign/internal/text"
+	"github.com/countersign-dev/countersign/internal/transport"
 )
 
 const (
@@ -125,14 +127,12 @@ type source struct {
 
 func newSource(where string) source {
 	s := source{name: text.WithoutPassword(where), url: where}
-	transport := &http.Transport{DisableKeepAlives: true, MaxResponseHeaderBytes: 16 << 10}
-	if path, ok := strings.CutPrefix(where, "unix:"); ok {
+	var socket net.Addr // nil: the host of the URL
+	if strings.HasPrefix(where, "unix:") {
 		s.url = "http://localhost/stats/prometheus"
-		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", path)
-		}
+		socket, _ = unixsocket.ParseAddress(where) // the configuration was checked
 	}
-	s.client = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	s.client = &http.Client{Transport: transport.Local(socket), CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	return s
 }
 

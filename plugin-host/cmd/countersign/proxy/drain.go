@@ -5,12 +5,14 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/countersign-dev/countersign/internal/host/unixsocket"
+	"github.com/countersign-dev/countersign/internal/transport"
 )
 
 // Drain lets Envoy finish what it has begun before it is sent SIGTERM.
@@ -112,7 +114,11 @@ func (d Drain) ask(ctx context.Context, method, path string) (answer string, err
 	if err != nil {
 		return "", err
 	}
-	resp, err := d.client().Do(req)
+	client, err := d.client()
+	if err != nil {
+		return "", err
+	}
+	resp, err := client.Do(req)
 	if err != nil {
 		return "", err
 	}
@@ -131,18 +137,13 @@ func (d Drain) ask(ctx context.Context, method, path string) (answer string, err
 
 // client returns one that connects to the admin address, whatever the URL's host, once for
 // each request.
-func (d Drain) client() *http.Client {
-	network, address := "tcp", d.Admin
-	if path, ok := strings.CutPrefix(d.Admin, "unix:"); ok {
-		network, address = "unix", path
+func (d Drain) client() (*http.Client, error) {
+	admin, err := unixsocket.ParseAddress(d.Admin)
+	if err != nil {
+		return nil, fmt.Errorf("invalid admin address: %w", err)
 	}
 	return &http.Client{
-		Transport: &http.Transport{
-			DisableKeepAlives: true, MaxResponseHeaderBytes: 16 << 10,
-			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-				return new(net.Dialer).DialContext(ctx, network, address)
-			},
-		},
+		Transport:     transport.Local(admin),
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
+	}, nil
 }

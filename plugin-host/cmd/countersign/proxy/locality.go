@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/host/safefile"
+	"github.com/countersign-dev/countersign/internal/transport"
 )
 
 // Locality is the source of the zone: the first of Value, Variable, File and URL that is set.
@@ -159,7 +160,7 @@ func (l Locality) ask(ctx context.Context) (string, error) {
 		req.Header.Set(name, value)
 	}
 	client := http.Client{
-		Transport:     &http.Transport{DisableKeepAlives: true},
+		Transport:     transport.Local(nil),
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	answer, err := client.Do(req)

@@ -6,10 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"strings"
 	"time"
+
+	"github.com/countersign-dev/countersign/internal/host/unixsocket"
+	"github.com/countersign-dev/countersign/internal/transport"
 )
 
 const (
@@ -26,20 +27,17 @@ type source struct {
 }
 
 func newSource(address string) (*source, error) {
-	s := &source{address: address, host: address, path: "/status"}
-	network, at := "tcp", address
-	if path, ok := strings.CutPrefix(address, "unix:"); ok {
-		network, at, s.host = "unix", path, "localhost"
-	} else if _, port, err := net.SplitHostPort(address); err != nil || port == "" || strings.ContainsAny(address, "/?#@ ") {
-		return nil, fmt.Errorf("the address is %.256q: write HOST:PORT or unix:PATH", address)
+	at, err := unixsocket.ParseAddress(address)
+	if err != nil {
+		return nil, fmt.Errorf("the address is %.256q: %w", address, err)
 	}
-	var dialer net.Dialer
+	s := &source{address: address, host: address, path: "/status"}
+	if at.Network() == "unix" {
+		s.host = "localhost"
+	}
 	s.client = &http.Client{
-		Timeout: patience,
-		Transport: &http.Transport{
-			DialContext:            func(ctx context.Context, _, _ string) (net.Conn, error) { return dialer.DialContext(ctx, network, at) },
-			MaxResponseHeaderBytes: 16 << 10, DisableCompression: true, DisableKeepAlives: true,
-		},
+		Timeout:   patience,
+		Transport: transport.Local(at),
 		CheckRedirect: func(*http.Request, []*http.Request) error {
 			return errors.New("it redirects, which a status page does not")
 		},
