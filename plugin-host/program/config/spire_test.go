@@ -112,7 +112,7 @@ func TestWrongWorkloadAPIIsOneSentence(t *testing.T) {
 	for file, want := range map[string]string{
 		"spire: {uids: [1]}":                                                               "spire.socket is not set",
 		"spire: {socket: 'tcp://127.0.0.1:80'}":                                            "write the path of a unix socket, or unix:///path",
-		"spire: {socket: 'unix://relative'}":                                                 "write the path of a unix socket",
+		"spire: {socket: 'unix://relative'}":                                               "write the path of a unix socket",
 		"spire: {socket: '" + tooLong + "'}":                                               "a unix socket has at most 107",
 		"spire: {socket: /a}\nsocket: {path: /a}":                                          "the agent itself serves there",
 		on + "{kind: key-pair}]}":                                                          "spire.secrets.0.name is not set",
