@@ -28,7 +28,7 @@ const (
 // advice is what the authority has said about the held certificate.
 type advice struct {
 	asking     bool
-	pause      pause     // until the next question
+	pause      Pause     // until the next question
 	since      time.Time // when the certificate was first served
 	start, end time.Time // the window that the renewal was drawn from
 	failures   uint8     // in a row
@@ -43,7 +43,7 @@ func (m *Machine) Advisable(now Time, since time.Time) {
 		return
 	}
 	first := min(soonestAsk, m.Left(now.Wall)/(2*lifeParts))
-	m.advice = &advice{since: since, pause: newPause(part(first, 1), now)}
+	m.advice = &advice{since: since, pause: NewPause(part(first, 1), now)}
 }
 
 // consultable reports whether to ask for advice at some time before the renewal.
@@ -60,7 +60,7 @@ func (m *Machine) Consult() { m.advice.asking = true }
 func (m *Machine) Advised(now Time, info ca.RenewalInfo) (renew time.Time, moved bool) {
 	a := m.advice
 	wait := min(max(cmp.Or(info.RetryAfter, usualAsk), soonestAsk), latestAsk)
-	a.asking, a.failures, a.pause = false, 0, newPause(wait+part(wait, 0.1), now)
+	a.asking, a.failures, a.pause = false, 0, NewPause(wait+part(wait, 0.1), now)
 	known := a.start.Equal(info.Start) && a.end.Equal(info.End)
 	a.start, a.end = info.Start, info.End
 	if known || !now.Wall.Before(m.held.Renew) {
@@ -94,7 +94,7 @@ func (m *Machine) Unadvised(now Time, err error) {
 	a := m.advice
 	a.asking = false
 	if ca.ActionFor(err) == ca.Missing {
-		a.pause = newPause(Never, now)
+		a.pause = NewPause(Never, now)
 		return
 	}
 	wait := ca.RetryAfter(err)
@@ -103,5 +103,5 @@ func (m *Machine) Unadvised(now Time, err error) {
 	}
 	a.failures = min(a.failures+1, 8)
 	wait = min(max(wait, soonestAsk), latestAsk)
-	a.pause = newPause(wait+part(wait, 0.1), now)
+	a.pause = NewPause(wait+part(wait, 0.1), now)
 }

@@ -23,7 +23,8 @@ const (
 	// calm is how long roots must leave a certificate alone before its next loss is handled
 	// at once. Replicas of an authority that disagree on its roots would otherwise make the
 	// agent ask all the time.
-	calm = time.Minute
+	calm    = time.Minute
+	century = 100 * 365 * 24 * time.Hour
 	// minLife limits requests to an authority whose certificates live only for moments.
 	minLife = time.Second
 )
@@ -45,7 +46,8 @@ func (t Term) none() bool { return t.Ends.IsZero() }
 // again at every look would bunch renewals at the early edge of the jitter.
 func Renewal(ratio, jitter float64, begins, ends time.Time) time.Time {
 	ratio += jitter * (2*rand.Float64() - 1)
-	wait := time.Duration(float64(ends.Sub(begins)) * (1 - max(0, min(1, ratio))))
+	life := min(ends.Sub(begins), century) // that of a certificate without an end overflows
+	wait := time.Duration(float64(life) * (1 - max(0, min(1, ratio))))
 	return begins.Add(max(wait, minLife))
 }
 
@@ -60,8 +62,8 @@ type Machine struct {
 	next     Term      // verified, but not valid yet
 	forward  time.Time // the rotation is due by then at the latest; zero: no change
 	bare     time.Time // monotonic: since when it has been asked for with nothing held before
-	pause    pause
-	replace  *pause    // when to replace what lost its root; nil: it has not
+	pause    Pause
+	replace  *Pause    // when to replace what lost its root; nil: it has not
 	lost     time.Time // monotonic: when a root was last lost
 	losses   uint8     // in a row, each within calm of the one before
 	waits    Waits
@@ -92,7 +94,7 @@ func (m *Machine) Step(now Time) (do Actions) {
 		m.reported, do.ReportExpired = true, true
 	}
 	do.Ask = m.Due(now)
-	do.Consult = !do.Ask && m.consultable(now) && m.advice.pause.over(now)
+	do.Consult = !do.Ask && m.consultable(now) && m.advice.pause.Over(now)
 	do.Wake = m.wake(now)
 	return do
 }
@@ -115,7 +117,7 @@ func (m *Machine) Hold(t Term) {
 // Due reports whether to begin an attempt now. It goes by the wall clock: setting it back
 // causes no second request, setting it forward past the renewal causes the first.
 func (m *Machine) Due(now Time) bool {
-	if !m.wanted || m.asking || !m.next.none() || !m.pause.over(now) {
+	if !m.wanted || m.asking || !m.next.none() || !m.pause.Over(now) {
 		return false
 	}
 	return m.Needed(now) || !m.forward.IsZero() && !now.Wall.Before(m.forward)
@@ -124,7 +126,7 @@ func (m *Machine) Due(now Time) bool {
 // Needed reports whether a new certificate is needed by now, apart from a rotation that was
 // brought forward.
 func (m *Machine) Needed(now Time) bool {
-	return m.held.none() || m.replace != nil && m.replace.over(now) ||
+	return m.held.none() || m.replace != nil && m.replace.Over(now) ||
 		!now.Wall.Before(m.held.Renew) || now.Wall.After(m.held.Ends)
 }
 
@@ -135,7 +137,7 @@ func (m *Machine) wake(now Time) (d time.Duration) {
 			d = wait
 		}
 	}
-	sooner(m.pause.left(now))
+	sooner(m.pause.Left(now))
 	if !m.next.none() {
 		sooner(m.next.Begins.Sub(now.Wall))
 	}
@@ -148,10 +150,10 @@ func (m *Machine) wake(now Time) (d time.Duration) {
 	}
 	sooner(m.held.Renew.Sub(now.Wall))
 	if m.replace != nil {
-		sooner(m.replace.left(now))
+		sooner(m.replace.Left(now))
 	}
 	if m.consultable(now) {
-		sooner(m.advice.pause.left(now))
+		sooner(m.advice.pause.Left(now))
 	}
 	if !m.forward.IsZero() {
 		sooner(m.forward.Sub(now.Wall))
@@ -181,11 +183,11 @@ func (m *Machine) Issued(t Term) {
 func (m *Machine) Postponed() { m.ended() }
 
 func (m *Machine) ended() {
-	m.asking, m.again, m.forward, m.pause = false, false, time.Time{}, pause{}
+	m.asking, m.again, m.forward, m.pause = false, false, time.Time{}, Pause{}
 	m.waits.Reset()
 }
 
-// Failed settles an attempt that failed, and returns the wait before the next, or Never.
+// Failed settles an attempt that failed, and returns the wait before the next.
 func (m *Machine) Failed(now Time, err error) (wait time.Duration) {
 	again := m.again
 	m.Abandon()
@@ -199,11 +201,11 @@ func (m *Machine) Failed(now Time, err error) (wait time.Duration) {
 }
 
 // RetryIn sets the wait before the next attempt.
-func (m *Machine) RetryIn(now Time, wait time.Duration) { m.pause = newPause(wait, now) }
+func (m *Machine) RetryIn(now Time, wait time.Duration) { m.pause = NewPause(wait, now) }
 
 // Pausing returns the rest of the wait before the next attempt; zero for none, or if it has
 // no end.
-func (m *Machine) Pausing(now Time) time.Duration { return m.pause.left(now) }
+func (m *Machine) Pausing(now Time) time.Duration { return m.pause.Left(now) }
 
 // Left returns the remaining life of the held certificate, zero if none is held.
 func (m *Machine) Left(wall time.Time) time.Duration {
@@ -228,7 +230,7 @@ func (m *Machine) without(now Time) time.Duration {
 // is retried at once if it fails.
 func (m *Machine) Kick() {
 	m.waits.Reset()
-	m.pause = pause{}
+	m.pause = Pause{}
 	m.again = m.asking
 }
 
@@ -275,7 +277,7 @@ func (m *Machine) RootLoss(now Time, spread time.Duration) (in time.Duration) {
 	}
 	m.losses = min(m.losses+1, 8)
 	m.lost = now.Mono.Add(in)
-	p := newPause(in, now)
+	p := NewPause(in, now)
 	m.replace = &p
 	return in
 }

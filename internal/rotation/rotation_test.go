@@ -3,6 +3,8 @@ package rotation
 import (
 	"testing"
 	"time"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
 var aDay = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -21,6 +23,17 @@ func TestRenewalsSpreadOverJitter(t *testing.T) {
 	}
 	if early < 150 || late < 150 {
 		t.Errorf("%d are early, %d late, of 1000", early, late)
+	}
+}
+
+// A CA may issue without an end (RFC 5280, section 4.1.2.5). A Duration holds 292 years, and the
+// product with a ratio of 1 left it.
+func TestRenewalOfCertificateWithoutEnd(t *testing.T) {
+	never := time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
+	for range 100 {
+		if at := Renewal(0.01, 0.1, aDay, never); at.Before(aDay.AddDate(80, 0, 0)) {
+			t.Fatalf("it is renewed at %s", at)
+		}
 	}
 }
 
@@ -78,5 +91,34 @@ func TestFailureAfterKickRetriesAtOnce(t *testing.T) {
 	m.Begin(at(0))
 	if wait := m.Failed(at(0), errReply); wait < 7*time.Second {
 		t.Errorf("the next wait is %s", wait)
+	}
+}
+
+// Refusals and wrong replies from renewal to the end do not make the workload wait longer without a
+// certificate than one that starts: decision 21.
+func TestCountsStartAnewWhenCertificateEnds(t *testing.T) {
+	for name, c := range map[string]struct {
+		err  error
+		most time.Duration
+	}{
+		"refused":         {ca.ErrDenied, 1250 * time.Millisecond},
+		"away":            {ca.ErrUnavailable, 1250 * time.Millisecond},
+		"wrong replies":   {errReply, 12500 * time.Millisecond},
+		"unauthenticated": {ca.ErrUnauthenticated, 1250 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, now := held(), 30*time.Minute
+			for now <= time.Hour {
+				m.Begin(at(now))
+				now += m.Failed(at(now), c.err)
+			}
+			if late := now - time.Hour; late > time.Second {
+				t.Errorf("the first attempt without a certificate comes %s after its end", late)
+			}
+			m.Begin(at(now))
+			if wait := m.Failed(at(now), c.err); wait > c.most {
+				t.Errorf("the second comes %s later, want %s at most", wait, c.most)
+			}
+		})
 	}
 }

@@ -32,32 +32,41 @@ const (
 	refusal             // it says no
 	wrong               // its reply fails our checks, and cost it a certificate
 	limited             // too many requests
+	missing             // it lacks the ability; another version of it, or what stood in for it, may not
 	kinds
 )
 
-// row is the first wait of a kind and the longest of those that follow.
-type row struct{ first, most time.Duration }
+// Row is the first wait of a kind and the longest of those that follow, which double.
+type Row struct{ First, Most time.Duration }
 
 var (
-	whileHeld = [kinds]row{fault: {time.Second, time.Minute}, refusal: {time.Minute, longest}, wrong: {time.Minute, longest}}
-	whileBare = [kinds]row{fault: {time.Second, 10 * time.Second}, refusal: {time.Second, time.Minute}, wrong: {10 * time.Second, longest}}
+	whileHeld = [kinds]Row{
+		fault: {time.Second, time.Minute}, refusal: {time.Minute, longest}, wrong: {time.Minute, longest}, missing: {longest, longest},
+	}
+	whileBare = [kinds]Row{
+		fault: {time.Second, 10 * time.Second}, refusal: {time.Second, time.Minute}, wrong: {10 * time.Second, longest}, missing: {longest, longest},
+	}
 )
 
 // Waits computes the wait after each failed attempt by the table of package ca. The zero
-// value is ready.
+// value is ready. Only the caller's own check of its settings is final: whatever an authority
+// answers, it is asked again.
 type Waits struct {
 	count [kinds]uint8 // failures in a row
 	told  uint8        // refusals in a row that came with the authority's own wait
 	cut   time.Time    // monotonic: until then the authority's word holds, as one was cut short
+	held  bool         // something was held at the last failure
 }
 
-// After returns the wait after err, or Never if only a change can help. now is the
-// monotonic clock, left the remaining life of the held certificate, and without, if left is
-// zero, how long nothing has been held.
+// After returns the wait after err. now is the monotonic clock, left the remaining life of
+// the held certificate, and without, if left is zero, how long nothing has been held. The
+// counts start anew when what was held has ended: from then on each wait keeps the workload
+// without a certificate.
 func (w *Waits) After(err error, now time.Time, left, without time.Duration) time.Duration {
-	if ca.ActionFor(err) == ca.Missing {
-		return Never
+	if w.held && left <= 0 {
+		w.Reset()
 	}
+	w.held = left > 0
 	k, told := kindOf(err), w.spread(ca.RetryAfter(err))
 	if k == limited && told > 0 {
 		k = fault // the authority itself says when
@@ -93,6 +102,8 @@ func kindOf(err error) kind {
 	switch ca.ActionFor(err) {
 	case ca.EndAttempt, ca.RefreshToken: // the attempt has already read the token again
 		return refusal
+	case ca.Missing:
+		return missing
 	}
 	if ca.ReasonFor(err) == ca.RateLimited {
 		return limited
@@ -102,10 +113,7 @@ func kindOf(err error) kind {
 
 // own returns the engine's own wait.
 func (w *Waits) own(k kind, left, without time.Duration) time.Duration {
-	n := w.count[k]
-	if n < 16 {
-		w.count[k]++
-	}
+	n := w.failed(k)
 	if k == limited { // from the whole range, so that a fleet does not come back at once
 		return shortest + part(min(longest*time.Duration(n+1), widest), 1)
 	}
@@ -113,12 +121,30 @@ func (w *Waits) own(k kind, left, without time.Duration) time.Duration {
 	if left <= 0 {
 		r = whileBare[k]
 		if without >= early {
-			r.most = min(10*r.most, longest)
+			r.Most = min(10*r.Most, longest)
 		}
 	}
-	wait := r.first << n
+	return r.wait(n)
+}
+
+// Next returns the wait after a failure that is no answer, such as the crash of a process, by
+// a table of the caller's.
+func (w *Waits) Next(r Row) time.Duration { return r.wait(w.failed(fault)) }
+
+// failed returns how many failures of a kind came in a row before this one.
+func (w *Waits) failed(k kind) uint8 {
+	n := w.count[k]
+	if n < 16 {
+		w.count[k]++
+	}
+	return n
+}
+
+// wait returns the wait after n earlier ones, give or take a quarter.
+func (r Row) wait(n uint8) time.Duration {
+	wait := r.First << n
 	wait += part(wait/2, 1) - wait/4
-	return min(wait, r.most-part(r.most, 0.25))
+	return min(wait, r.Most-part(r.Most, 0.25))
 }
 
 // spread returns what an authority asked for, spread by up to its own length, and by three

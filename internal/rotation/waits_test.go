@@ -26,6 +26,8 @@ func TestEachFailureHasItsWait(t *testing.T) {
 		"a refusal, nothing held for long":   {ca.ErrInvalid, 0, 11 * time.Minute, time.Second, 10 * time.Minute},
 		"a wrong reply":                      {errReply, 24 * anHour, 0, time.Minute, 10 * time.Minute},
 		"a wrong reply, nothing held":        {errReply, 0, 0, 10 * time.Second, 10 * time.Minute},
+		"no such ability":                    {ca.ErrUnimplemented, 240 * anHour, 0, 10 * time.Minute, 10 * time.Minute},
+		"no such ability, nothing held":      {ca.ErrUnimplemented, 0, 0, 10 * time.Minute, 10 * time.Minute},
 		"a refusal near the end":             {ca.ErrDenied, 80 * time.Second, 0, 7 * time.Second, 8 * time.Second},
 		"a wrong reply just before the end":  {errReply, time.Second, 0, 850 * time.Millisecond, time.Second},
 		"a refusal just before the very end": {ca.ErrDenied, time.Millisecond, 0, 850 * time.Millisecond, time.Second},
@@ -101,12 +103,5 @@ func TestRetryAfterIsCutOnce(t *testing.T) {
 	}
 	if third := w.After(told(10*time.Minute), now.Add(first+second), 10*time.Minute, 0); third > time.Minute {
 		t.Errorf("with 10 minutes left it waits for %s", third)
-	}
-}
-
-func TestMissingAbilityIsNotRetried(t *testing.T) {
-	var w Waits
-	if got := w.After(ca.ErrUnimplemented, aDay, 0, 0); got != Never {
-		t.Errorf("got %s", got)
 	}
 }

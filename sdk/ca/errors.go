@@ -137,7 +137,8 @@ const (
 	RefreshToken
 	// Configure means to send the settings, then retry.
 	Configure
-	// Missing means that the authority lacks the ability: remember that and do not ask again.
+	// Missing means that the authority lacks the ability: do without it. What is needed is
+	// asked for again every 10 minutes, as another version may have it.
 	Missing
 	// Drop means that the caller went away: retry nothing.
 	Drop

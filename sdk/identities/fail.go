@@ -9,9 +9,6 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// longestWait is the pause before a missing ability is tried again.
-const longestWait = 10 * time.Minute
-
 // fail records the error and schedules the next attempt. The held certificate stays.
 func (c *Set) fail(f *flight, now time.Time) {
 	e := f.entry
@@ -20,15 +17,11 @@ func (c *Set) fail(f *flight, now time.Time) {
 	}
 	t, at := e.trouble, rotation.Now(now)
 	wait := e.rotation.Failed(at, f.err)
-	if wait == rotation.Never {
-		wait = longestWait
-	}
 	t.order = nil
 	if f.order != nil && f.order.Again(f.err) {
 		t.order = f.order
 	}
 	t.until = at.Mono.Add(refusalKept)
-	e.rotation.RetryIn(at, wait)
 	if refuses(f.err) && c.without(f) {
 		wait = 0
 		e.rotation.RetryIn(at, 0)

@@ -46,10 +46,7 @@ func (a *authority) listen(ctx context.Context) {
 			wait = waits.After(err, time.Now(), aDay, 0)
 			a.engine.cfg.Log.Warn("cannot learn an authority's roots", "authority", a.conf.Name, "error", text.Clean(err.Error()), "next_try", wait)
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(wait):
-		}
+		rotation.Sleep(ctx, wait, a.engine.cfg.Now, nil)
 	}
 }
 

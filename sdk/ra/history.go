@@ -55,9 +55,6 @@ func (h *history) failed(err error, now, wall time.Time) {
 	if wait == 0 && ca.ReasonFor(err) != ca.RateLimited {
 		wait = h.waits.After(err, now, max(0, h.ends.Sub(wall)), 0)
 	}
-	if wait == rotation.Never {
-		wait = time.Minute
-	}
 	h.until, h.err, h.tried = now.Add(min(max(wait, time.Second), longestWait)), toCaller(err), now
 }
 

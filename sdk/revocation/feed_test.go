@@ -141,7 +141,7 @@ func TestCAThatLacksAbilityIsRarelyAsked(t *testing.T) {
 		p := new(publisher)
 		p.says(ca.Errorf(ca.Unimplemented, "no such ability"))
 		b := publish(t, catest.NewCA(catest.Options{}), p, nil)
-		if n := p.asked(time.Hour); n < 10 || n > 14 {
+		if n := p.asked(time.Hour); n < 6 || n > 10 {
 			t.Errorf("asked %d times in an hour", n)
 		}
 		b.fails("it is told", "vault: unimplemented: no such ability")

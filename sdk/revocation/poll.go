@@ -45,7 +45,7 @@ func Poll(p Polled) func(ctx context.Context, take func(lists []byte, err error)
 func (p Polled) follow(ctx context.Context, turn call.Turn, take func(lists []byte, err error)) {
 	var waits rotation.Waits
 	began, ends := time.Now(), time.Time{} // of the lists that it has told
-	for {
+	for ctx.Err() == nil {
 		lists, err := call.Do(ctx, p.Timeout, turn, p.Source.Revocations)
 		if err == nil && len(lists) == 0 {
 			err = ca.Errorf(ca.Internal, "the answer has no revocation list")
@@ -59,14 +59,10 @@ func (p Polled) follow(ctx context.Context, turn call.Turn, take func(lists []by
 			waits.Reset()
 			ends = endOf(lists)
 			wait = p.next(ends.Sub(p.Now()))
-		} else if wait = waits.After(err, time.Now(), max(0, ends.Sub(p.Now())), time.Since(began)); wait == rotation.Never {
-			wait = p.next(0) // a later version of the provider may have the ability
+		} else {
+			wait = waits.After(err, time.Now(), max(0, ends.Sub(p.Now())), time.Since(began))
 		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return
-		}
+		rotation.Sleep(ctx, wait, p.Now, nil)
 	}
 }
 

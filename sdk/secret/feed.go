@@ -107,22 +107,8 @@ func (f *feed) note(err error, wait time.Duration) {
 // pause waits until wait has passed or refresh is called.
 func (f *feed) pause(ctx context.Context, wait time.Duration) {
 	last := time.Now()
-	var over <-chan time.Time
-	if wait != rotation.Never {
-		timer := time.NewTimer(wait)
-		defer timer.Stop()
-		over = timer.C
-	}
-	select {
-	case <-ctx.Done():
-		return
-	case <-over:
-		return
-	case <-f.poke:
-	}
-	select {
-	case <-ctx.Done():
-	case <-time.After(minPoll - time.Since(last)):
+	if rotation.Sleep(ctx, wait, f.now, f.poke) {
+		rotation.Sleep(ctx, minPoll-time.Since(last), f.now, nil)
 	}
 }
 

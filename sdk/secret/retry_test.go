@@ -57,14 +57,24 @@ func TestEveryReasonHasItsWait(t *testing.T) {
 	}
 }
 
-func TestMissingAbilityWaitsForProviderChange(t *testing.T) {
+// A proxy in front of a CA that starts says the same as a CA that cannot sign.
+func TestMissingAbilityIsAskedForAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := failing(t, ca.ErrUnimplemented)
-		after(24 * time.Hour)
+		after(7 * time.Minute)
 		e.requests(1)
-		if f := e.status("default").Failure; f.Reason != "unimplemented" || !f.NextTry.IsZero() {
+		if f := e.status("default").Failure; f.Reason != "unimplemented" || f.NextTry.IsZero() {
 			t.Errorf("failure %+v", f)
 		}
+		e.ca.Always(catest.Fault{})
+		after(3*time.Minute + time.Second)
+		e.held("default")
+	})
+}
+
+func TestMissingAbilityIsAskedForAtOnceAfterProviderChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := failing(t, ca.ErrUnimplemented)
 		e.ca.Always(catest.Fault{})
 		e.Kick("test")
 		e.held("default")

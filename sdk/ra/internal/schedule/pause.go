@@ -3,8 +3,6 @@ package schedule
 import (
 	"slices"
 	"time"
-
-	"github.com/countersign-dev/countersign/internal/rotation"
 )
 
 const aDay = 24 * time.Hour // what is held, as far as waits go: there is no hurry
@@ -14,7 +12,7 @@ const aDay = 24 * time.Hour // what is held, as far as waits go: there is no hur
 func (q *Queue) fault(i *Item, err error, now time.Time) {
 	l := i.lane()
 	if l.faults++; l.faults >= doubt && i.began.After(l.raised) {
-		l.raised, l.until = now, now.Add(pauseAfter(&l.waits, err, now))
+		l.raised, l.until = now, now.Add(l.waits.After(err, now, aDay, 0))
 	}
 	if !i.began.After(q.raised) || slices.Contains(q.failing, i.Tenant) {
 		return
@@ -24,16 +22,7 @@ func (q *Queue) fault(i *Item, err error, now time.Time) {
 	}
 	q.failing, q.raised = q.failing[:0], now
 	q.probing = true
-	q.pause(now.Add(pauseAfter(&q.waits, err, now)))
-}
-
-// pauseAfter returns the next wait; what only a change can help is tried now and then, as
-// nobody tells the queue of changes.
-func pauseAfter(w *rotation.Waits, err error, now time.Time) time.Duration {
-	if wait := w.After(err, now, aDay, 0); wait != rotation.Never {
-		return wait
-	}
-	return time.Minute
+	q.pause(now.Add(q.waits.After(err, now, aDay, 0)))
 }
 
 func (q *Queue) pause(until time.Time) {
