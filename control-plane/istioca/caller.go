@@ -152,7 +152,8 @@ func (s *Server) credentialOf(ctx context.Context) (authn.Credential, *fault) {
 }
 
 // callerOf returns the subject of a verified identity. Its cluster is the one whose API server
-// reviewed the token, or that of the issuer; a caller who claims another is refused.
+// reviewed the token, and a ClusterID of another is refused; or it is that of the issuer, whatever
+// ClusterID the agent of a virtual machine sends.
 func (c Config) callerOf(id authn.Identity, claim string) (caller, error) {
 	who := caller{kind: id.Kind, podless: id.Pod == "" && id.PodUID == "", Subject: ra.Subject{
 		Kind: ra.ServiceAccount, Namespace: id.Namespace, ServiceAccount: id.ServiceAccount, ServiceAccountUID: id.ServiceAccountUID,
@@ -174,7 +175,7 @@ func (c Config) callerOf(id authn.Identity, claim string) (caller, error) {
 	switch {
 	case who.Cluster == "":
 		return who, authn.Errorf(authn.ErrRefused, "no cluster is configured for the issuer %.256q", id.Issuer)
-	case claim != "" && claim != who.Cluster:
+	case id.Kind == authn.ByTokenReview && claim != "" && claim != who.Cluster:
 		return who, authn.Errorf(authn.ErrRefused, "the token is of the cluster %.256q, and the metadata clusterid says %.256q", who.Cluster, claim)
 	}
 	return who, nil

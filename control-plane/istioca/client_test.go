@@ -46,7 +46,7 @@ func (m *mesh) as(conn *grpc.ClientConn, token, cluster string) *client {
 // wish is a request for an identity.
 type wish struct {
 	identity string
-	fields   map[string]any // of the Struct
+	fields   map[string]any // of the Struct; by default those of Istio's agent
 	seconds  int64
 	key      crypto.Signer // a new one by default
 	csr      string        // in place of a right one
@@ -75,9 +75,10 @@ func (c *client) askUntil(ctx context.Context, w wish) (gets, error) {
 		w.csr = csrOf(w.key, w.identity)
 	}
 	request := &security.IstioCertificateRequest{Csr: w.csr, ValidityDuration: w.seconds}
-	if w.fields != nil {
-		request.Metadata = must(structpb.NewStruct(w.fields))
+	if w.fields == nil {
+		w.fields = map[string]any{"CertSigner": ""}
 	}
+	request.Metadata = must(structpb.NewStruct(w.fields))
 	reply, err := security.NewIstioCertificateServiceClient(c.conn).CreateCertificate(c.outgoing(ctx), request)
 	if err != nil {
 		return gets{}, err

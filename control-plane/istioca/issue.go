@@ -21,8 +21,8 @@ func (s *Server) issue(ctx context.Context, who caller, request *security.IstioC
 		return ra.Certificate{}, fault
 	}
 	subject := who.Subject
-	if o.impersonated != nil {
-		if subject, fault = s.impersonate(ctx, who, *o.impersonated, o.door); fault != nil {
+	if o.impersonated != "" {
+		if subject, fault = s.impersonate(ctx, who, o.impersonated, o.door); fault != nil {
 			return ra.Certificate{}, fault
 		}
 	}
@@ -62,7 +62,7 @@ func (s *Server) preview(o order, subject ra.Subject) *fault {
 
 // review looks once more at what was issued: the policy may have changed since it was tried.
 func (s *Server) review(o order, cert ra.Certificate) *fault {
-	if o.impersonated != nil && !isExactly(cert.Identity, *o.impersonated) || s.callers.Load().HoldNames && checkNames(o.csr, cert.Identity) != nil {
+	if o.impersonated != "" && !isExactly(cert.Identity, o.impersonated) || s.callers.Load().HoldNames && checkNames(o.csr, cert.Identity) != nil {
 		return faultf(Unavailable, codes.Unavailable, "the policy has changed meanwhile; retry")
 	}
 	return nil

@@ -51,8 +51,6 @@ func (s *Server) machine(ctx, bounded context.Context, c authn.Credential) (call
 		return who, unrenewed(chains.ErrFull).of(who)
 	case !in.vouched(begun):
 		return who, denied("the issuer that enrolled this machine is no longer accepted").of(who)
-	case c.Cluster != "" && c.Cluster != who.Cluster:
-		return who, denied("the machine is of the cluster %.64q, and the metadata clusterid says %.64q", who.Cluster, c.Cluster).of(who)
 	}
 	who.presented = &presented{chains.ID(pki.Fingerprint(leaf)), c.Chain, begun.Began, begun.Last}
 	return who, nil
@@ -138,7 +136,7 @@ func (p *presented) until(r Renewals) time.Time { return p.began.Add(r.Longest) 
 
 // begins reports whether a certificate for a SPIFFE ID begins a chain of renewals.
 func (in *callers) begins(who caller, o order, id string) bool {
-	return who.presented == nil && who.podless && o.impersonated == nil && in.Renewals.lists(id)
+	return who.presented == nil && who.podless && o.impersonated == "" && in.Renewals.lists(id)
 }
 
 // begun is the chain that a caller's token begins.

@@ -29,8 +29,8 @@ type order struct {
 	csr  []byte
 	ttl  time.Duration
 	door string
-	// impersonated is the SPIFFE ID of whom a node proxy asks for, nil if it asks for itself.
-	impersonated *string
+	// impersonated is the SPIFFE ID of whom a node proxy asks for, "" if it asks for itself.
+	impersonated string
 }
 
 // read checks a request, all but the CSR, which the engine reads.
@@ -58,30 +58,22 @@ func (s *Server) read(request *security.IstioCertificateRequest) (order, *fault)
 }
 
 // choose takes the door of a CertSigner, whose rules decide on the authority.
-func (s *Server) choose(o *order, signer *string) *fault {
-	if signer == nil {
-		o.door = doorName
-		return nil
+func (s *Server) choose(o *order, signer string) *fault {
+	if signer != "" && !slices.Contains(s.callers.Load().CertSigners, signer) {
+		return faultf(Denied, codes.PermissionDenied, "no rule allows anybody the CertSigner %.128q", signer)
 	}
-	if !slices.Contains(s.callers.Load().CertSigners, *signer) {
-		return faultf(Denied, codes.PermissionDenied, "no rule allows anybody the CertSigner %.128q", *signer)
-	}
-	o.door = doorOf(*signer)
+	o.door = doorOf(signer)
 	return nil
 }
 
-// textIn returns a text of a Struct, nil if there is none. An empty one is a mistake of the
-// client's, and must not stand for something else.
-func textIn(fields *structpb.Struct, key string) (*string, error) {
+// textIn returns a text of a Struct, "" if there is none: Istio's agent sends CertSigner in each
+// request, empty unless it is configured. Another type is an error of the client.
+func textIn(fields *structpb.Struct, key string) (string, error) {
 	value, there := fields.GetFields()[key]
-	if !there {
-		return nil, nil
+	if _, ok := value.GetKind().(*structpb.Value_StringValue); there && !ok {
+		return "", fmt.Errorf("invalid metadata %s: must be a string", key)
 	}
-	is, ok := value.GetKind().(*structpb.Value_StringValue)
-	if !ok || is.StringValue == "" {
-		return nil, fmt.Errorf("metadata %s must be a non-empty string", key)
-	}
-	return &is.StringValue, nil
+	return value.GetStringValue(), nil
 }
 
 func malformed(format string, args ...any) *fault {

@@ -59,6 +59,22 @@ func TestSidecarIsServedByAnAuthorityThatSignsWhatTheCSRNames(t *testing.T) {
 	})
 }
 
+// Istio's agent sends CertSigner always, and ClusterID also without a value.
+func TestEmptyTextsOfARequestAreAbsent(t *testing.T) {
+	inBubble(t, shop, func(_ *testing.T, m *mesh) {
+		conn := m.dial("192.0.2.1")
+		defer conn.Close()
+		for _, fields := range []map[string]any{
+			nil, {}, {"CertSigner": ""}, {"ImpersonatedIdentity": ""}, {"CertSigner": "", "ImpersonatedIdentity": ""},
+		} {
+			c := m.as(conn, "web-token", "")
+			c.metadata = append(c.metadata, "ClusterID", "")
+			c.must(wish{identity: web, fields: fields})
+		}
+		m.as(conn, "ztunnel-token", home).must(wish{identity: ztunnel, fields: map[string]any{"ImpersonatedIdentity": ""}})
+	})
+}
+
 func TestCallerWithoutClusterIDIsOfTheHomeCluster(t *testing.T) {
 	inBubble(t, shop, func(_ *testing.T, m *mesh) {
 		conn := m.dial("192.0.2.1")
@@ -82,7 +98,7 @@ func TestMachineGetsItsNameByOIDC(t *testing.T) {
 	inBubble(t, shop, func(t *testing.T, m *mesh) {
 		conn := m.dial("192.0.2.1")
 		defer conn.Close()
-		for _, cluster := range []string{"", "vm"} {
+		for _, cluster := range []string{"", "vm", home, "east"} { // agents send the mesh's
 			m.as(conn, m.issuer.token(t, machine, nil), cluster).must(wish{identity: machine})
 		}
 		if asked := m.clusters[home].asked; asked > 0 {

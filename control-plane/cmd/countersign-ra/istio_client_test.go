@@ -77,7 +77,7 @@ func (c caller) ask(fields map[string]any) (string, error) {
 func (c caller) obtain(fields map[string]any) (leaf *x509.Certificate, roots *pki.Bundle, err error) {
 	c.t.Helper()
 	id, subject := webID, ofAgent
-	if another, ok := fields["ImpersonatedIdentity"].(string); ok {
+	if another, ok := fields["ImpersonatedIdentity"].(string); ok && another != "" {
 		id, subject = another, pkix.Name{}
 	}
 	key, csr, err := csrFor(id, subject)
@@ -90,11 +90,12 @@ func (c caller) obtain(fields map[string]any) (leaf *x509.Certificate, roots *pk
 // send makes one call, and returns what passes a client's checks.
 func (c caller) send(csr string, key *ecdsa.PrivateKey, fields map[string]any) (leaf *x509.Certificate, roots *pki.Bundle, err error) {
 	c.t.Helper()
+	if fields == nil {
+		fields = map[string]any{"CertSigner": ""} // as Istio's agent has it
+	}
 	request := &security.IstioCertificateRequest{Csr: csr}
-	if fields != nil {
-		if request.Metadata, err = structpb.NewStruct(fields); err != nil {
-			c.t.Fatal(err)
-		}
+	if request.Metadata, err = structpb.NewStruct(fields); err != nil {
+		c.t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(c.t.Context(), c.pairs...), patience)
 	defer cancel()

@@ -78,8 +78,9 @@ func TestCallersOfAnIssuerAreServedUntilItIsTakenOut(t *testing.T) {
 	const account = "system:serviceaccount:shop:web"
 	machine := as(t, conn, signed(t, key, machineID, "istio-ca"), "")
 	machine.gets(nil, machineID)
-	as(t, conn, signed(t, key, account, "istio-ca"), "vm").gets(nil, "spiffe://vm.example.org/ns/shop/sa/web")
-	as(t, conn, signed(t, key, account, "istio-ca"), "Kubernetes").refused(nil, codes.Unauthenticated)
+	for _, cluster := range []string{"", "vm", "Kubernetes", "east"} { // agents send the mesh's
+		as(t, conn, signed(t, key, account, "istio-ca"), cluster).gets(nil, "spiffe://vm.example.org/ns/shop/sa/web")
+	}
 	as(t, conn, signed(t, key, machineID, "vault"), "").refused(nil, codes.Unauthenticated)
 	as(t, conn, signed(t, other, machineID, "istio-ca"), "").refused(nil, codes.Unauthenticated)
 	as(t, conn, signed(t, key, "spiffe://cluster.local/ns/shop/sa/web", "istio-ca"), "").refused(nil, codes.Unauthenticated)

@@ -235,7 +235,7 @@ func TestRealMeshOfTwoClusters(t *testing.T) {
 		"a proxy for a namespace without rule": {token: proxyToken, fields: impersonate(id("bank/web")), code: denied},
 		"a proxy for another trust domain":     {token: proxyToken, fields: impersonate(eastID), code: denied},
 		"a proxy for no account":               {token: proxyToken, fields: impersonate("spiffe://cluster.local/ns/shop/sa/"), code: malformed},
-		"a proxy for nothing":                  {token: proxyToken, fields: impersonate(""), code: malformed},
+		"a proxy with an empty identity":       {token: proxyToken, fields: impersonate(""), gets: id("istio-system/ztunnel")},
 		"a proxy without a pod":                {token: home.Token("istio-system", "ztunnel", "istio-ca"), fields: impersonate(webID), code: denied},
 		"a pod for itself":                     {token: webToken, fields: impersonate(webID), code: denied},
 		"a pod for another":                    {token: webToken, fields: impersonate(id("shop/api")), code: denied},
