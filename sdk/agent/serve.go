@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/countersign-dev/countersign/sdk/identities"
 	"github.com/countersign-dev/countersign/sdk/revocation"
@@ -63,6 +64,9 @@ func (a *Agent) Identities() (identities.Counts, bool) {
 	}
 	return a.identities.Counts(), true
 }
+
+// Due reports whether an authority is to sign a key pair now; see [secret.Manager.Due].
+func (a *Agent) Due(authority string) (ends time.Time, due bool) { return a.secrets.Due(authority) }
 
 // Reload replaces the secrets and authorities, all or none, and leaves unchanged ones
 // alone; see [secret.Manager.Reload], also for errors.

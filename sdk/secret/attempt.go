@@ -96,7 +96,8 @@ func (l *leaf) ask() {
 	ctx, cancel := context.WithCancel(l.ctx)
 	a.cancel = cancel
 	l.flight = a
-	l.rotation.Begin(rotation.Now(l.now()))
+	l.rotation.Begin(rotation.Now(a.began))
+	l.recordDue(a.began) // before the authority's client can ask
 	l.spawn(func() {
 		defer cancel()
 		a.err = a.traced(ctx, l.tracer)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/x509"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -65,7 +64,7 @@ type authority struct {
 	recorded []byte // the last content given to the keeper
 
 	roots rootSet
-	ends  map[*leaf]time.Time // when each held certificate ends
+	ends  deadlines // when each held certificate ends, the last first
 }
 
 func newAuthority(m *Manager, conf Authority) *authority {
@@ -73,7 +72,7 @@ func newAuthority(m *Manager, conf Authority) *authority {
 	a := &authority{
 		Name: conf.Name, now: m.config.Now, observe: m.config.Observe, log: loglimit.Limit(m.config.Log).With("authority", conf.Name),
 		inbox: make(chan func()), spawn: m.wg.Go, asks: call.NewTurn(), poke: make(chan struct{}, 1), heard: heard,
-		hear: sync.OnceFunc(func() { close(heard) }), keeper: m.keeper, ends: make(map[*leaf]time.Time), lent: &leaf{},
+		hear: sync.OnceFunc(func() { close(heard) }), keeper: m.keeper, ends: deadlines{latest: true}, lent: &leaf{},
 		stopFeed: func() {},
 	}
 	a.conf.Store(&conf)
@@ -221,10 +220,8 @@ func (a *authority) lastEnd() (last time.Time) {
 	if lent := a.lentUntil.Load(); lent > 0 {
 		last = time.Unix(0, lent)
 	}
-	for end := range maps.Values(a.ends) {
-		last = clock.Later(last, end)
-	}
-	return last
+	_, end, _ := a.ends.first()
+	return clock.Later(last, end)
 }
 
 // ownOverlap is the shortest time to keep a root that a new certificate needs.
@@ -237,7 +234,7 @@ func (a *authority) ownOverlap() time.Duration {
 
 // forget stops keeping roots for the certificate of l.
 func (a *authority) forget(l *leaf) {
-	a.do(func() { delete(a.ends, l) })
+	a.do(func() { a.ends.drop(l) })
 }
 
 // configure takes new settings, and starts to learn the roots anew. It publishes nothing:

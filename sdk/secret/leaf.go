@@ -28,6 +28,7 @@ type leaf struct {
 	tracer  trace.Tracer
 
 	rootAcknowledged func(bundles []string, root string) bool // see Config
+	urgent           *urgency
 
 	ctx     context.Context // ends with the leaf
 	cancel  context.CancelFunc
@@ -54,7 +55,8 @@ type leaf struct {
 	counsel    counsel
 
 	failure  *Failure
-	restored bool // held comes from the last run
+	dueAs    dueness // as urgent has it
+	restored bool    // held comes from the last run
 	count    int
 	tries    int // attempts since the last that did not fail
 }
@@ -70,7 +72,7 @@ func newLeaf(m *Manager, p plan) *leaf {
 	l := &leaf{
 		slot: m.places.of(p.spec.Name), name: p.spec.Name, now: m.config.Now, observe: m.config.Observe,
 		log: m.config.Log.With("secret", p.spec.Name), keeper: m.keeper, keys: m.config.Keys, tracer: m.config.Tracer,
-		rootAcknowledged: m.config.RootAcknowledged, spawn: m.wg.Go, plan: p,
+		rootAcknowledged: m.config.RootAcknowledged, spawn: m.wg.Go, urgent: &m.urgent, plan: p,
 		done: make(chan struct{}), wakeup: make(chan struct{}, 1), inbox: make(chan func()), replies: make(chan *attempt),
 		counsel: counsel{turn: call.NewTurn(), answers: make(chan *question)},
 	}
@@ -83,6 +85,7 @@ func newLeaf(m *Manager, p plan) *leaf {
 // run owns the secret until its context ends.
 func (l *leaf) run() {
 	defer close(l.done)
+	defer l.notDue()
 	timer := time.NewTimer(look)
 	defer timer.Stop()
 	for {
@@ -135,6 +138,7 @@ func (l *leaf) step() time.Duration {
 	if do.Consult {
 		l.consult()
 	}
+	l.recordDue(now)
 	l.publish(now)
 	sleep := look
 	if l.holding {

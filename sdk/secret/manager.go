@@ -19,6 +19,7 @@ type Manager struct {
 	places  places
 	current atomic.Pointer[directory]
 	reload  sync.Mutex // serializes Reload and Close
+	urgent  urgency
 	keeper  *keeper
 	kept    func() // stops the keeper
 

@@ -103,7 +103,7 @@ func (b *builder) endOthers() {
 		h.end()
 		if l, ok := h.(*leaf); ok {
 			for _, a := range slices.AppendSeq(slices.Clone(b.last.retired), maps.Values(b.last.authorities)) {
-				a.quietly(func() { delete(a.ends, l) })
+				a.quietly(func() { a.ends.drop(l) })
 			}
 		}
 		h.place().item.Store(nil)
@@ -134,6 +134,7 @@ func (l *leaf) start() { l.spawn(l.run) }
 // adopt takes a new plan.
 func (l *leaf) adopt(p plan) {
 	last := l.plan
+	l.notDue()
 	l.plan = p
 	same := p.spec.KeyType == last.spec.KeyType && p.spec.Identity.Equal(last.spec.Identity)
 	l.retry(last, same)
@@ -180,7 +181,7 @@ func (l *leaf) keepNext(same bool) {
 	by.forget(l)
 	if l.by != nil && l.held != nil && l.by.authority == by.authority {
 		ends := l.held.Ends
-		by.do(func() { by.ends[l] = ends })
+		by.do(func() { by.ends.set(l, ends) })
 	}
 	l.next = nil
 	l.rotation.Discard()

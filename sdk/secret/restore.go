@@ -124,7 +124,7 @@ func (l *leaf) takeOver(a *attempt, kept keptPair) {
 		l.credential = credential{doubt: true} // read the token again; that alone requests no certificate
 		l.lookForToken()
 	}
-	a.by.ends[l] = a.chain.Ends
+	a.by.ends.set(l, a.chain.Ends)
 	l.item.Store(item)
 	l.publish(l.now())
 	l.log.Info("serving certificate restored from state", "authority", a.by.Name, "identity", item.Identity.String(),

@@ -29,7 +29,7 @@ func (a *authority) verifyRoots(ctx context.Context, l *leaf, reply ca.Certifica
 		if ctx.Err() != nil {
 			return // superseded: nobody will hold this certificate
 		}
-		a.ends[l] = chain.Ends
+		a.ends.set(l, chain.Ends)
 		a.roots.reply(given, asked, a.keptUntil)
 	})
 	return given, chain, nil

@@ -1,13 +1,11 @@
 package agent
 
 import (
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/countersign-dev/countersign/sdk/agent"
 	"github.com/countersign-dev/countersign/sdk/identities"
-	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
 // due implements Due of [pluginhost.Options].
@@ -16,40 +14,14 @@ func (p *providers) due(name string) (end time.Time, due bool) {
 	if a == nil {
 		return time.Time{}, false
 	}
-	now := time.Now()
-	if counts, ok := p.crowd.counts(a, now); ok {
+	if counts, ok := p.crowd.counts(a, time.Now()); ok {
 		return dueOfMany(counts)
 	}
-	return dueOf(a.Status(), name, now)
+	return a.Due(name)
 }
 
-// dueOf returns the earliest end of a certificate that the provider is to renew now; the zero
-// time if all that it is to sign now is not held.
-func dueOf(secrets []secret.Status, name string, now time.Time) (end time.Time, due bool) {
-	for _, s := range secrets {
-		if s.Kind != secret.KeyPair.String() || !slices.Contains(s.Authorities, name) || !isDue(s, now) {
-			continue
-		}
-		due = true
-		if s.Held && (end.IsZero() || s.Item.NotAfter.Before(end)) {
-			end = s.Item.NotAfter
-		}
-	}
-	return end, due
-}
-
-func isDue(s secret.Status, now time.Time) bool {
-	switch {
-	case s.Asking || s.Failure != nil:
-		return true
-	case !s.Held:
-		return !s.Released
-	}
-	return !s.Item.RenewAt.IsZero() && now.After(s.Item.RenewAt)
-}
-
-// dueOfMany is dueOf for an agent of many identities. Streams without a certificate make
-// nothing due: whoever may connect would start processes.
+// dueOfMany is [agent.Agent.Due] for an agent of many identities. Streams without a certificate
+// make nothing due: whoever may connect would start processes.
 func dueOfMany(c identities.Counts) (end time.Time, due bool) {
 	return c.NextExpiry, !c.NextExpiry.IsZero() && c.Failing+c.InFlight+c.Waiting > 0
 }
