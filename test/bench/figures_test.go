@@ -1,7 +1,7 @@
 // Package bench measures the figures of docs/figures.md: `make bench`. All of them come
 // from one run, as medians; ratios and differences within it are what counts. Names of
 // figures as arguments measure these alone: agent, boundary, streams, agent-streams, tls,
-// key-types, identities, fleet, jwt, discovery, author (make bench FIGURES=tls). With -page
+// key-types, identities, names, fleet, jwt, discovery, author (make bench FIGURES=tls). With -page
 // FILE they are written into that page.
 package bench
 
@@ -59,7 +59,7 @@ func measured(wanted []string) error {
 	for _, figure := range []struct {
 		name    string
 		measure func() error
-	}{{"agent", b.agent}, {"boundary", b.boundary}, {"streams", b.streams}, {"agent-streams", b.streamsOfAgent}, {"tls", measureTLS}, {"key-types", measureKeyTypes}, {"identities", b.identities}, {"fleet", measureFleet}, {"jwt", b.jwtSVIDs}, {"discovery", b.discovery}, {"author", b.author}} {
+	}{{"agent", b.agent}, {"boundary", b.boundary}, {"streams", b.streams}, {"agent-streams", b.streamsOfAgent}, {"tls", measureTLS}, {"key-types", measureKeyTypes}, {"identities", b.identities}, {"names", b.names}, {"fleet", measureFleet}, {"jwt", b.jwtSVIDs}, {"discovery", b.discovery}, {"author", b.author}} {
 		if len(wanted) == 0 || slices.Contains(wanted, figure.name) {
 			failed = append(failed, figure.measure())
 		}
