@@ -98,6 +98,18 @@ func TestProviderRunsAsItsOwnUser(t *testing.T) {
 	}
 }
 
+func TestUserOfProviderThatNeverRanIsServed(t *testing.T) {
+	h := newHost(t, "good")
+	h.forAll(t)
+	h.opts.Groups = &pluginhost.ProcessGroups{}
+	p, err := pluginhost.Find(h.opts, pluginhost.Entry{Name: "good", User: ownUser})
+	must(t, err)
+	must(t, p.Close())
+	if h.opts.Groups.ContainsUser(64017) {
+		t.Error("the policy refuses a user that no provider has run as")
+	}
+}
+
 func TestInvalidUserIsOneSentence(t *testing.T) {
 	h := newHost(t, "good")
 	for user, want := range map[string]string{

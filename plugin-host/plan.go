@@ -31,9 +31,6 @@ func newPlan(opts Options, entry Entry) (*supervise.Plan, error) {
 		_ = binary.Close()
 		return nil, &EntryError{entry.Name, err}
 	}
-	if uid, own := hold.User(); own {
-		opts.Groups.AddUser(uid)
-	}
 	program := process.Program{Name: entry.Name, Binary: binary, Env: entry.Env, Hold: hold}
 	warn := sync.OnceFunc(func() { // a reload that starts nothing makes a plan, too
 		if len(missing) > 0 {
@@ -52,13 +49,18 @@ func newPlan(opts Options, entry Entry) (*supervise.Plan, error) {
 		return p, nil
 	})
 	plan.Path, plan.SHA256 = path, binary.SHA256
+	plan.Use = func() {
+		if uid, own := hold.User(); own {
+			opts.Groups.AddUser(uid)
+		}
+	}
 	plan.Close = func() { _ = binary.Close() }
 	return plan, nil
 }
 
 func planOf(opts Options, entry Entry, launch func(number int) (supervise.Instance, error)) *supervise.Plan {
 	return &supervise.Plan{
-		Name: entry.Name, Provider: entry.Provider, Source: entry, Launch: launch, Close: func() {}, Written: entry.Settings,
+		Name: entry.Name, Provider: entry.Provider, Source: entry, Launch: launch, Use: func() {}, Close: func() {}, Written: entry.Settings,
 		Settings: reference.NewResolver(reference.Options{LookupEnv: opts.LookupEnv, CommandEnv: opts.CommandEnv}, entry.Settings),
 	}
 }

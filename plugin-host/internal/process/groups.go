@@ -18,14 +18,14 @@ type Groups struct {
 	users map[uint32]bool
 }
 
-// ContainsUser reports whether a provider has run, runs or will run as the user.
+// ContainsUser reports whether a provider has run or runs as the user.
 func (g *Groups) ContainsUser(uid uint32) bool {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	return g.users[uid]
 }
 
-// AddUser adds a user that a provider will run as.
+// AddUser adds a user before a provider runs as it. It stays: a process may be left behind.
 func (g *Groups) AddUser(uid uint32) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -30,6 +30,9 @@ type Plan struct {
 	Source any
 	// Launch starts a life. It is called on the supervisor's own thread.
 	Launch func(number int) (Instance, error)
+	// Use is called before Launch, by the caller of Begin, Start or Reload: from then on the
+	// plan counts as one that was run.
+	Use func()
 	// Close releases what Launch needs. Running lives continue.
 	Close func()
 

@@ -71,6 +71,7 @@ func (s *Supervisor) turnDown(l *life, err error) {
 // the old plan was ever ready, there is nothing to keep: the new plan is started as by
 // Begin, and Reload returns nil at once. Reloads must not overlap.
 func (s *Supervisor) Reload(ctx context.Context, p *Plan) error {
+	p.Use()
 	ctx, cancel := s.deadline(ctx)
 	defer cancel()
 	r := &reload{ctx: ctx, plan: p, reply: make(chan error, 1)}

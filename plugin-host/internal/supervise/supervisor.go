@@ -84,7 +84,12 @@ func New(opts Options, p *Plan) *Supervisor {
 
 // Begin starts the provider and returns at once. A life that does not get ready is
 // handled alike, whether it is the first or a later one: see [Status].
-func (s *Supervisor) Begin() { s.begun.Do(func() { go s.run() }) }
+func (s *Supervisor) Begin() {
+	s.begun.Do(func() {
+		s.plan.Use()
+		go s.run()
+	})
+}
 
 // Start is Begin for a caller that cannot do without the provider: it returns when the
 // first life is ready. If that fails, it closes the supervisor and returns the error. If

@@ -190,6 +190,7 @@ func (w *world) planThat(is string) *Plan {
 		Settings: reference.NewResolver(reference.Options{}, nil),
 		Name:     "fake", Provider: "fake", Source: is, Close: w.closePlan,
 		Launch: func(int) (Instance, error) { return w.launch(is) },
+		Use:    func() {},
 	}
 }
 

@@ -7,14 +7,16 @@ package wiring
 
 import (
 	"fmt"
-	"os"
 
+	"github.com/countersign-dev/countersign/internal/host/safefile"
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/plugin-host/program/config"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
+
+const maxPinnedRoots = 4 << 20 // bytes
 
 // Entry converts an entry of the configuration, in the given build, for the plugin host.
 func Entry(p config.Provider, b config.Build) pluginhost.Entry {
@@ -52,7 +54,7 @@ func Authority(entry config.Provider, client ca.Client, cache *TokenCache) (secr
 	if entry.PinnedRoots == "" {
 		return a, nil
 	}
-	text, err := os.ReadFile(entry.PinnedRoots)
+	text, err := safefile.Read(entry.PinnedRoots, maxPinnedRoots)
 	if err == nil {
 		a.PinnedRoots, err = pki.ParseBundle(text)
 	}

@@ -3,11 +3,11 @@ package agent
 import (
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"sync/atomic"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/host/safefile"
 	"github.com/countersign-dev/countersign/plugin-host/program/config"
 	"github.com/countersign-dev/countersign/sdk/agent"
 	"github.com/countersign-dev/countersign/sdk/authn/federation"
@@ -15,6 +15,8 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
+
+const maxInitialRoots = 4 << 20 // bytes
 
 // federated has the bundles of foreign trust domains that bundle endpoints publish. It runs
 // nothing: the secret.Manager asks them.
@@ -68,7 +70,7 @@ func initialRoots(file string) (*pki.Bundle, error) {
 	if file == "" {
 		return nil, nil
 	}
-	content, err := os.ReadFile(file)
+	content, err := safefile.Read(file, maxInitialRoots)
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/host/safefile"
 	"github.com/countersign-dev/countersign/plugin-host/program/config"
 )
 
@@ -54,7 +55,7 @@ func (files *tokenFiles) take(c config.Config) {
 
 // stat follows links, as those of a projected volume change instead of the file.
 func stat(path string) os.FileInfo {
-	info, err := os.Stat(path)
+	info, err := safefile.Stat(path)
 	if err != nil {
 		return nil
 	}

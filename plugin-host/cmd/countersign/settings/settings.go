@@ -154,14 +154,26 @@ func (f *Flags) input() (in config.Input, err error) {
 }
 
 func readFile(name string) ([]byte, error) {
-	file, err := os.Open(name)
-	if err != nil {
-		return nil, fmt.Errorf("--config: %w", err)
-	}
-	defer file.Close()
-	content, err := safefile.ReadAll(file, name, maxConfigFile)
+	content, err := readAny(name)
 	if err != nil {
 		return nil, fmt.Errorf("--config: %w", err)
 	}
 	return content, nil
+}
+
+// readAny takes a pipe as well, such as that of a shell's process substitution.
+func readAny(name string) ([]byte, error) {
+	info, err := safefile.Stat(name)
+	if err != nil {
+		return nil, err
+	}
+	if info.Mode().IsRegular() {
+		return safefile.Read(name, maxConfigFile)
+	}
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return safefile.ReadAll(file, name, maxConfigFile)
 }
