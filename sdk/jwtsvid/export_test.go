@@ -6,9 +6,9 @@ import "strconv"
 func (s *Source) KeepMany(n int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := s.cfg.Now()
+	now := s.now()
 	for i := range n {
-		s.keep(strconv.Itoa(i), &holding{ends: now.Add(defaultTTL)}, now)
+		s.keep(strconv.Itoa(i), &holding{ends: now.Wall.Add(defaultTTL)}, now)
 	}
 	return len(s.held)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto"
 	"errors"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/countersign-dev/countersign/internal/redact"
+	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/trace"
 )
@@ -23,9 +23,8 @@ const (
 	// A token with less left is not given to anybody.
 	leastLeft = 5 * time.Second
 	maxHeld   = 4096 // tokens
-
-	refusalWait           = 30 * time.Second
-	leastPause, mostPause = time.Second, time.Minute
+	// longestWord bounds the authority's own word in calls that fail beside another.
+	longestWord = 10 * time.Minute
 )
 
 // holding is the last token of an order, or why there is none.
@@ -33,16 +32,17 @@ type holding struct {
 	token       ca.Token
 	signer      jose.JSONWebKey // which has signed it
 	renew, ends time.Time
-	refused     error     // the authority's no, or a reply that failed a check
-	again       time.Time // when to ask again after that
+	refusal     outage // the authority's no, or a reply that failed a check
 }
 
-// pause is the wait after a failure of the authority, whatever it was asked for.
-type pause struct {
-	count  int // of all pauses so far
-	until  time.Time
-	length time.Duration
-	err    error
+// outage is the wait after failures in a row: of one order, or of the authority, whatever it was
+// asked for.
+type outage struct {
+	count int // of all pauses so far
+	pause rotation.Pause
+	waits rotation.Waits
+	since time.Time // monotonic: of the first failure
+	err   error     // the one that the pause is for
 }
 
 // Fetch returns a JWT-SVID of the SPIFFE ID for these audiences, which have to be allowed. Of
@@ -56,8 +56,7 @@ func (s *Source) Fetch(ctx context.Context, id string, audiences []string) (ca.T
 	if s.missing.Load() {
 		return "", ca.Errorf(ca.Unimplemented, "the authority signs no JWT-SVIDs")
 	}
-	now := s.cfg.Now()
-	token, due, err := s.look(o, now)
+	token, due, err := s.look(o, s.now())
 	if !due {
 		return token, err
 	}
@@ -84,25 +83,27 @@ func (s *Source) Fetch(ctx context.Context, id string, audiences []string) (ca.T
 	return "", err
 }
 
+func (s *Source) now() rotation.Time { return rotation.Now(s.cfg.Now()) }
+
 // look returns the token that is held, if it works, and whether the authority is to be asked.
-func (s *Source) look(o order, now time.Time) (token ca.Token, due bool, err error) {
+func (s *Source) look(o order, now rotation.Time) (token ca.Token, due bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h := s.held[o.key()]
 	switch {
 	case h == nil:
 		h = &holding{}
-	case h.token != "" && now.Before(h.ends.Add(-leastLeft)) && s.publishes(h.signer):
+	case h.token != "" && now.Wall.Before(h.ends.Add(-leastLeft)) && s.publishes(h.signer):
 		token = h.token
 	}
-	if token != "" && now.Before(h.renew) {
+	if token != "" && now.Wall.Before(h.renew) {
 		return token, false, nil
 	}
 	switch {
-	case now.Before(h.again):
-		err = h.refused
-	case now.Before(s.pause.until):
-		err = s.pause.err
+	case !h.refusal.pause.Over(now):
+		err = h.refusal.err
+	case !s.outage.pause.Over(now):
+		err = s.outage.err
 	default:
 		return token, true, nil
 	}
@@ -145,18 +146,18 @@ func (s *Source) renew(o order) (ca.Token, error) {
 		s.noteFailure(err)
 		return "", err
 	}
-	asked := s.cfg.Now()
+	asked := s.now()
 	s.mu.Lock()
-	before := s.pause
+	before := s.outage
 	s.mu.Unlock()
-	if asked.Before(before.until) { // it began while this call waited for its slot
+	if !before.pause.Over(asked) { // it began while this call waited for its slot
 		return "", before.err
 	}
 	got, err := s.traced(ctx, o)
 	if s.ctx.Err() != nil {
 		return "", errClosed
 	}
-	got.renew = asked.Add(got.ends.Sub(asked) / 2)
+	got.renew = asked.Wall.Add(got.ends.Sub(asked.Wall) / 2)
 	s.settle(o, got, err, before.count)
 	return got.token, err
 }
@@ -223,50 +224,53 @@ func (s *Source) ask(ctx context.Context, o order, credential ca.Token) (token c
 
 // settle remembers how a call ended that began after so many pauses.
 func (s *Source) settle(o order, got holding, err error, pauses int) {
-	now := s.cfg.Now()
+	now := s.now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err == nil {
-		s.pause = pause{count: s.pause.count}
+		s.outage = outage{count: s.outage.count}
 		s.record.succeeded()
 		s.keep(o.key(), &got, now)
 		return
 	}
-	var next time.Time
-	switch ca.ActionFor(err) {
-	case ca.Wait, ca.Configure, ca.Drop, ca.RefreshToken: // the agent's own credential is everybody's
-		next = s.pause.extend(err, now, pauses)
-	case ca.Missing:
-		s.missing.Store(true)
-	case ca.EndAttempt:
-		h := &holding{}
-		if was := s.held[o.key()]; was != nil {
-			*h = *was
-		}
-		h.refused, h.again = err, now.Add(refusalWait+rand.N(refusalWait/10))
-		s.keep(o.key(), h, now)
-		next = h.again
+	if ca.ActionFor(err) == ca.EndAttempt {
+		s.record.failed(err, now.Wall, s.refuse(o, err, now))
+		return
 	}
-	s.record.failed(err, now, next)
+	// The agent's own credential, and what the authority cannot do, are everybody's.
+	s.record.failed(err, now.Wall, s.outage.extend(err, now, 0, pauses))
+}
+
+// refuse remembers why an order has no new token, and returns when it is next asked for.
+func (s *Source) refuse(o order, err error, now rotation.Time) time.Time {
+	h := &holding{}
+	if was := s.held[o.key()]; was != nil {
+		*h = *was
+	}
+	next := h.refusal.extend(err, now, h.ends.Sub(now.Wall), h.refusal.count)
+	s.keep(o.key(), h, now)
+	return next
 }
 
 // extend returns when the pause ends. A call that failed beside the one that began the pause tells
 // nothing new, except of how long to wait.
-func (p *pause) extend(err error, now time.Time, pauses int) time.Time {
-	wait := min(ca.RetryAfter(err), mostPause)
-	if pauses == p.count {
-		p.count++
-		p.length = min(max(2*p.length, leastPause), mostPause)
-		wait = max(wait, p.length)
+func (f *outage) extend(err error, now rotation.Time, left time.Duration, pauses int) time.Time {
+	wait := min(ca.RetryAfter(err), longestWord)
+	if pauses == f.count {
+		if f.err == nil {
+			f.since = now.Mono
+		}
+		f.count++
+		wait = f.waits.After(err, now.Mono, max(0, left), now.Mono.Sub(f.since))
 	}
-	if until := now.Add(wait + rand.N(wait/10+1)); until.After(p.until) {
-		p.until, p.err = until, err
+	if next := rotation.NewPause(wait, now); next.Left(now) > f.pause.Left(now) {
+		f.pause, f.err = next, err
 	}
-	return p.until
+	return now.Wall.Add(f.pause.Left(now))
 }
 
 // keep stores what is held of an order. When there is too much, another order goes.
-func (s *Source) keep(key string, h *holding, now time.Time) {
+func (s *Source) keep(key string, h *holding, now rotation.Time) {
 	if len(s.held) >= maxHeld && s.held[key] == nil {
 		delete(s.held, s.victim(now))
 	}
@@ -274,11 +278,11 @@ func (s *Source) keep(key string, h *holding, now time.Time) {
 }
 
 // victim returns one that is over, of a few at random, or else the last of these.
-func (s *Source) victim(now time.Time) (key string) {
+func (s *Source) victim(now rotation.Time) (key string) {
 	looked := 0
 	for other, h := range s.held {
 		key = other
-		if looked++; looked == 16 || !now.Before(h.ends) && !now.Before(h.again) {
+		if looked++; looked == 16 || !now.Wall.Before(h.ends) && h.refusal.pause.Over(now) {
 			break
 		}
 	}

@@ -127,7 +127,7 @@ type Source struct {
 
 	mu       sync.Mutex
 	held     map[string]*holding // by order.key
-	pause    pause
+	outage   outage
 	record   record
 	watchers map[*func()]struct{}
 	changed  chan struct{} // closed when the keys change, and replaced

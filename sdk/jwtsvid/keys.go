@@ -3,25 +3,18 @@ package jwtsvid
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/json"
 
 	"github.com/countersign-dev/countersign/internal/jws"
+	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-const (
-	leastWatchPause, mostWatchPause = time.Second, time.Minute
-	// missingPause is the wait before an authority without the ability is asked again: its
-	// provider may have been replaced.
-	missingPause = 10 * time.Minute
-
-	maxJWKS = 256 << 10
-)
+const maxJWKS = 256 << 10
 
 // published are the authority's keys.
 type published struct {
@@ -31,9 +24,10 @@ type published struct {
 
 // follow watches the keys until Close.
 func (s *Source) follow() {
-	wait, said := leastWatchPause, ""
+	var waits rotation.Waits
+	said, start := "", time.Now()
 	for s.ctx.Err() == nil {
-		began, heard := s.cfg.Now(), false
+		began, heard := time.Now(), false
 		err := s.cfg.Signer.WatchJWTKeys(s.ctx, func(jwks []byte) error {
 			err := s.take(jwks)
 			heard = heard || err == nil
@@ -43,37 +37,31 @@ func (s *Source) follow() {
 			return
 		}
 		if heard {
-			wait, said = leastWatchPause, ""
+			waits.Reset()
+			said = ""
 		}
+		if err == nil {
+			err = ca.Errorf(ca.Unavailable, "it ended without an error")
+		}
+		wait := waits.After(err, time.Now(), s.noHurry(), time.Since(start))
 		s.noteEnd(err, wait)
-		if what := text.Clean(errText(err)); what != said {
-			s.cfg.Log.Warn("the watch of the JWT keys ended; watching again", "error", what, "lasted", s.cfg.Now().Sub(began).Round(time.Second))
+		if what := text.Clean(err.Error()); what != said {
+			s.cfg.Log.Warn("the watch of the JWT keys ended; watching again", "error", what, "lasted", time.Since(began).Round(time.Second))
 			said = what
 		}
-		pause := wait
 		if s.missing.Store(ca.ActionFor(err) == ca.Missing); s.missing.Load() {
-			pause = missingPause
 			s.tell() // FetchJWTBundles is answered all the same
 		}
-		sleep(s.ctx, pause+rand.N(pause/10+1))
-		wait = min(2*wait, mostWatchPause)
+		rotation.Sleep(s.ctx, wait, s.cfg.Now, nil)
 	}
 }
 
-func errText(err error) string {
-	if err == nil {
-		return "it ended without an error"
+// noHurry returns how long the keys that are known are taken to stay good; zero without any.
+func (s *Source) noHurry() time.Duration {
+	if s.published.Load() == nil {
+		return 0
 	}
-	return err.Error()
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
+	return 24 * time.Hour
 }
 
 // take puts a set of keys in the place of the one before, or refuses it as a whole.

@@ -82,7 +82,7 @@ func newFailure(err error, now, next time.Time) *Failure {
 	if errors.Is(err, errReply) {
 		reason = BadReply
 	}
-	return &Failure{Reason: reason, Action: ca.ActionFor(err), Text: text.Clean(errText(err)), At: now, NextTry: next}
+	return &Failure{Reason: reason, Action: ca.ActionFor(err), Text: text.Clean(err.Error()), At: now, NextTry: next}
 }
 
 func (s *Source) noteFailure(err error) {
@@ -103,9 +103,6 @@ func (s *Source) noteKeys() {
 // noteEnd records that the watch of the keys has ended.
 func (s *Source) noteEnd(err error, wait time.Duration) {
 	now := s.cfg.Now()
-	if ca.ActionFor(err) == ca.Missing {
-		wait = missingPause
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.record.keysFailure = newFailure(err, now, now.Add(wait))

@@ -118,7 +118,7 @@ func TestStatusSaysThatTheAbilityIsMissing(t *testing.T) {
 		if text, err := json.Marshal(now); err != nil || !now.Missing || !strings.Contains(string(text), `"keys":[]`) {
 			t.Errorf("%s, %v", text, err)
 		}
-		if wait := time.Until(now.KeysFailure.NextTry); wait < 9*time.Minute {
+		if wait := time.Until(now.KeysFailure.NextTry); wait < 7*time.Minute {
 			t.Errorf("it is asked again in %s", wait)
 		}
 	})
