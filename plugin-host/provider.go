@@ -2,8 +2,6 @@ package pluginhost
 
 import (
 	"context"
-	"fmt"
-	"sync"
 
 	"github.com/countersign-dev/countersign/plugin-host/internal/process"
 	"github.com/countersign-dev/countersign/plugin-host/internal/supervise"
@@ -17,7 +15,6 @@ import (
 type Provider struct {
 	name       string
 	plans      func(Entry) (*supervise.Plan, error) // find and verify
-	reloading  sync.Mutex                           // one Reload at a time
 	supervisor *supervise.Supervisor
 }
 
@@ -137,22 +134,21 @@ func (p *Provider) WatchRoots(ctx context.Context, changed func(roots []byte) er
 	return p.supervisor.WatchRoots(ctx, changed)
 }
 
-// Reload finds and verifies the entry's binary again, and starts it with the entry's
-// settings beside the running process. When the new process is ready, new calls go to it,
-// and calls in flight finish in the old one. If it does not get ready before ctx ends
-// ([Options.CallTimeout] without a deadline), Reload returns the reason and keeps the old
-// one; a provider whose CA is unavailable is not ready. If nothing has changed, nothing
-// is started. A provider in backoff or with an open circuit is started at once; for one
-// that was never ready, Reload does not wait. The entry's name must not change.
+// Client returns the client for the entry in force. Unlike the Provider it does not follow a
+// [Next] that is committed: its calls then fail, so that whoever has rules for what an
+// entry's CA may say never applies them to another's reply.
+func (p *Provider) Client() Client { return p.supervisor.Of(p.supervisor.InForce()) }
+
+// Reload starts a provider with another entry and, when that is ready, commits it: see
+// [Provider.Next] and [Next.Start]. After an error the old one runs on.
 func (p *Provider) Reload(ctx context.Context, entry Entry) error {
-	p.reloading.Lock()
-	defer p.reloading.Unlock()
-	if entry.Name != p.name {
-		return fmt.Errorf("provider %q: cannot rename it to %q", p.name, entry.Name)
-	}
-	plan, err := p.plans(entry)
+	n, err := p.Next(entry)
 	if err != nil {
 		return err
 	}
-	return p.supervisor.Reload(ctx, plan)
+	if err := n.Start(ctx); err != nil {
+		return err
+	}
+	n.Commit()
+	return nil
 }

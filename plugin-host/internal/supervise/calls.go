@@ -10,10 +10,23 @@ import (
 	"github.com/countersign-dev/countersign/sdk/trace"
 )
 
+// Client calls the lives of one plan, and no others: before the plan is in force calls wait, and once
+// another is they fail. Without a plan it calls those of the plan in force. Clients are
+// comparable with ==.
+type Client struct {
+	s    *Supervisor
+	plan *Plan
+}
+
+// Of returns the client of a plan.
+func (s *Supervisor) Of(p *Plan) Client { return Client{s, p} }
+
+func (c Client) wait(ctx context.Context) (*life, error) { return c.s.gate.wait(ctx, c.plan) }
+
 // CSRSign implements [ca.Client].
-func (s *Supervisor) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
-	return call(ctx, s, "CSRSign", s.need, func(ctx context.Context, l *life) (ca.Certificate, error) {
-		answered := s.suspect(l)
+func (c Client) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
+	return call(ctx, c, "CSRSign", c.need, func(ctx context.Context, l *life) (ca.Certificate, error) {
+		answered := c.s.suspect(l)
 		defer answered()
 		cert, err := l.CSRSign(ctx, req)
 		if err == nil {
@@ -31,24 +44,24 @@ func signer(i Instance) string {
 }
 
 // Roots implements [ca.RootSource].
-func (s *Supervisor) Roots(ctx context.Context) ([]byte, error) {
-	return call(ctx, s, "Roots", s.gate.wait, func(ctx context.Context, l *life) ([]byte, error) { return l.Roots(ctx) })
+func (c Client) Roots(ctx context.Context) ([]byte, error) {
+	return call(ctx, c, "Roots", c.wait, func(ctx context.Context, l *life) ([]byte, error) { return l.Roots(ctx) })
 }
 
 // ExchangeToken implements [ca.TokenExchanger].
-func (s *Supervisor) ExchangeToken(ctx context.Context, req ca.TokenRequest) (ca.ExchangedToken, error) {
-	return call(ctx, s, "ExchangeToken", s.need, func(ctx context.Context, l *life) (ca.ExchangedToken, error) {
-		answered := s.suspect(l)
+func (c Client) ExchangeToken(ctx context.Context, req ca.TokenRequest) (ca.ExchangedToken, error) {
+	return call(ctx, c, "ExchangeToken", c.need, func(ctx context.Context, l *life) (ca.ExchangedToken, error) {
+		answered := c.s.suspect(l)
 		defer answered()
 		return l.ExchangeToken(ctx, req)
 	})
 }
 
 // CertifiesNames implements [ca.NameCertifier] by the metadata of the life that calls go to.
-func (s *Supervisor) CertifiesNames(ctx context.Context) error {
-	ctx, cancel := s.deadline(ctx)
+func (c Client) CertifiesNames(ctx context.Context) error {
+	ctx, cancel := c.s.deadline(ctx)
 	defer cancel()
-	l, err := s.gate.wait(ctx)
+	l, err := c.wait(ctx)
 	if err != nil {
 		return err
 	}
@@ -56,42 +69,42 @@ func (s *Supervisor) CertifiesNames(ctx context.Context) error {
 }
 
 // RenewalInfo implements [ca.RenewalAdvisor]. It starts no provider: advice is not urgent.
-func (s *Supervisor) RenewalInfo(ctx context.Context, leaf []byte) (ca.RenewalInfo, error) {
-	return call(ctx, s, "RenewalInfo", s.gate.wait, func(ctx context.Context, l *life) (ca.RenewalInfo, error) { return l.RenewalInfo(ctx, leaf) })
+func (c Client) RenewalInfo(ctx context.Context, leaf []byte) (ca.RenewalInfo, error) {
+	return call(ctx, c, "RenewalInfo", c.wait, func(ctx context.Context, l *life) (ca.RenewalInfo, error) { return l.RenewalInfo(ctx, leaf) })
 }
 
 // Revocations implements [ca.RevocationSource].
-func (s *Supervisor) Revocations(ctx context.Context) ([]byte, error) {
-	return call(ctx, s, "Revocations", s.gate.wait, func(ctx context.Context, l *life) ([]byte, error) { return l.Revocations(ctx) })
+func (c Client) Revocations(ctx context.Context) ([]byte, error) {
+	return call(ctx, c, "Revocations", c.wait, func(ctx context.Context, l *life) ([]byte, error) { return l.Revocations(ctx) })
 }
 
 // SignJWT implements [ca.JWTSigner].
-func (s *Supervisor) SignJWT(ctx context.Context, req ca.JWTRequest) (ca.Token, error) {
-	return call(ctx, s, "SignJWT", s.need, func(ctx context.Context, l *life) (ca.Token, error) {
-		answered := s.suspect(l)
+func (c Client) SignJWT(ctx context.Context, req ca.JWTRequest) (ca.Token, error) {
+	return call(ctx, c, "SignJWT", c.need, func(ctx context.Context, l *life) (ca.Token, error) {
+		answered := c.s.suspect(l)
 		defer answered()
 		return l.SignJWT(ctx, req)
 	})
 }
 
 // WatchRoots implements [ca.RootWatcher].
-func (s *Supervisor) WatchRoots(ctx context.Context, changed func(roots []byte) error) error {
-	return s.watch(ctx, (*life).WatchRoots, changed)
+func (c Client) WatchRoots(ctx context.Context, changed func(roots []byte) error) error {
+	return c.watch(ctx, (*life).WatchRoots, changed)
 }
 
 // WatchJWTKeys implements [ca.JWTSigner].
-func (s *Supervisor) WatchJWTKeys(ctx context.Context, changed func(jwks []byte) error) error {
-	return s.watch(ctx, (*life).WatchJWTKeys, changed)
+func (c Client) WatchJWTKeys(ctx context.Context, changed func(jwks []byte) error) error {
+	return c.watch(ctx, (*life).WatchJWTKeys, changed)
 }
 
 // watching is one of a life's watches.
 type watching func(l *life, ctx context.Context, changed func([]byte) error) error
 
 // watch continues with the next life: changed is called only for a set that differs.
-func (s *Supervisor) watch(ctx context.Context, watch watching, changed func([]byte) error) error {
+func (c Client) watch(ctx context.Context, watch watching, changed func([]byte) error) error {
 	var last []byte
 	for {
-		l, err := s.gate.wait(ctx)
+		l, err := c.wait(ctx)
 		if err != nil {
 			return err
 		}
@@ -119,11 +132,11 @@ func watchOne(ctx context.Context, l *life, watch watching, changed func([]byte)
 
 // call gets a life by wait and makes one call to it. A provider that lost its settings
 // gets them again, and the call is repeated once.
-func call[T any](ctx context.Context, s *Supervisor, name string, wait func(context.Context) (*life, error), f func(context.Context, *life) (T, error)) (_ T, err error) {
+func call[T any](ctx context.Context, c Client, name string, wait func(context.Context) (*life, error), f func(context.Context, *life) (T, error)) (_ T, err error) {
 	ctx, span := trace.Start(ctx, name, trace.Client)
-	span.Set("provider", s.name)
+	span.Set("provider", c.s.name)
 	defer func() { span.End(err) }()
-	ctx, cancel := s.deadline(ctx)
+	ctx, cancel := c.s.deadline(ctx)
 	defer cancel()
 	var none T
 	for {
@@ -133,14 +146,14 @@ func call[T any](ctx context.Context, s *Supervisor, name string, wait func(cont
 		}
 		entered, err := l.enter(ctx)
 		if err != nil {
-			return none, ca.Errorf(ca.ReasonFor(err), "provider %q: %d calls in flight, none ended in time", s.name, cap(l.slots))
+			return none, ca.Errorf(ca.ReasonFor(err), "provider %q: %d calls in flight, none ended in time", c.s.name, cap(l.slots))
 		}
 		if !entered {
 			continue
 		}
 		defer l.exit()
 		out, err := f(ctx, l)
-		if err != nil && ca.ActionFor(err) == ca.Configure && s.configureAgain(ctx, l) == nil {
+		if err != nil && ca.ActionFor(err) == ca.Configure && c.s.configureAgain(ctx, l) == nil {
 			out, err = f(ctx, l)
 		}
 		return out, l.hide(err)

@@ -15,6 +15,7 @@ import (
 type gate struct {
 	mu      sync.Mutex
 	status  Status
+	plan    *Plan         // in force
 	life    *life         // where calls go; nil: they wait
 	changed chan struct{} // closed and replaced at each change
 }
@@ -25,23 +26,44 @@ func (g *gate) read() Status {
 	return g.status
 }
 
-// move sets the status and the life that calls go to.
-func (g *gate) move(status Status, l *life) {
+// move sets the status, the plan in force and the life that calls go to.
+func (g *gate) move(status Status, p *Plan, l *life) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.status, g.life = status, l
+	g.status, g.plan, g.life = status, p, l
 	close(g.changed)
 	g.changed = make(chan struct{})
 }
 
-// wait returns the life to call. It fails at once while the circuit is open, after the
-// provider refused its settings, and after Close.
-func (g *gate) wait(ctx context.Context) (*life, error) {
+// inForce returns the plan that calls without a plan go to.
+func (g *gate) inForce() *Plan {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.plan
+}
+
+// end fails the calls of a plan that is not, and will not be, in force.
+func (g *gate) end(p *Plan) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p.ended = true
+	close(g.changed)
+	g.changed = make(chan struct{})
+}
+
+// wait returns the life of the plan to call; without one, that of the plan in force. It fails
+// at once while the circuit is open, after the provider refused its settings, and after Close.
+func (g *gate) wait(ctx context.Context, of *Plan) (*life, error) {
 	for {
 		g.mu.Lock()
 		status, l, changed := g.status, g.life, g.changed
+		early, late := of != nil && of != g.plan, of != nil && of.ended
 		g.mu.Unlock()
 		switch {
+		case late:
+			return nil, ca.Errorf(ca.Unavailable, "provider %q has other settings now", status.Name)
+		case early && status.State != Stopped && status.State != Draining:
+			// It waits for the commit.
 		case l != nil && !process.HasEnded(l):
 			return l, nil
 		case status.State == CircuitOpen:

@@ -14,6 +14,9 @@ func (s *Supervisor) settle(err error) {
 	l := s.coming
 	s.coming = nil
 	switch {
+	case err == nil && l.reload != nil:
+		l.relax()
+		s.next = &next{l.plan, l}
 	case err == nil:
 		s.takeOver(l)
 	case l.reload != nil:
@@ -43,20 +46,22 @@ func (s *Supervisor) takeOver(l *life) {
 	go s.askHealth(l)
 	go s.followSecrets(l)
 	l.plan.proven = true
-	if l.plan != s.plan {
-		s.follow(l.plan)
-	}
 	s.status.Generation, s.status.LastError, s.status.Crash = l.number, "", nil
 	s.status.Take(l.Report())
 	s.enter(Ready)
 	if old != nil {
-		s.dismiss(old, func() { old.drain(s.patience, s.opts.CallTimeout) })
+		s.retire(old)
 	}
 }
 
-// follow replaces the plan by one whose life is ready.
+// retire dismisses a life when its calls have finished.
+func (s *Supervisor) retire(l *life) {
+	s.dismiss(l, func() { l.drain(s.patience, s.opts.CallTimeout) })
+}
+
+// follow replaces the plan in force.
 func (s *Supervisor) follow(p *Plan) {
-	s.plan.Close()
+	s.drop(s.plan)
 	s.plan, s.recovery = p, recovery{}
 	s.status.Reloads++
 	s.status.LastReload = ""

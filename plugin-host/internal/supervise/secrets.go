@@ -29,12 +29,15 @@ func (s *Supervisor) report(ctx context.Context, n news) {
 }
 
 // hear publishes the news of a life. A change of settings may end the engine's wait, as it
-// follows the state.
+// follows the state. A new plan that waits for its CA makes room for a restart of the one in
+// force.
 func (s *Supervisor) hear(n news) {
 	switch {
 	case n.err != nil && n.life == s.coming && n.life.reload == nil:
 		s.status.LastError = text.Clean(n.err.Error())
 		s.publish()
+	case n.err != nil && n.life == s.coming && s.current == nil:
+		n.life.cancel()
 	case n.err == nil && n.life == s.current:
 		s.publish()
 	}

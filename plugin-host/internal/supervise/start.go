@@ -53,8 +53,8 @@ func (s *Supervisor) abandon() {
 		s.dismiss(l, func() { <-l.outcome }) //nolint:errcheck // no longer of interest
 	}
 	if l.reload != nil {
-		l.plan.Close()
-		l.reload.reply <- errClosing
+		s.drop(l.plan)
+		l.reload.reply <- errSuperseded
 	}
 }
 

@@ -32,6 +32,8 @@ type Options struct {
 // Supervisor keeps a provider alive. Its goroutine, run, owns its state and starts every
 // process; each message to it is a case of its select and a method.
 type Supervisor struct {
+	Client // of the plan in force
+
 	opts Options
 	name string // of the entry
 	log  *slog.Logger
@@ -41,6 +43,7 @@ type Supervisor struct {
 	close   sync.Once    // of closing
 	first   chan error   // the first outcome, for Start
 	reloads chan *reload // one at a time
+	orders  chan func()  // to be run by run
 	news    chan news    // of lives
 	asks    chan ask
 	closing chan struct{}
@@ -52,6 +55,7 @@ type Supervisor struct {
 	plan     *Plan            // what is started when a life ends
 	current  *life            // where calls go; nil: there is none
 	coming   *life            // the one on its way to ready; nil: there is none
+	next     *next            // prepared, and to be put in force or dropped; nil: nothing
 	restart  <-chan time.Time // when the next is started; nil: not needed
 	altered  <-chan struct{}  // closed when a file of refused settings has changed; nil: none are refused
 	rest     func()           // ends the wait for that
@@ -69,10 +73,11 @@ type Supervisor struct {
 func New(opts Options, p *Plan) *Supervisor {
 	s := &Supervisor{
 		opts: opts, name: p.Name, log: opts.Log.With("provider", p.Name), plan: p,
-		gate:  gate{changed: make(chan struct{})},
-		first: make(chan error, 1), reloads: make(chan *reload), news: make(chan news), asks: make(chan ask),
+		gate:  gate{changed: make(chan struct{}), plan: p},
+		first: make(chan error, 1), reloads: make(chan *reload), orders: make(chan func()), news: make(chan news), asks: make(chan ask),
 		closing: make(chan struct{}), closed: make(chan struct{}), gone: make(chan struct{}),
 	}
+	s.Client = s.Of(nil)
 	s.opts.Watch.Log = opts.Log
 	s.patience, s.hurry = context.WithCancel(context.Background())
 	s.rest = func() {}
@@ -144,6 +149,8 @@ func (s *Supervisor) run() {
 			return
 		case r := <-s.reloads:
 			s.reload(r)
+		case order := <-s.orders:
+			order()
 		case a := <-s.asks:
 			s.answer(a)
 		case n := <-s.news:
@@ -168,9 +175,9 @@ func (s *Supervisor) again() {
 	s.begin(s.plan, nil)
 }
 
-// due returns when to start the next life, unless one is on its way.
+// due returns when to start the next life, unless one is on its way, or is ready to be put in force.
 func (s *Supervisor) due() <-chan time.Time {
-	if s.coming != nil {
+	if s.coming != nil || s.next != nil {
 		return nil
 	}
 	return s.restart
@@ -197,7 +204,7 @@ func (s *Supervisor) enter(state State) {
 
 func (s *Supervisor) publish() {
 	s.status.LastSecret = s.plan.ledger.why()
-	s.gate.move(s.status, s.current)
+	s.gate.move(s.status, s.plan, s.current)
 	s.opts.OnState(s.status)
 }
 
@@ -232,6 +239,7 @@ func (s *Supervisor) end() {
 	timer := time.AfterFunc(s.opts.StopTimeout, s.hurry)
 	defer timer.Stop()
 	s.abandon()
+	s.unprepare()
 	s.rest()
 	if last != nil {
 		s.dismiss(last, func() { last.drain(s.patience, s.opts.StopTimeout) })

@@ -18,17 +18,17 @@ type ask chan struct{}
 
 // need returns the life for a call of the engine's schedule. If there is none, the next
 // may be started for it.
-func (s *Supervisor) need(ctx context.Context) (*life, error) {
-	if _, due := s.opts.Due(); due && s.gate.empty() {
+func (c Client) need(ctx context.Context) (*life, error) {
+	if _, due := c.s.opts.Due(); due && c.s.gate.empty() {
 		a := make(ask)
 		select {
-		case s.asks <- a:
+		case c.s.asks <- a:
 			<-a
-		case <-s.closed:
+		case <-c.s.closed:
 		case <-ctx.Done():
 		}
 	}
-	return s.gate.wait(ctx)
+	return c.wait(ctx)
 }
 
 // empty reports whether there is no life to call.
@@ -59,7 +59,7 @@ func (s *Supervisor) answer(a ask) {
 	if s.coming == nil && s.restart != nil && !s.status.NextStart.After(time.Now()) {
 		s.again()
 	}
-	s.gate.move(s.status, s.current)
+	s.gate.move(s.status, s.plan, s.current)
 }
 
 // hasten brings the next start forward if a certificate is due.

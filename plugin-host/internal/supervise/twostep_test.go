@@ -1,0 +1,94 @@
+package supervise
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/countersign-dev/countersign/plugin-host/internal/process"
+	"github.com/countersign-dev/countersign/sdk/ca"
+)
+
+// signs returns who signs for a client, or the error.
+func (w *world) signs(t *testing.T, c Client) (string, error) {
+	t.Helper()
+	cert, err := c.CSRSign(t.Context(), ca.SignRequest{})
+	return string(cert.Chain), err
+}
+
+func TestPreparedPlanIsCalledAfterCommit(t *testing.T) {
+	inBubble(t, "good", func(t *testing.T, w *world) {
+		old, plan := w.p.Of(w.p.gate.inForce()), w.planThat("better")
+		if err := w.p.Prepare(t.Context(), plan); err != nil {
+			t.Fatal(err)
+		}
+		var by string
+		go func() { by, _ = w.signs(t, w.p.Of(plan)) }()
+		synctest.Wait()
+		if got, err := w.signs(t, old); got != "good" || err != nil || by != "" {
+			t.Errorf("before the commit: %q, %v; the new one has answered %q", got, err, by)
+		}
+		w.mustSign(t, "good")
+		w.p.Commit(plan)
+		synctest.Wait()
+		if by != "better" {
+			t.Errorf("the call that waited was answered by %q", by)
+		}
+		if got, err := w.signs(t, old); ca.ReasonFor(err) != ca.Unavailable {
+			t.Errorf("the old client after the commit: %q, %v", got, err)
+		}
+		w.mustSign(t, "better")
+		w.last().end(errors.New("it crashed"))
+		if got, err := w.signs(t, w.p.Of(plan)); got != "better" || err != nil {
+			t.Errorf("after a crash: %q, %v", got, err)
+		}
+	})
+}
+
+func TestAbortedPlanLeavesNothing(t *testing.T) {
+	inBubble(t, "good", func(t *testing.T, w *world) {
+		started, unstarted := w.planThat("better"), w.planThat("better")
+		if err := w.p.Prepare(t.Context(), started); err != nil {
+			t.Fatal(err)
+		}
+		w.p.Abort(started)
+		w.p.Abort(unstarted)
+		w.p.Commit(started)
+		if !process.HasEnded(w.last()) || w.plans != 1 {
+			t.Errorf("it runs on; %d plans are open", w.plans)
+		}
+		if got, err := w.signs(t, w.p.Of(started)); ca.ReasonFor(err) != ca.Unavailable {
+			t.Errorf("its client: %q, %v", got, err)
+		}
+		w.mustSign(t, "good")
+	})
+}
+
+func TestPreparedLifeThatEndsIsStartedAgainAfterCommit(t *testing.T) {
+	inBubble(t, "good", func(t *testing.T, w *world) {
+		plan := w.planThat("better")
+		if err := w.p.Prepare(t.Context(), plan); err != nil {
+			t.Fatal(err)
+		}
+		w.last().end(errors.New("it crashed"))
+		w.p.Commit(plan)
+		w.mustSign(t, "better")
+	})
+}
+
+func TestPlanThatWaitsForItsCAMakesRoomForRestart(t *testing.T) {
+	inBubble(t, "good", func(t *testing.T, w *world) {
+		prepared := make(chan error, 1)
+		began := time.Now()
+		go func() { prepared <- w.p.Prepare(t.Context(), w.planThat("away")) }()
+		synctest.Wait()
+		w.all()[0].end(errors.New("it crashed"))
+		if by, err := w.sign(time.Minute); by != "good" || err != nil || time.Since(began) > 10*time.Second {
+			t.Errorf("%q, %v after %s", by, err, time.Since(began))
+		}
+		if err := <-prepared; ca.ReasonFor(err) != ca.Unavailable {
+			t.Errorf("got %v", err)
+		}
+	})
+}

@@ -1,0 +1,66 @@
+package pluginhost
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/countersign-dev/countersign/plugin-host/internal/supervise"
+	"github.com/countersign-dev/countersign/sdk/ca"
+)
+
+// Client calls a provider under one entry, through all restarts. It has the abilities of a
+// [Provider], is comparable with == and safe for concurrent use.
+type Client = supervise.Client
+
+var (
+	_ ca.Client           = Client{}
+	_ ca.RootSource       = Client{}
+	_ ca.RootWatcher      = Client{}
+	_ ca.TokenExchanger   = Client{}
+	_ ca.NameCertifier    = Client{}
+	_ ca.RenewalAdvisor   = Client{}
+	_ ca.RevocationSource = Client{}
+	_ ca.JWTSigner        = Client{}
+)
+
+// Next is another entry for a provider, and not in force yet. Use it from one goroutine at a
+// time, and end it with Commit or Abort; a Start that fails ends it, too.
+type Next struct {
+	supervisor *supervise.Supervisor
+	plan       *supervise.Plan
+}
+
+// Next finds and verifies the entry's binary again and starts nothing. The entry's name must
+// not change.
+func (p *Provider) Next(entry Entry) (*Next, error) {
+	if entry.Name != p.name {
+		return nil, fmt.Errorf("provider %q: cannot rename it to %q", p.name, entry.Name)
+	}
+	plan, err := p.plans(entry)
+	if err != nil {
+		return nil, err
+	}
+	return &Next{p.supervisor, p.supervisor.Known(plan)}, nil
+}
+
+// Changed reports whether the entry or its binary differ from those in force.
+func (n *Next) Changed() bool { return n.plan != n.supervisor.InForce() }
+
+// Client returns the client of the entry. Its calls wait for Commit.
+func (n *Next) Client() Client { return n.supervisor.Of(n.plan) }
+
+// Start starts a process beside the running one and returns when it is ready. If it does not get
+// ready before ctx ends ([Options.CallTimeout] without a deadline), Start returns the reason
+// and leaves nothing behind; a provider whose CA is unavailable is not ready. If nothing has
+// changed, nothing is started, but a provider in backoff or with an open circuit is started at
+// once. Where no process was ever ready, there is nothing to keep: Start returns at once, and
+// Commit starts the provider.
+func (n *Next) Start(ctx context.Context) error { return n.supervisor.Prepare(ctx, n.plan) }
+
+// Commit puts the entry in force: new calls go to its process, and calls in flight finish in
+// the old one. It is for an entry whose Start has succeeded.
+func (n *Next) Commit() { n.supervisor.Commit(n.plan) }
+
+// Abort ends the new process, if there is one, and leaves the running one alone. A Start that is
+// under way is ended by its context.
+func (n *Next) Abort() { n.supervisor.Abort(n.plan) }
