@@ -11,6 +11,7 @@ import (
 	security "istio.io/api/security/v1alpha1"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/ra"
 )
 
@@ -143,8 +144,10 @@ func (s *Server) overdue(ctx, held context.Context, last told) *fault {
 func replyOf(cert ra.Certificate) (*security.IstioCertificateResponse, *fault) {
 	reply := &security.IstioCertificateResponse{}
 	// The issuer has verified them, so they are only taken apart.
-	for block, rest := pem.Decode(cert.Chain); block != nil; block, rest = pem.Decode(rest) {
-		reply.CertChain = append(reply.CertChain, string(pem.EncodeToMemory(block)))
+	for block, err := range pki.Blocks(cert.Chain) {
+		if err == nil {
+			reply.CertChain = append(reply.CertChain, string(pem.EncodeToMemory(block)))
+		}
 	}
 	if len(reply.CertChain) == 0 || cert.Roots.Len() == 0 {
 		return nil, faultf(Unavailable, codes.Unavailable, "the certificate authority told no roots; retry later")

@@ -46,7 +46,11 @@ func ReadPair(certFile, keyFile string, now time.Time) (*tls.Certificate, error)
 	if err != nil {
 		return nil, err
 	}
-	certs, err := pki.ParseCertificates(chain)
+	parse := pki.ParseCertificates
+	if certFile == keyFile {
+		parse = pki.ParseCertificatesBesideKey
+	}
+	certs, err := parse(chain)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", certFile, err)
 	}

@@ -27,7 +27,7 @@ type reader func(path string) ([]byte, error)
 // certificate that is expired or not yet valid: while two files are being replaced, one is
 // old and one is new for a moment.
 func readPair(spec Spec, read reader, now time.Time) (*secret.Item, error) {
-	certs, err := readChain(spec.Chain, read)
+	certs, err := readChain(spec, read)
 	if err != nil {
 		return nil, err
 	}
@@ -55,12 +55,16 @@ func readPair(spec Spec, read reader, now time.Time) (*secret.Item, error) {
 
 // readChain returns the leaf and the intermediates. It drops a trailing root: a verifier
 // either has it already or must not trust it.
-func readChain(path string, read reader) ([]*x509.Certificate, error) {
+func readChain(spec Spec, read reader) ([]*x509.Certificate, error) {
+	path, parse := spec.Chain, pki.ParseCertificates
+	if spec.Key == path {
+		parse = pki.ParseCertificatesBesideKey
+	}
 	text, err := read(path)
 	if err != nil {
 		return nil, err
 	}
-	certs, err := pki.ParseCertificates(text)
+	certs, err := parse(text)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -133,7 +134,7 @@ func TestBadBundleCertificatesAreLeftOutAndNamed(t *testing.T) {
 	if got := s.held("ROOTCA").Roots; !bytes.Equal(got, good.Bundle().PEM()) {
 		t.Errorf("got %s", got)
 	}
-	for _, reason := range []string{"PEM block 1: it is malformed", "is no CA certificate", "ended at", "a malformed PEM block before the end of block 4"} {
+	for _, reason := range []string{"PEM block 1 is malformed", "is no CA certificate", "ended at", `PEM block 4 \"CERTIFICATE\" at line `} {
 		s.says(reason)
 	}
 	if n := strings.Count(s.log.String(), "omitted from the bundle"); n != 4 {
@@ -141,8 +142,7 @@ func TestBadBundleCertificatesAreLeftOutAndNamed(t *testing.T) {
 	}
 }
 
-// pem.Decode returns the whole input where it finds no block, so that the last one needs a look of
-// its own.
+// pem.Decode returns nothing of a last block that it cannot read.
 func TestMalformedLastRootIsNamed(t *testing.T) {
 	good := catest.NewCA(catest.Options{}).Bundle().PEM()
 	for name, last := range map[string]string{
@@ -154,7 +154,7 @@ func TestMalformedLastRootIsNamed(t *testing.T) {
 			if got := s.held("ROOTCA").Roots; !bytes.Equal(got, good) {
 				t.Errorf("got %s", got)
 			}
-			s.says("a malformed PEM block before the end of block 2")
+			s.says(`PEM block 2 \"CERTIFICATE\" at line `)
 		})
 	}
 }
@@ -287,6 +287,18 @@ func TestFirstMountedLayoutIsFound(t *testing.T) {
 		must(t, os.WriteFile(l.Key, f["key.pem"], 0o600), os.WriteFile(l.Roots, f["root-cert.pem"], 0o600))
 		if !l.HasPair() || !l.HasRoots() {
 			t.Errorf("%s is not found", l.Chain)
+		}
+	}
+}
+
+// HAProxy and Postfix read both from one file, in either order.
+func TestCertificateAndKeyMayShareFile(t *testing.T) {
+	f := issue(t, catest.NewCA(catest.Options{Intermediates: 1}))
+	for _, both := range [][]byte{join(f["cert-chain.pem"], f["key.pem"]), join(f["key.pem"], f["cert-chain.pem"])} {
+		dir := folder(t, files{"both.pem": both})
+		path := filepath.Join(dir, "both.pem")
+		if got := serving(t, filesecret.Config{Secrets: []filesecret.Spec{{Name: "default", Chain: path, Key: path}}}).held("default").Chain; !bytes.Equal(got, f["cert-chain.pem"]) {
+			t.Errorf("got %s", got)
 		}
 	}
 }

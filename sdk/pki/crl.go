@@ -8,7 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"strings"
 	"time"
+
+	"github.com/countersign-dev/countersign/internal/text"
 )
 
 // Limits of one input with revocation lists. A list takes 40 bytes for each certificate, so
@@ -26,37 +29,28 @@ const crlBlock = "X509 CRL"
 //
 // It checks no signature and no time; see [CRL]. Delta lists and lists of only some of a CA's
 // certificates are refused: whoever reads one as a whole list accepts what is revoked elsewhere.
-func ParseCRLs(text []byte) (lists []*x509.RevocationList, issuers []*x509.Certificate, err error) {
-	if len(text) > MaxCRLBytes {
-		return nil, nil, fmt.Errorf("it has %d bytes of revocation lists, %d are allowed", len(text), MaxCRLBytes)
+func ParseCRLs(content []byte) (lists []*x509.RevocationList, issuers []*x509.Certificate, err error) {
+	if len(content) > MaxCRLBytes {
+		return nil, nil, fmt.Errorf("it has %d bytes of revocation lists, %d are allowed", len(content), MaxCRLBytes)
 	}
-	if !bytes.Contains(text, []byte("-----BEGIN")) {
-		list, err := parseCRL(text)
+	n := 0
+	for block, err := range Blocks(content) {
+		if n++; n > 2*MaxCRLs {
+			return nil, nil, fmt.Errorf("it holds more than %d PEM blocks", 2*MaxCRLs)
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		if err := takeBlock(block, &lists, &issuers); err != nil {
+			return nil, nil, fmt.Errorf("PEM block %d %w", n, err)
+		}
+	}
+	if n == 0 {
+		list, err := parseCRL(content)
 		if err != nil {
 			return nil, nil, fmt.Errorf("it is neither PEM nor a revocation list in DER: it %w", err)
 		}
 		return []*x509.RevocationList{list}, nil, nil
-	}
-	rest := text
-	for n := 1; ; n++ {
-		block, after := pem.Decode(rest)
-		if block == nil {
-			after = nil
-		}
-		// pem.Decode skips what it cannot parse; no list may vanish silently.
-		if lost := bytes.Count(rest[:len(rest)-len(after)], []byte("-----BEGIN")); block == nil && lost > 0 || lost > 1 {
-			return nil, nil, fmt.Errorf("it holds a malformed PEM block before the end of block %d", n)
-		}
-		if block == nil {
-			break
-		}
-		if n > 2*MaxCRLs {
-			return nil, nil, fmt.Errorf("it holds more than %d PEM blocks", 2*MaxCRLs)
-		}
-		rest = after
-		if err := takeBlock(block, &lists, &issuers); err != nil {
-			return nil, nil, fmt.Errorf("PEM block %d %w", n, err)
-		}
 	}
 	if len(lists) == 0 {
 		return nil, nil, fmt.Errorf("it holds no PEM block %q", crlBlock)
@@ -94,7 +88,7 @@ var (
 func parseCRL(der []byte) (*x509.RevocationList, error) {
 	list, err := x509.ParseRevocationList(der)
 	if err != nil {
-		return nil, errors.New("is no valid revocation list") // the underlying error may quote it
+		return nil, crlRefusal(der, err)
 	}
 	for _, extension := range list.Extensions {
 		switch {
@@ -110,6 +104,26 @@ func parseCRL(der []byte) (*x509.RevocationList, error) {
 		return nil, errors.New("does not say when the next list comes (nextUpdate), so that nobody can tell whether it is current")
 	}
 	return list, nil
+}
+
+// crlRefusal returns why crypto/x509 refuses a list.
+func crlRefusal(der []byte, err error) error {
+	var outline struct {
+		TBS struct {
+			Version   asn1.RawValue // an INTEGER, from version 2 on
+			Algorithm asn1.RawValue
+		}
+		Algorithm asn1.RawValue
+		Signature asn1.BitString
+	}
+	rest, malformed := asn1.Unmarshal(der, &outline)
+	switch {
+	case malformed != nil || len(rest) > 0:
+		return errors.New("is no valid revocation list")
+	case outline.TBS.Version.Tag != asn1.TagInteger:
+		return errors.New("is of version 1, which has no extensions: set crl_extensions in openssl.cnf, or have the CA write version 2")
+	}
+	return fmt.Errorf("is not accepted by Go's crypto/x509: %s", text.Clean(strings.TrimPrefix(err.Error(), "x509: ")))
 }
 
 // EncodeCRLs returns the lists as PEM, in the given order.

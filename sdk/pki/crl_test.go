@@ -107,7 +107,7 @@ func TestListsThatAreNotWholeOrNotOnesAreRefused(t *testing.T) {
 		"critical extension":          with(asn1.ObjectIdentifier{1, 2, 3}, true),
 		"neither PEM nor":             []byte("no list"),
 		"holds no PEM block":          pki.EncodeCertificates([]*x509.Certificate{ca.cert}),
-		"malformed PEM block":         append(bytes.Clone(good), good[:len(good)/2]...),
+		"is malformed: its END":       append(bytes.Clone(good), good[:len(good)/2]...),
 		`is "PRIVATE KEY"`:            append(bytes.Clone(good), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte("x")})...),
 		"block 1 is no valid":         crlPEM([]byte("no list")),
 		"3145729 bytes of revocation": make([]byte, pki.MaxCRLBytes+1),

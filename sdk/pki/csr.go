@@ -60,19 +60,19 @@ func marshalNames(id Identity) ([]byte, error) {
 // ParseCSR parses exactly one PEM block "CERTIFICATE REQUEST" of at most 1 MiB and
 // verifies the CSR's signature. Anything else is an error.
 func ParseCSR(pemBytes []byte) (*x509.CertificateRequest, error) {
-	blocks, err := decode(pemBytes, "CERTIFICATE REQUEST", 1)
+	der, err := onlyBlock(pemBytes, "CERTIFICATE REQUEST")
 	if err != nil {
 		return nil, err
 	}
-	csr, err := x509.ParseCertificateRequest(blocks[0])
+	csr, err := x509.ParseCertificateRequest(der)
 	if err != nil {
-		return nil, fmt.Errorf("the certificate signing request %w", cmp.Or(lacking(blocks[0]), errors.New("is malformed")))
+		return nil, fmt.Errorf("the certificate signing request %w", cmp.Or(lacking(der), errors.New("is malformed")))
 	}
 	if err := checkKeySize(csr.PublicKey); err != nil {
 		return nil, fmt.Errorf("the certificate signing request %w", err)
 	}
 	if err := csr.CheckSignature(); err != nil {
-		return nil, fmt.Errorf("the certificate signing request %w", cmp.Or(lacking(blocks[0]), errors.New("has a signature of its own that does not hold")))
+		return nil, fmt.Errorf("the certificate signing request %w", cmp.Or(lacking(der), errors.New("has a signature of its own that does not hold")))
 	}
 	return csr, nil
 }

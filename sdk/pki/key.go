@@ -113,21 +113,27 @@ func EncodeKey(key crypto.Signer) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
 }
 
-// ParseKey parses one unencrypted private key: PEM of PKCS #8, PKCS #1 or SEC 1. It skips
-// a preceding "EC PARAMETERS" block, which openssl writes. The error never quotes the
-// input.
+// ParseKey parses the first private key of a text, unencrypted: PEM of PKCS #8, PKCS #1 or
+// SEC 1. It skips certificates and the "EC PARAMETERS" that openssl writes, so the certificate
+// may be in the same file. The error never quotes the input.
 func ParseKey(pemBytes []byte) (crypto.Signer, error) {
 	if len(pemBytes) > MaxPEM {
 		return nil, fmt.Errorf("the key file has %d bytes, %d are allowed", len(pemBytes), MaxPEM)
 	}
-	block, rest := pem.Decode(pemBytes)
-	if block != nil && block.Type == "EC PARAMETERS" {
-		block, _ = pem.Decode(rest)
+	skipped := ""
+	for block, err := range Blocks(pemBytes) {
+		if err != nil {
+			return nil, err
+		}
+		if block.Type != ecParameters && block.Type != certificateBlock {
+			return parseKeyBlock(block)
+		}
+		skipped = block.Type
 	}
-	if block == nil {
-		return nil, errors.New("there is no PEM block in it")
+	if skipped != "" {
+		return nil, fmt.Errorf("its PEM block is %q, not a private key", skipped)
 	}
-	return parseKeyBlock(block)
+	return nil, errors.New("there is no PEM block in it")
 }
 
 // maxKey bounds a key in DER: 16,384-bit RSA takes 9.3 KiB. Parsing a key of a megabyte
@@ -138,20 +144,20 @@ func parseKeyBlock(block *pem.Block) (crypto.Signer, error) {
 	if len(block.Bytes) > maxKey {
 		return nil, fmt.Errorf("its PEM block %.256q has %d bytes, a key has %d at most", block.Type, len(block.Bytes), maxKey)
 	}
+	if block.Type == "ENCRYPTED PRIVATE KEY" || block.Headers["DEK-Info"] != "" {
+		return nil, errors.New("the key is encrypted; only unencrypted keys are read")
+	}
 	var key any
 	var err error
 	switch block.Type {
 	case "PRIVATE KEY":
 		key, err = x509.ParsePKCS8PrivateKey(block.Bytes)
 	case "RSA PRIVATE KEY":
-		if block.Headers["DEK-Info"] != "" {
-			return nil, errors.New("the key is encrypted; only unencrypted keys are read")
-		}
 		key, err = x509.ParsePKCS1PrivateKey(block.Bytes)
 	case "EC PRIVATE KEY":
 		key, err = x509.ParseECPrivateKey(block.Bytes)
-	case "ENCRYPTED PRIVATE KEY":
-		return nil, errors.New("the key is encrypted; only unencrypted keys are read")
+	case "OPENSSH PRIVATE KEY":
+		return nil, errors.New("the key is in OpenSSH's own format; convert it with ssh-keygen -p -m PKCS8 -f FILE")
 	default:
 		return nil, fmt.Errorf("its PEM block is %.256q, not a private key", block.Type)
 	}
@@ -160,6 +166,9 @@ func parseKeyBlock(block *pem.Block) (crypto.Signer, error) {
 	if err != nil || !ok {
 		if hasMLDSA(block.Bytes) {
 			return nil, unreadableMLDSA()
+		}
+		if reason := privateKeyRefusal(block.Bytes); reason != "" {
+			return nil, fmt.Errorf("its PEM block %q %s", block.Type, reason)
 		}
 		return nil, fmt.Errorf("its PEM block %q holds no key that can sign", block.Type)
 	}

@@ -1,7 +1,6 @@
 package pki
 
 import (
-	"cmp"
 	"crypto"
 	"crypto/rsa"
 	"crypto/x509"
@@ -21,15 +20,15 @@ const (
 
 // ParseCertificate parses one certificate (DER) of at most 100 KiB. All foreign
 // certificates go through it: it refuses a key that makes checking a signature expensive,
-// RSA of more than 8,192 bits or with a public exponent of more than 32. The error never
-// quotes the input.
+// RSA of more than 8,192 bits or with a public exponent of more than 32. The error says why
+// Go refuses what other programs may take, and quotes names only.
 func ParseCertificate(der []byte) (*x509.Certificate, error) {
 	if len(der) > maxCertificate {
 		return nil, fmt.Errorf("has %d bytes, %d are allowed", len(der), maxCertificate)
 	}
 	cert, err := x509.ParseCertificate(der)
 	if err != nil {
-		return nil, cmp.Or(lacking(der), errors.New("is malformed"))
+		return nil, refusal(der, err)
 	}
 	if err := checkKeySize(cert.PublicKey); err != nil {
 		return nil, err

@@ -6,8 +6,8 @@ import (
 	"crypto/x509"
 	"encoding/hex"
 	"encoding/pem"
-	"errors"
 	"fmt"
+	"strings"
 )
 
 // Limits of one PEM input. An operating system's bundle has about 150 certificates in 220
@@ -17,21 +17,92 @@ const (
 	MaxCertificates = 1000
 )
 
+const (
+	certificateBlock = "CERTIFICATE"
+	ecParameters     = "EC PARAMETERS"
+)
+
 // ParseCertificates parses PEM blocks "CERTIFICATE" in order, each as [ParseCertificate]
-// does: at least one, at most 1,000 and 1 MiB. Any other block is an error; text between
-// blocks is not (RFC 7468, section 2).
+// does: at least one, at most 1,000 and 1 MiB. Any other block is an error, and so is one that
+// [Blocks] cannot read; text between blocks is not (RFC 7468, section 2).
 func ParseCertificates(pemBytes []byte) ([]*x509.Certificate, error) {
-	blocks, err := decode(pemBytes, "CERTIFICATE", MaxCertificates)
-	if err != nil {
-		return nil, err
+	return all(usable(pemBytes, func(string) bool { return false }))
+}
+
+// ParseCertificatesBesideKey parses the certificates of a file that holds their private key, too,
+// as HAProxy and Postfix read it. Otherwise it does what [ParseCertificates] does.
+func ParseCertificatesBesideKey(pemBytes []byte) ([]*x509.Certificate, error) {
+	return all(usable(pemBytes, func(blockType string) bool {
+		return strings.HasSuffix(blockType, "PRIVATE KEY") || blockType == ecParameters
+	}))
+}
+
+func all(certs []*x509.Certificate, unusable []error, err error) ([]*x509.Certificate, error) {
+	if len(unusable) > 0 {
+		return nil, unusable[0]
 	}
-	certs := make([]*x509.Certificate, len(blocks))
-	for i, der := range blocks {
-		if certs[i], err = ParseCertificate(der); err != nil {
-			return nil, fmt.Errorf("certificate %d of %d %w", i+1, len(blocks), err)
+	return certs, err
+}
+
+// UsableCertificates parses certificates as [ParseCertificates] does, and leaves out the blocks
+// that are of no use: unusable says for each which one it is and why. A text without a usable
+// certificate is an error.
+func UsableCertificates(pemBytes []byte) (certs []*x509.Certificate, unusable []error, err error) {
+	return usable(pemBytes, func(string) bool { return false })
+}
+
+// usable skips blocks of the ignored types.
+func usable(pemBytes []byte, ignored func(blockType string) bool) (certs []*x509.Certificate, unusable []error, err error) {
+	if len(pemBytes) > MaxPEM {
+		return nil, nil, fmt.Errorf("it has %d bytes of PEM, %d are allowed", len(pemBytes), MaxPEM)
+	}
+	n := 0
+	for block, fault := range Blocks(pemBytes) {
+		if n++; n > MaxCertificates {
+			return nil, nil, fmt.Errorf("it holds more than %d PEM blocks", MaxCertificates)
 		}
+		if fault == nil && ignored(block.Type) {
+			continue
+		}
+		cert, fault := certificateIn(block, n, fault)
+		if fault != nil {
+			unusable = append(unusable, fault)
+			continue
+		}
+		certs = append(certs, cert)
 	}
-	return certs, nil
+	switch {
+	case len(certs) > 0:
+	case len(unusable) > 0:
+		err = fmt.Errorf("it holds no certificate that can be used: %w", unusable[0])
+	default:
+		err = fmt.Errorf("it holds no PEM block %q", certificateBlock)
+	}
+	return certs, unusable, err
+}
+
+func certificateIn(block *pem.Block, n int, fault error) (*x509.Certificate, error) {
+	if fault == nil {
+		fault = wantType(block, n, certificateBlock)
+	}
+	if fault != nil {
+		return nil, fault
+	}
+	cert, err := ParseCertificate(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("PEM block %d %w", n, err)
+	}
+	return cert, nil
+}
+
+func wantType(block *pem.Block, n int, want string) error {
+	switch {
+	case block.Type == want:
+		return nil
+	case block.Type == "TRUSTED CERTIFICATE" && want == certificateBlock:
+		return fmt.Errorf("PEM block %d is a %q, whose trust settings are not supported: convert it with openssl x509 -in FILE -out FILE", n, block.Type)
+	}
+	return fmt.Errorf("PEM block %d is %.64q where only %q is allowed", n, block.Type, want)
 }
 
 // EncodeCertificates returns the certificates as PEM, in the given order.
@@ -39,7 +110,7 @@ func EncodeCertificates(certs []*x509.Certificate) []byte {
 	var out bytes.Buffer
 	for _, cert := range certs {
 		// Writing to a bytes.Buffer does not fail.
-		_ = pem.Encode(&out, &pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw})
+		_ = pem.Encode(&out, &pem.Block{Type: certificateBlock, Bytes: cert.Raw})
 	}
 	return out.Bytes()
 }
@@ -50,32 +121,26 @@ func Fingerprint(cert *x509.Certificate) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// decode returns the contents of 1 to most PEM blocks of one type.
-func decode(text []byte, blockType string, most int) ([][]byte, error) {
+// onlyBlock returns the content of the only PEM block of a text.
+func onlyBlock(text []byte, blockType string) (der []byte, err error) {
 	if len(text) > MaxPEM {
 		return nil, fmt.Errorf("it has %d bytes of PEM, %d are allowed", len(text), MaxPEM)
 	}
-	var blocks [][]byte
-	for {
-		block, rest := pem.Decode(text)
-		if block == nil {
-			break
+	n := 0
+	for block, err := range Blocks(text) {
+		if n++; n > 1 {
+			return nil, fmt.Errorf("it holds more than one PEM block, want one %q", blockType)
 		}
-		if block.Type != blockType {
-			return nil, fmt.Errorf("it holds a PEM block %.256q where only %q is allowed", block.Type, blockType)
+		if err != nil {
+			return nil, err
 		}
-		if len(blocks) == most {
-			return nil, fmt.Errorf("it holds more than %d PEM blocks %q", most, blockType)
+		if err := wantType(block, n, blockType); err != nil {
+			return nil, err
 		}
-		blocks = append(blocks, block.Bytes)
-		text = rest
+		der = block.Bytes
 	}
-	// pem.Decode skips what it cannot parse; no certificate may vanish silently.
-	if bytes.Contains(text, []byte("-----BEGIN")) {
-		return nil, errors.New("it holds a malformed PEM block")
-	}
-	if len(blocks) == 0 {
+	if n == 0 {
 		return nil, fmt.Errorf("it holds no PEM block %q", blockType)
 	}
-	return blocks, nil
+	return der, nil
 }

@@ -1,10 +1,8 @@
 package pki
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"sync"
@@ -43,12 +41,13 @@ func NewRevocations(pemBytes []byte, leafOnly bool) (*Revocations, error) {
 		return nil, nil
 	}
 	r := &Revocations{leafOnly: leafOnly}
-	for block, rest := pem.Decode(pemBytes); ; block, rest = pem.Decode(rest) {
-		if block == nil && len(bytes.TrimSpace(rest)) == 0 {
-			return r, nil
+	n := 0
+	for block, err := range Blocks(pemBytes) {
+		if n++; err != nil {
+			return nil, err
 		}
-		if block == nil || block.Type != crlBlock {
-			return nil, fmt.Errorf("it holds something other than PEM blocks %q", crlBlock)
+		if err := wantType(block, n, crlBlock); err != nil {
+			return nil, err
 		}
 		list, err := parseCRL(block.Bytes)
 		if err != nil {
@@ -60,6 +59,10 @@ func NewRevocations(pemBytes []byte, leafOnly bool) (*Revocations, error) {
 		}
 		r.lists = append(r.lists, revocations{list, revoked})
 	}
+	if n == 0 {
+		return nil, fmt.Errorf("it holds no PEM block %q", crlBlock)
+	}
+	return r, nil
 }
 
 // Check checks a verified chain, leaf first and root last: each certificate but the root must not be

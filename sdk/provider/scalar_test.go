@@ -100,7 +100,7 @@ func TestWrongTypedSettingIsNamedWithWhatIsAllowed(t *testing.T) {
 		{"plain", "ftp://ca", "it takes http:// or https://host[:port][/path]"},
 		{"hook", "sesame", "the setting hook is another: it takes https://"},
 		{"file", "a\x00b", "it takes the path of a file"},
-		{"roots", "-----BEGIN sesame", "it takes certificates in PEM or the path of a file: it holds a malformed PEM block"},
+		{"roots", "-----BEGIN sesame", "it takes certificates in PEM or the path of a file: PEM block 1 at line 1 is malformed: its END line is missing or damaged"},
 		{"client_cert_file", "c", `the settings client_cert_file is "c" and client_key_file is "": set both or neither`},
 		{"upstream", map[string]any{"client_key_file": "k"}, `the setting upstream: client_cert_file is "" and client_key_file is "k": set both or neither`},
 		{"pair", map[string]any{"cert_file": "c"}, `the setting pair: cert_file is "c" and key_file is "": set both or neither`},

@@ -222,7 +222,7 @@ func TestLastGoodListOutlivesFileThatIsBadOrGone(t *testing.T) {
 		b.write([]byte("-----BEGIN X509 CRL-----\nnone"))
 		passes(0)
 		b.has("malformed", good...)
-		b.fails("malformed", "malformed PEM block")
+		b.fails("malformed", "is malformed: its END line is missing")
 		must(t, os.Remove(b.file))
 		passes(0)
 		b.has("gone", good...)

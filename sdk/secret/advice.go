@@ -2,7 +2,6 @@ package secret
 
 import (
 	"context"
-	"encoding/pem"
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/call"
@@ -80,12 +79,12 @@ func (l *leaf) consult() {
 // advice asks an authority about the first certificate of a chain.
 func advice(ctx context.Context, run func(func()), conf *Authority, turn call.Turn, chain []byte) (ca.RenewalInfo, error) {
 	advisor, ok := conf.Client.(ca.RenewalAdvisor)
-	leaf, _ := pem.Decode(chain)
-	if !ok || leaf == nil {
+	certs, err := pki.ParseCertificates(chain)
+	if !ok || err != nil {
 		return ca.RenewalInfo{}, ca.Errorf(ca.Unimplemented, "authority %q gives no advice", conf.Name)
 	}
 	info, err := call.In(ctx, run, conf.Timeout, turn, func(ctx context.Context) (ca.RenewalInfo, error) {
-		return advisor.RenewalInfo(ctx, pem.EncodeToMemory(leaf))
+		return advisor.RenewalInfo(ctx, pki.EncodeCertificates(certs[:1]))
 	})
 	if err == nil && !info.End.After(info.Start) {
 		err = ca.Errorf(ca.Internal, "the renewal window ends before it starts")

@@ -3,7 +3,6 @@ package workloadapi
 import (
 	"bytes"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"runtime"
@@ -80,8 +79,10 @@ func newDocument(item *secret.Item) (*document, error) {
 
 // derOf returns the contents of PEM blocks.
 func derOf(text []byte) (all [][]byte) {
-	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
-		all = append(all, block.Bytes)
+	for block, err := range pki.Blocks(text) {
+		if err == nil { // the agent wrote them
+			all = append(all, block.Bytes)
+		}
 	}
 	return all
 }

@@ -97,16 +97,20 @@ func readCRL(text []byte) ([]byte, error) {
 		return nil, fmt.Errorf("the CRL has %d bytes, %d are allowed", len(text), maxCRL)
 	}
 	var out []byte
-	for len(bytes.TrimSpace(text)) > 0 {
-		block, rest := pem.Decode(text)
-		if block == nil || block.Type != "X509 CRL" {
+	for block, err := range pki.Blocks(text) {
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("the CRL: %w", err)
+		case block.Type != "X509 CRL":
 			return nil, errors.New(`the CRL contains something other than PEM blocks "X509 CRL"`)
 		}
 		if _, err := x509.ParseRevocationList(block.Bytes); err != nil {
 			return nil, errors.New("the CRL is malformed")
 		}
 		out = append(out, pem.EncodeToMemory(&pem.Block{Type: block.Type, Bytes: block.Bytes})...)
-		text = rest
+	}
+	if out == nil && len(bytes.TrimSpace(text)) > 0 {
+		return nil, errors.New(`the CRL contains no PEM block "X509 CRL"`)
 	}
 	return out, nil
 }

@@ -83,9 +83,9 @@ func TestMalformedReplyIsLocatedAndNotRetried(t *testing.T) {
 		"leaf-among-roots": {"has no roots", func(l, i, r string) []string { return []string{l, i, r + l} }},
 		"roots-only":       {"has roots and no leaf", func(_, _, r string) []string { return []string{r, r} }},
 		"leaf-is-text":     {"element 1 of 3 of the reply's cert_chain: it holds no PEM block", func(_, i, r string) []string { return []string{"hello", i, r} }},
-		"garbage-in-pem":   {"element 2 of 3 of the reply's cert_chain: certificate 1 of 1 is malformed", func(l, _, r string) []string { return []string{l, begin + "aGVsbG8=\n" + end, r} }},
-		"torn-pem":         {"element 2 of 3 of the reply's cert_chain: it holds", func(l, i, r string) []string { return []string{l, i[:len(i)-30], r} }},
-		"a-key": {"element 2 of 3 of the reply's cert_chain: it holds a PEM block", func(l, _, r string) []string {
+		"garbage-in-pem":   {"element 2 of 3 of the reply's cert_chain: PEM block 1 is malformed", func(l, _, r string) []string { return []string{l, begin + "aGVsbG8=\n" + end, r} }},
+		"torn-pem":         {"element 2 of 3 of the reply's cert_chain: PEM block 1", func(l, i, r string) []string { return []string{l, i[:len(i)-30], r} }},
+		"a-key": {"element 2 of 3 of the reply's cert_chain: PEM block 1 is \"PRIVATE KEY\"", func(l, _, r string) []string {
 			return []string{l, "-----BEGIN PRIVATE KEY-----\naGVsbG8=\n-----END PRIVATE KEY-----\n", r}
 		}},
 		"control-characters":  {"element 1 of 2", func(_, _, r string) []string { return []string{"\x1b[31m\x00", r} }},

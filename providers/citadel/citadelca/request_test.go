@@ -105,15 +105,15 @@ func TestUnsignableRequestIsNotSent(t *testing.T) {
 	}
 	const alone = "istiod signs nothing but a SPIFFE ID"
 	for says, req := range map[string]ca.SignRequest{
-		alone + ": remove the DNS names":   {CSR: good.CSR, DNSNames: []string{"web.shop.svc"}},
-		alone + ":":                        {CSR: good.CSR, IPAddresses: []netip.Addr{netip.MustParseAddr("192.0.2.7")}},
-		alone:                              {CSR: named(webID, []string{"web.shop.svc"}, nil)},
-		"nothing but a SPIFFE ID":          {CSR: named(webID, nil, []string{"192.0.2.7"})},
-		"the CSR: it holds no PEM block":   {CSR: []byte("hello")},
-		"it holds more than 1 PEM":         {CSR: append(bytes.Clone(good.CSR), good.CSR...)},
-		"the CSR: it holds a malformed":    {CSR: good.CSR[:len(good.CSR)-40]},
-		"the DNS names and IP addresses":   {CSR: named("", []string{"web.shop.svc"}, nil)},
-		"the CSR: the certificate signing": {CSR: []byte("-----BEGIN CERTIFICATE REQUEST-----\naGVsbG8=\n-----END CERTIFICATE REQUEST-----\n")},
+		alone + ": remove the DNS names": {CSR: good.CSR, DNSNames: []string{"web.shop.svc"}},
+		alone + ":":                      {CSR: good.CSR, IPAddresses: []netip.Addr{netip.MustParseAddr("192.0.2.7")}},
+		alone:                            {CSR: named(webID, []string{"web.shop.svc"}, nil)},
+		"nothing but a SPIFFE ID":        {CSR: named(webID, nil, []string{"192.0.2.7"})},
+		"the CSR: it holds no PEM block": {CSR: []byte("hello")},
+		"it holds more than one PEM":     {CSR: append(bytes.Clone(good.CSR), good.CSR...)},
+		`the CSR: PEM block 1 "CERTIFICATE REQUEST" at line 1 is malformed`: {CSR: good.CSR[:len(good.CSR)-40]},
+		"the DNS names and IP addresses":                                    {CSR: named("", []string{"web.shop.svc"}, nil)},
+		"the CSR: the certificate signing":                                  {CSR: []byte("-----BEGIN CERTIFICATE REQUEST-----\naGVsbG8=\n-----END CERTIFICATE REQUEST-----\n")},
 	} {
 		req.Token = theToken
 		_, err := c.CSRSign(t.Context(), req)

@@ -82,9 +82,9 @@ func TestMalformedReplyIsLocated(t *testing.T) {
 		"leaf-left-out":  {"the reply's pem_certificate", func(_, i, r string) (string, []string) { return "", []string{i, r} }},
 		"root-alone":     {"the reply has a root and no leaf", func(_, _, r string) (string, []string) { return r, nil }},
 		"empty-element":  {"element 2 of the reply's pem_certificate_chain: it holds no PEM block", func(l, i, _ string) (string, []string) { return l, []string{i, ""} }},
-		"garbage-in-pem": {"element 1 of the reply's pem_certificate_chain: certificate 1 of 1 is malformed", func(l, _, r string) (string, []string) { return l, []string{begin + "aGVsbG8=\n" + end, r} }},
+		"garbage-in-pem": {"element 1 of the reply's pem_certificate_chain: PEM block 1 is malformed", func(l, _, r string) (string, []string) { return l, []string{begin + "aGVsbG8=\n" + end, r} }},
 		"torn-pem":       {"element 1 of the reply's pem_certificate_chain", func(l, i, r string) (string, []string) { return l, []string{i[:len(i)-30], r} }},
-		"a-key": {"element 1 of the reply's pem_certificate_chain: it holds a PEM block", func(l, _, r string) (string, []string) {
+		"a-key": {`element 1 of the reply's pem_certificate_chain: PEM block 1 is "PRIVATE KEY"`, func(l, _, r string) (string, []string) {
 			return l, []string{"-----BEGIN PRIVATE KEY-----\naGVsbG8=\n-----END PRIVATE KEY-----\n", r}
 		}},
 		"control-characters": {"pem_certificate", func(_, i, r string) (string, []string) { return "\x1b[31m\x00", []string{i, r} }},

@@ -185,11 +185,11 @@ func TestInvalidRequestIsNotSent(t *testing.T) {
 		req  ca.SignRequest
 		want *ca.Error
 	}{
-		"the request has no ID":                              {ca.SignRequest{CSR: good.CSR, Token: theToken}, ca.ErrInvalid},
-		"the request has no token: set the provider's token": {ca.SignRequest{ID: theID, CSR: good.CSR}, ca.ErrUnauthenticated},
-		"the request: it has no names":                       {ca.SignRequest{ID: theID, CSR: good.CSR, Token: theToken}, ca.ErrInvalid},
-		"the CSR: it holds no PEM block":                     {ca.SignRequest{ID: theID, CSR: []byte("hello"), Token: theToken}, ca.ErrInvalid},
-		"the CSR: it holds a malformed":                      {ca.SignRequest{ID: theID, CSR: good.CSR[:len(good.CSR)-40], Token: theToken}, ca.ErrInvalid},
+		"the request has no ID":                                             {ca.SignRequest{CSR: good.CSR, Token: theToken}, ca.ErrInvalid},
+		"the request has no token: set the provider's token":                {ca.SignRequest{ID: theID, CSR: good.CSR}, ca.ErrUnauthenticated},
+		"the request: it has no names":                                      {ca.SignRequest{ID: theID, CSR: good.CSR, Token: theToken}, ca.ErrInvalid},
+		"the CSR: it holds no PEM block":                                    {ca.SignRequest{ID: theID, CSR: []byte("hello"), Token: theToken}, ca.ErrInvalid},
+		`the CSR: PEM block 1 "CERTIFICATE REQUEST" at line 1 is malformed`: {ca.SignRequest{ID: theID, CSR: good.CSR[:len(good.CSR)-40], Token: theToken}, ca.ErrInvalid},
 	} {
 		_, err := c.CSRSign(t.Context(), test.req)
 		mustBe(t, err, test.want, says)

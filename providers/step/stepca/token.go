@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
-	"encoding/pem"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
@@ -14,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
 const (
@@ -81,11 +81,11 @@ func (c *CA) claims(req ca.SignRequest, now time.Time) claims {
 // fingerprint returns the fingerprint of a CSR in PEM, or "" for anything else, which
 // step-ca refuses.
 func fingerprint(csr []byte) string {
-	block, _ := pem.Decode(csr)
-	if block == nil {
+	request, err := pki.ParseCSR(csr)
+	if err != nil {
 		return ""
 	}
-	sum := sha256.Sum256(block.Bytes)
+	sum := sha256.Sum256(request.Raw)
 	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 

@@ -74,9 +74,11 @@ func unprovenIsInvalid(ctx context.Context, s *Session) error {
 
 // unproven flips the last bit of a CSR's signature.
 func unproven(csr []byte) []byte {
-	block, _ := pem.Decode(csr)
-	block.Bytes[len(block.Bytes)-1] ^= 1
-	return pem.EncodeToMemory(block)
+	for block := range pki.Blocks(csr) {
+		block.Bytes[len(block.Bytes)-1] ^= 1
+		return pem.EncodeToMemory(block)
+	}
+	return nil
 }
 
 // refusals returns the errors of everything the kit declares as refused.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/x509"
 	"encoding/base64"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"slices"
@@ -68,15 +67,14 @@ func dersIn(bag []byte) (all [][]byte, err error) {
 	if !bytes.Contains(bag, []byte("-----BEGIN")) {
 		return fromPKCS7(unwrapped(bag))
 	}
-	for {
-		block, rest := pem.Decode(bag)
-		if block == nil {
-			break
+	for block, err := range pki.Blocks(bag) {
+		if err != nil {
+			return nil, err
 		}
 		found := [][]byte{block.Bytes}
 		switch block.Type {
 		case "CERTIFICATE":
-		case "PKCS7", "CMS":
+		case "PKCS7", "PKCS #7 SIGNED DATA", "CMS":
 			if found, err = fromPKCS7(block.Bytes); err != nil {
 				return nil, err
 			}
@@ -86,10 +84,6 @@ func dersIn(bag []byte) (all [][]byte, err error) {
 		if all = append(all, found...); len(all) > maxCertificates {
 			return nil, errMany
 		}
-		bag = rest
-	}
-	if bytes.Contains(bag, []byte("-----BEGIN")) {
-		return nil, errors.New("a PEM block is malformed") // none may vanish silently
 	}
 	return all, nil
 }

@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"encoding/pem"
 	"net/netip"
 	"strings"
 	"unicode"
@@ -10,6 +9,7 @@ import (
 
 	providerv1 "github.com/countersign-dev/countersign/proto/provider/v1"
 	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
 // The limits of a request and a reply: numbers of names, everything else in bytes. A CSR with
@@ -125,8 +125,13 @@ func isUUID(s string) bool {
 }
 
 func isOnePEM(text []byte, blockType string) bool {
-	block, rest := pem.Decode(text)
-	return block != nil && block.Type == blockType && strings.TrimSpace(string(rest)) == ""
+	n := 0
+	for block, err := range pki.Blocks(text) {
+		if n++; n > 1 || err != nil || block.Type != blockType {
+			return false
+		}
+	}
+	return n == 1
 }
 
 // CertificateToProto converts the reply.

@@ -3,7 +3,6 @@ package guard
 import (
 	"context"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -170,14 +169,15 @@ func clientCAs(config *corev1.ConfigMap) (map[string]string, error) {
 	return known, nil
 }
 
-// parse reads certificates as the API server does, which skips blocks of other types.
+// parse reads certificates as the API server does, which skips malformed blocks and those of
+// other types.
 func parse(file []byte) ([]*x509.Certificate, error) {
 	if len(file) > pki.MaxPEM {
 		return nil, fmt.Errorf("it has %d bytes, %d are allowed", len(file), pki.MaxPEM)
 	}
 	var certs []*x509.Certificate
-	for block, rest := pem.Decode(file); block != nil; block, rest = pem.Decode(rest) {
-		if block.Type != "CERTIFICATE" {
+	for block, err := range pki.Blocks(file) {
+		if err != nil || block.Type != "CERTIFICATE" {
 			continue
 		}
 		cert, err := pki.ParseCertificate(block.Bytes)
