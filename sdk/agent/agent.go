@@ -88,6 +88,7 @@ type server interface {
 	Close(context.Context) error
 	Streams() int
 	SetPolicy(sds.Policy) int
+	SocketErr() error
 }
 
 // New checks cfg, opens the sockets and begins to obtain the secrets. Call [Agent.Run] to

@@ -40,6 +40,16 @@ func (a *Agent) Ready() []string {
 	return missing
 }
 
+// SocketErr returns why no client can connect to one of the sockets, or nil. An agent listens again
+// when a socket's file was removed.
+func (a *Agent) SocketErr() error {
+	var errs []error
+	for _, server := range a.servers {
+		errs = append(errs, server.SocketErr())
+	}
+	return errors.Join(errs...)
+}
+
 // Streams returns the number of open streams and fetches on all sockets.
 func (a *Agent) Streams() int {
 	n := 0

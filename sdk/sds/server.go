@@ -155,6 +155,10 @@ func (s *Server) RootAcknowledged(bundles []string, root string) bool {
 	return s.service.RootAcknowledged(bundles, root)
 }
 
+// SocketErr returns why no client can connect, or nil. The server listens again when the socket's
+// file was removed, so an error lasts only while it cannot.
+func (s *Server) SocketErr() error { return s.socket.SocketErr() }
+
 // Streams returns how many streams and fetches are open.
 func (s *Server) Streams() int {
 	n := s.service.Streams()

@@ -43,7 +43,7 @@ func TestOnlyOwnDeadSocketIsReplaced(t *testing.T) {
 		"another's":       {func(t *testing.T, path string) { deadSocketOf(t, path, 65534) }, "another user's socket"},
 		"link as a lock":  {func(t *testing.T, path string) { writeFile(t, path+".x"); _ = os.Symlink(path+".x", path+".lock") }, "open the socket's lock"},
 		"another server":  {func(t *testing.T, path string) { start(t, secrettest.New(), sds.Config{Path: path}) }, "another Countersign"},
-		"too long a path": {nil, "the limit is 107"},
+		"too long a path": {nil, "at most 107"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(shortDir(t), "socket")

@@ -56,6 +56,10 @@ func Listen(cfg Config, secrets secret.Source) (*Server, error) {
 	return &Server{service, socket}, nil
 }
 
+// SocketErr returns why no client can connect, or nil. The server listens again when the socket's
+// file was removed, so an error lasts only while it cannot.
+func (s *Server) SocketErr() error { return s.socket.SocketErr() }
+
 // Serve answers until [Server.Close] and then returns nil.
 func (s *Server) Serve() error { return s.socket.Serve("the Workload API is served") }
 

@@ -127,6 +127,9 @@ func (s *Server) SetPolicy(p unixpeer.Policy) (gone func(secret.Caller) bool) {
 	return gone
 }
 
+// SocketErr returns why no client can connect, such as a path that another program took, or nil.
+func (s *Server) SocketErr() error { return s.socket.Err() }
+
 // Serve serves until [Server.Close] and then returns nil. It logs what.
 func (s *Server) Serve(what string) error {
 	s.log.Info(what, "socket", s.socket.Addr().String())

@@ -32,7 +32,7 @@ func lockFile(path string) (*os.File, error) {
 // Locked reports whether any process serves the socket at path that it opened with
 // [Listen]. It creates no file.
 func Locked(path string) (bool, error) {
-	file, err := os.OpenFile(path+".lock", os.O_RDWR|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	file, err := os.OpenFile(path+lockSuffix, os.O_RDWR|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}

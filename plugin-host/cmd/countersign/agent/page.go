@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/countersign-dev/countersign/internal/program/operatorpage"
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/metrics"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/status"
 	"github.com/countersign-dev/countersign/plugin-host/program/overview"
@@ -40,6 +41,10 @@ func readiness(a *agent.Agent, child *proxyChild, warnings func() []string) http
 	return func(w http.ResponseWriter, r *http.Request) {
 		if missing := a.Ready(); len(missing) > 0 {
 			operatorpage.Say(http.StatusServiceUnavailable, "not held: "+strings.Join(missing, ", "))(w, r)
+			return
+		}
+		if err := a.SocketErr(); err != nil {
+			operatorpage.Say(http.StatusServiceUnavailable, "no client can connect: "+text.Clean(err.Error()))(w, r)
 			return
 		}
 		if why := child.notReady(r.Context()); why != "" {
