@@ -81,14 +81,39 @@ func (a *Agent) Due(authority string) (ends time.Time, due bool) { return a.secr
 // Reload replaces the secrets and authorities, all or none, and leaves unchanged ones
 // alone; see [secret.Manager.Reload], also for errors.
 func (a *Agent) Reload(secrets []secret.Spec, authorities []secret.Authority) error {
-	if a.identities == nil {
-		return a.secrets.Reload(secrets, authorities)
-	}
-	if err := (Config{Identities: &identities.Config{}}).checkIdentities(secrets); err != nil {
+	if err := a.checkShared(secrets); err != nil {
 		return err
 	}
-	defer a.identities.Kick()
+	defer a.kickIdentities()
 	return a.secrets.Reload(secrets, authorities)
+}
+
+// Check returns the error of a Reload now, and changes nothing.
+func (a *Agent) Check(secrets []secret.Spec, authorities []secret.Authority) error {
+	if err := a.checkShared(secrets); err != nil {
+		return err
+	}
+	return a.secrets.Check(secrets, authorities)
+}
+
+// SetAuthority replaces the client and the rules of one authority in one step; see
+// [secret.Manager.SetAuthority].
+func (a *Agent) SetAuthority(authority secret.Authority) error {
+	defer a.kickIdentities()
+	return a.secrets.SetAuthority(authority)
+}
+
+func (a *Agent) checkShared(secrets []secret.Spec) error {
+	if a.identities == nil {
+		return nil
+	}
+	return Config{Identities: &identities.Config{}}.checkIdentities(secrets)
+}
+
+func (a *Agent) kickIdentities() {
+	if a.identities != nil {
+		a.identities.Kick()
+	}
 }
 
 // SetRevocation replaces the trust bundles with revocation lists; see [revocation.Set.Reload].
@@ -108,9 +133,7 @@ func (a *Agent) SetPolicy(p sds.Policy) int {
 func (a *Agent) Retry(authority string) {
 	a.secrets.Kick(authority)
 	a.revocation.Retry(authority)
-	if a.identities != nil {
-		a.identities.Kick()
-	}
+	a.kickIdentities()
 }
 
 // Run serves until ctx ends, then closes the agent as [Agent.Close] does. It returns nil

@@ -55,7 +55,7 @@ func (o *order) request(spec Spec, token ca.Token) ca.SignRequest {
 // reply. It runs in its own goroutine and touches nothing of its leaf that changes.
 type attempt struct {
 	plan
-	leaf     *leaf     // for whom the authority keeps the roots; nil for a Signer
+	leaf     *leaf     // for whom the authority keeps the roots
 	keys     KeySource // nil: generate keys in process
 	by       *choice   // the authority to ask
 	conf     *Authority
@@ -177,7 +177,7 @@ func (a *attempt) sign(ctx context.Context) (err error) {
 		return fmt.Errorf("authority %q: %w", authority.Name, err)
 	}
 	a.from, a.seen = text.Redact(reply.Signer, token), authority.bundle.Load()
-	if a.chain, err = authority.verify(ctx, a.leaf, reply, asked, a.check); err != nil {
+	if a.chain, err = authority.verify(ctx, a, reply, asked); err != nil {
 		return err
 	}
 	a.item, err = a.newItem(authority.now())

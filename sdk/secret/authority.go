@@ -162,10 +162,7 @@ func (a *authority) valid() *pki.Bundle {
 }
 
 // allowed reports whether the pins let a root be served.
-func (a *authority) allowed(cert *x509.Certificate) bool {
-	pins := a.settings().PinnedRoots
-	return pins == nil || pins.Contains(cert)
-}
+func (a *authority) allowed(cert *x509.Certificate) bool { return a.settings().pinned(cert) }
 
 func (a *authority) report(before, after *pki.Bundle) {
 	added, removed := without(after, before), without(before, after)
@@ -189,14 +186,14 @@ func rootAttrs(cert *x509.Certificate) []any {
 
 // admit returns the roots that may be served: unexpired CA certificates that, if there are
 // pins, are pinned.
-func (a *authority) admit(pemBytes []byte) (*pki.Bundle, error) {
+func (a *authority) admit(conf *Authority, pemBytes []byte) (*pki.Bundle, error) {
 	all, err := parseRoots(pemBytes)
 	if err != nil {
 		return nil, err
 	}
 	now := a.now()
 	valid := all.Filter(func(cert *x509.Certificate) bool { return cert.NotAfter.After(now) })
-	roots := valid.Filter(a.allowed)
+	roots := valid.Filter(conf.pinned)
 	if out := without(all, roots); len(out) > 0 {
 		a.log.Warn("roots ignored", "expired", all.Len()-valid.Len(), "not_pinned", valid.Len()-roots.Len(), "fingerprints", shortPrints(out))
 	}

@@ -2,6 +2,7 @@ package secret
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -158,6 +159,17 @@ func (a Authority) withDefaults() Authority {
 	}
 	return a
 }
+
+func (a *Authority) pinned(cert *x509.Certificate) bool {
+	return a.PinnedRoots == nil || a.PinnedRoots.Contains(cert)
+}
+
+// answersAs reports whether both have the same client and the same rules for its replies.
+func (a *Authority) answersAs(b *Authority) bool {
+	return same(a.Client, b.Client) && a.Names == b.Names && a.AcceptLongerTTL == b.AcceptLongerTTL && samePins(a.PinnedRoots, b.PinnedRoots)
+}
+
+func samePins(a, b *pki.Bundle) bool { return (a == nil) == (b == nil) && a.Equal(b) }
 
 // check returns an error if the Authority cannot work.
 func (a Authority) check() error {

@@ -15,6 +15,7 @@ import (
 // directory is what one configuration consists of. It does not change: a reload makes the
 // next one, in which the objects of the last live on.
 type directory struct {
+	settings    settings // from which it was made
 	secrets     map[string]holder
 	names       []string // sorted
 	authorities map[string]*authority
@@ -133,7 +134,7 @@ func (m *Manager) build(s settings, last *directory) *builder {
 		Manager: m, last: last, plans: make(map[*leaf]plan), conf: make(map[*authority]sharers),
 		fresh: make(map[*authority]struct{}), bound: make(map[*trustBundle]bound), taken: s.taken(),
 		directory: &directory{
-			secrets: make(map[string]holder), authorities: make(map[string]*authority), turns: make(map[turnKey]call.Turn),
+			settings: s, secrets: make(map[string]holder), authorities: make(map[string]*authority), turns: make(map[turnKey]call.Turn),
 		},
 	}
 	for name, conf := range s.authorities {

@@ -69,7 +69,7 @@ func (f *feed) listen(ctx context.Context) (time.Duration, error) {
 }
 
 func (f *feed) take(ctx context.Context, given []byte) error {
-	roots, err := f.admit(given)
+	roots, err := f.admit(f.conf, given)
 	if err != nil {
 		return err
 	}

@@ -55,7 +55,7 @@ func (a *attempt) take(ctx context.Context, giver Giver) error {
 	a.order, a.overdue = &order{key: key}, got.pair.RenewAt
 	a.from, a.seen = text.Clean(got.pair.Signer), a.by.bundle.Load()
 	reply := ca.Certificate{Chain: got.pair.Chain, Roots: got.roots}
-	if a.chain, err = a.by.verify(ctx, a.leaf, reply, asked, a.check); err != nil {
+	if a.chain, err = a.by.verify(ctx, a, reply, asked); err != nil {
 		a.order = nil // there is nothing to send again
 		return err
 	}

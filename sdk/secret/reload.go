@@ -37,18 +37,42 @@ func (m *Manager) Reload(secrets []Spec, authorities []Authority) error {
 	if err != nil {
 		return err
 	}
-	last := m.current.Load()
-	b := m.build(s, last)
-	if err := b.check(); err != nil {
-		b.discard()
-		m.places.configured(last.secrets) // it has made places for names that are now rejected
-		return err
+	b, err := m.plan(s)
+	if err == nil {
+		b.apply()
 	}
-	b.apply()
-	return nil
+	return err
 }
 
-// discard ends what was made for nothing.
+// Check returns the error of a [Manager.Reload] now, and changes nothing.
+func (m *Manager) Check(secrets []Spec, authorities []Authority) error {
+	m.reload.Lock()
+	defer m.reload.Unlock()
+	if m.ctx.Err() != nil {
+		return ErrClosed
+	}
+	s, err := checked(secrets, authorities)
+	if err != nil {
+		return err
+	}
+	b, err := m.plan(s)
+	if err == nil {
+		b.discard()
+	}
+	return err
+}
+
+// plan makes the next directory and checks it.
+func (m *Manager) plan(s settings) (*builder, error) {
+	b := m.build(s, m.current.Load())
+	if err := b.check(); err != nil {
+		b.discard()
+		return nil, err
+	}
+	return b, nil
+}
+
+// discard ends what was made for nothing, and the places of names that stay unknown.
 func (b *builder) discard() {
 	for a := range b.fresh {
 		a.cancel()
@@ -56,6 +80,7 @@ func (b *builder) discard() {
 	for _, l := range b.born {
 		l.cancel()
 	}
+	b.places.configured(b.last.secrets)
 }
 
 // apply puts the directory in force. A secret is ended before its name is another's, and
@@ -65,12 +90,12 @@ func (b *builder) apply() {
 	for bundle, is := range b.bound {
 		bundle.bind(is)
 	}
-	for _, a := range b.authorities {
-		c := b.conf[a]
-		if _, fresh := b.fresh[a]; fresh {
+	for a, c := range b.conf {
+		switch _, fresh := b.fresh[a]; {
+		case fresh:
 			a.bundles, a.leaves = c.bundles, c.leaves
 			a.start()
-		} else {
+		case !slices.Contains(b.retired, a):
 			a.configure(c.conf, c.bundles, c.leaves)
 		}
 	}

@@ -9,40 +9,53 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// verify checks the reply to a request that l sent at asked. It checks against exactly the
+// verify checks the reply to a request that was sent at asked. It checks against exactly the
 // roots that will be served with the certificate, and serves them before it returns.
-func (a *authority) verify(ctx context.Context, l *leaf, reply ca.Certificate, asked time.Time, check checkFunc) (*pki.Chain, error) {
-	_, chain, err := a.verifyRoots(ctx, l, reply, asked, check)
+func (a *authority) verify(ctx context.Context, at *attempt, reply ca.Certificate, asked time.Time) (*pki.Chain, error) {
+	_, chain, err := a.verifyRoots(ctx, at, reply, asked)
 	return chain, err
 }
 
 // verifyRoots is verify that also returns the roots in the reply.
-func (a *authority) verifyRoots(ctx context.Context, l *leaf, reply ca.Certificate, asked time.Time, check checkFunc) (given *pki.Bundle, chain *pki.Chain, err error) {
-	if given, err = a.given(ctx, reply.Roots); err != nil {
+func (a *authority) verifyRoots(ctx context.Context, at *attempt, reply ca.Certificate, asked time.Time) (given *pki.Bundle, chain *pki.Chain, err error) {
+	if given, err = a.given(ctx, at.conf, reply.Roots); err != nil {
 		return nil, nil, err
 	}
-	if chain, err = check(reply.Chain, a.preview(given, asked)); err != nil {
+	if chain, err = at.check(reply.Chain, a.preview(given, asked)); err != nil {
 		a.refresh() // the authority may have new roots it has not published yet
 		return nil, nil, err
 	}
+	taken := false
 	a.do(func() {
-		if ctx.Err() != nil {
+		if taken = a.inForce(at.conf); !taken || ctx.Err() != nil {
 			return // superseded: nobody will hold this certificate
 		}
-		a.ends.set(l, chain.Ends)
+		a.ends.set(at.leaf, chain.Ends)
 		a.roots.reply(given, asked, a.keptUntil)
 	})
+	if !taken && a.ctx.Err() == nil {
+		return nil, nil, a.superseded()
+	}
 	return given, chain, nil
 }
 
-// checkFunc verifies a chain (PEM) against roots.
-type checkFunc func(chain []byte, roots *pki.Bundle) (*pki.Chain, error)
+// inForce reports whether a reply to a request with these settings may still be taken.
+func (a *authority) inForce(conf *Authority) bool {
+	is := a.settings()
+	return is == conf || is.answersAs(conf)
+}
+
+// superseded is the error for the reply of a client, or under rules, that are not in force any
+// more.
+func (a *authority) superseded() error {
+	return ca.Errorf(ca.Aborted, "authority %q has other settings since the request", a.Name)
+}
 
 // given returns the admitted roots of a reply. If the reply has none, the authority
 // publishes its roots separately, and given waits for them.
-func (a *authority) given(ctx context.Context, roots []byte) (*pki.Bundle, error) {
+func (a *authority) given(ctx context.Context, conf *Authority, roots []byte) (*pki.Bundle, error) {
 	if len(roots) > 0 {
-		return a.admit(roots)
+		return a.admit(conf, roots)
 	}
 	a.waitForRoots(ctx)
 	return nil, nil

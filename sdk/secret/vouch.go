@@ -18,17 +18,20 @@ type replied struct {
 // vouch verifies a reply to a [Signer]'s order. If the reply brings no new roots, vouch
 // checks it right away, without the authority's goroutine and without parsing the roots
 // again: thousands of replies of a rotation bring the same.
-func (a *authority) vouch(ctx context.Context, reply ca.Certificate, asked time.Time, check checkFunc) (*pki.Chain, error) {
+func (a *authority) vouch(ctx context.Context, at *attempt, reply ca.Certificate, asked time.Time) (*pki.Chain, error) {
 	if !a.nothingNew(reply.Roots) {
-		given, chain, err := a.verifyRoots(ctx, a.lent, reply, asked, check)
+		given, chain, err := a.verifyRoots(ctx, at, reply, asked)
 		if err == nil && given != nil {
 			a.lastReply.Store(&replied{bytes.Clone(reply.Roots), given})
 		}
 		return chain, err
 	}
-	chain, err := check(reply.Chain, a.bundle.Load())
-	if err != nil {
+	chain, err := at.check(reply.Chain, a.bundle.Load())
+	switch {
+	case err != nil:
 		a.refresh() // the authority may have new roots it has not published yet
+	case !a.inForce(at.conf):
+		return nil, a.superseded()
 	}
 	return chain, err
 }
