@@ -100,12 +100,23 @@ func (l *leaf) ask() {
 	l.recordDue(a.began) // before the authority's client can ask
 	l.spawn(func() {
 		defer cancel()
-		a.err = a.traced(ctx, l.tracer)
+		a.err = a.inPlace(ctx, l.tracer)
 		select {
 		case l.replies <- a:
 		case <-l.ctx.Done():
 		}
 	})
+}
+
+// inPlace is traced, once one of the authority's places is free.
+func (a *attempt) inPlace(ctx context.Context, t trace.Tracer) error {
+	select {
+	case a.by.running <- struct{}{}:
+		defer func() { <-a.by.running }()
+		return a.traced(ctx, t)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 func (a *attempt) run(ctx context.Context) (err error) {

@@ -20,6 +20,10 @@ import (
 // no timer.
 const look = 30 * time.Second
 
+// maxAttempts bounds the attempts at one authority that run at once. Each has several
+// goroutines, and thousands of secrets may be due together.
+const maxAttempts = 256
+
 // authority keeps the roots of one authority, independent of the certificates they sign.
 // Its goroutine, run, owns every field that is neither atomic nor fixed.
 //
@@ -32,12 +36,13 @@ type authority struct {
 	observe func(Event)
 	log     *slog.Logger
 
-	ctx    context.Context // ends with the authority
-	cancel context.CancelFunc
-	inbox  chan func()
-	spawn  func(func())
-	asks   call.Turn     // for RootSource and RootWatcher
-	poke   chan struct{} // wakes the feed
+	ctx     context.Context // ends with the authority
+	cancel  context.CancelFunc
+	inbox   chan func()
+	spawn   func(func())
+	asks    call.Turn     // for RootSource and RootWatcher
+	running chan struct{} // one for each attempt that runs
+	poke    chan struct{} // wakes the feed
 
 	kicked  atomic.Bool   // tells the feed to start over
 	heard   chan struct{} // closed when roots arrived, or will not
@@ -64,14 +69,17 @@ type authority struct {
 	recorded []byte // the last content given to the keeper
 
 	roots rootSet
-	ends  deadlines // when each held certificate ends, the last first
+	// restoring is when the last certificate of the last run may end, until all are
+	// restored or refused.
+	restoring time.Time
+	ends      deadlines // when each held certificate ends, the last first
 }
 
 func newAuthority(m *Manager, conf Authority) *authority {
 	heard := make(chan struct{})
 	a := &authority{
 		Name: conf.Name, now: m.config.Now, observe: m.config.Observe, log: loglimit.Limit(m.config.Log).With("authority", conf.Name),
-		inbox: make(chan func()), spawn: m.wg.Go, asks: call.NewTurn(), poke: make(chan struct{}, 1), heard: heard,
+		inbox: make(chan func()), spawn: m.wg.Go, asks: call.NewTurn(), running: make(chan struct{}, maxAttempts), poke: make(chan struct{}, 1), heard: heard,
 		hear: sync.OnceFunc(func() { close(heard) }), keeper: m.keeper, ends: deadlines{latest: true}, lent: &leaf{},
 		stopFeed: func() {},
 	}
@@ -218,7 +226,7 @@ func (a *authority) lastEnd() (last time.Time) {
 		last = time.Unix(0, lent)
 	}
 	_, end, _ := a.ends.first()
-	return clock.Later(last, end)
+	return clock.Later(clock.Later(last, end), a.restoring)
 }
 
 // ownOverlap is the shortest time to keep a root that a new certificate needs.

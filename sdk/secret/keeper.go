@@ -143,16 +143,16 @@ func (k *keeper) putBack(name string, r Record) (lost bool) {
 	return false
 }
 
-// load returns the record name; after an error, which it reports, the zero Record.
-func (k *keeper) load(ctx context.Context, name string) Record {
+// load returns the record name; after an error, which it also reports, the zero Record.
+func (k *keeper) load(ctx context.Context, name string) (Record, error) {
 	r, err := call.Do(ctx, storageTimeout, k.asks, func(ctx context.Context) (Record, error) {
 		return k.storage.Load(ctx, name)
 	})
 	if err != nil {
 		k.failed("load", name, "", err)
-		return Record{}
+		return Record{}, err
 	}
-	return r
+	return r, nil
 }
 
 // failed reports a record that could not be stored, loaded or used; what is a key of

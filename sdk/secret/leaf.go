@@ -36,8 +36,11 @@ type leaf struct {
 	wakeup  chan struct{}
 	inbox   chan func()
 	replies chan *attempt
-	spawn   func(func())
-	report  atomic.Pointer[Status]
+
+	restorer *restorer   // nil if there is nothing to restore
+	record   chan func() // gets what to do with the record of the last run, first of all
+	spawn    func(func())
+	report   atomic.Pointer[Status]
 
 	plan
 	rotation rotation.Machine
@@ -86,6 +89,9 @@ func newLeaf(m *Manager, p plan) *leaf {
 func (l *leaf) run() {
 	defer close(l.done)
 	defer l.notDue()
+	if l.restorer != nil && !l.awaitRecord() {
+		return
+	}
 	timer := time.NewTimer(look)
 	defer timer.Stop()
 	for {
@@ -102,6 +108,17 @@ func (l *leaf) run() {
 		case q := <-l.counsel.answers:
 			l.advised(q)
 		}
+	}
+}
+
+// awaitRecord restores what the last run stored. It is false if the context has ended.
+func (l *leaf) awaitRecord() bool {
+	select {
+	case restore := <-l.record:
+		restore()
+		return true
+	case <-l.ctx.Done():
+		return false
 	}
 }
 
@@ -216,10 +233,13 @@ func (l *leaf) nudge() {
 }
 
 // do runs f in run and returns when f is done. It does nothing once run has ended.
-func (l *leaf) do(f func()) {
+func (l *leaf) do(f func()) { l.hand(l.inbox, f) }
+
+// hand is do for one of the channels.
+func (l *leaf) hand(to chan<- func(), f func()) {
 	done := make(chan struct{})
 	select {
-	case l.inbox <- func() { defer close(done); f() }:
+	case to <- func() { defer close(done); f() }:
 		<-done
 	case <-l.ctx.Done():
 	}

@@ -31,8 +31,9 @@ type Manager struct {
 var _ Source = (*Manager)(nil)
 
 // New checks config and returns a Manager that has begun to obtain every secret in it. It
-// does not wait for the first certificate. With a [Storage], it waits up to 5 seconds to
-// restore what the last run stored and is still valid. Close stops the Manager. An error
+// does not wait for the first certificate. With a [Storage], it restores what the last run
+// stored and is still valid; it waits for that for a quarter of a second, and up to 5
+// seconds for the roots. Secrets that are watched come first. Close stops the Manager. An error
 // names the invalid secret or authority, its value and what is allowed; New has then
 // contacted no authority.
 func New(config Config) (*Manager, error) {
@@ -55,13 +56,17 @@ func (m *Manager) begin(first *builder) {
 	for a, c := range first.conf {
 		a.bundles, a.leaves = c.bundles, c.leaves
 	}
-	m.restore(first.directory)
+	r := m.restoreRoots(first.directory)
 	m.kept = m.keeper.begin()
 	for a := range first.fresh {
-		a.start()
+		a.spawn(a.run)
 	}
 	for _, l := range first.born {
 		l.start()
+	}
+	m.restorePairs(r, first.authorities)
+	for a := range first.fresh {
+		a.quietly(a.learn)
 	}
 }
 
@@ -118,6 +123,9 @@ func (m *Manager) Watch(caller Caller, name string, notify func(name string)) (s
 	stop = m.places.watch(&watcher{name, notify})
 	if h := m.current.Load().secrets[name]; h != nil {
 		h.nudge() // it may have been released
+		if l, ok := h.(*leaf); ok {
+			l.restorer.prefer(l)
+		}
 	}
 	return stop, nil
 }

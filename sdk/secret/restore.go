@@ -7,35 +7,34 @@ import (
 	"slices"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// restore loads what the last run stored: first the roots, then the certificates that
-// chain to them. Nothing runs yet. It reports and skips invalid records.
-func (m *Manager) restore(d *directory) {
+// restoreRoots loads the roots that the last run stored. Nothing runs yet. It reports and
+// skips invalid records. The result restores the key pairs; nil if there are none, or the
+// storage does not answer.
+func (m *Manager) restoreRoots(d *directory) *restorer {
 	if m.keeper == nil {
-		return
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(m.ctx, storageTimeout) // for all records
 	defer cancel()
 	for _, a := range d.authorities {
-		r := m.keeper.load(ctx, rootsRecord(a.Name))
+		r, err := m.keeper.load(ctx, rootsRecord(a.Name))
+		if timedOut(err) {
+			return nil
+		}
 		if err := a.restore(r); err != nil {
 			m.keeper.refused(rootsRecord(a.Name), r, err)
 		}
 		a.publish()
 	}
-	for _, name := range d.names {
-		l, ok := d.secrets[name].(*leaf)
-		if !ok || m.config.Keys != nil {
-			continue // a KeySource keeps its own keys
-		}
-		r := m.keeper.load(ctx, secretRecord(name))
-		if err := l.restore(r); err != nil {
-			m.keeper.refused(secretRecord(name), r, err)
-		}
+	if m.config.Keys != nil {
+		return nil // a KeySource keeps its own keys
 	}
+	return newRestorer(m.keeper, d.leaves())
 }
 
 // restore takes the roots of a record that the pins allow. They count until the authority
@@ -53,34 +52,40 @@ func (a *authority) restore(r Record) error {
 	}
 	for _, root := range roots {
 		a.roots.restore(root) // the pins bound what is served of them
+		a.restoring = clock.Later(a.restoring, root.until)
 	}
 	a.recorded = r.Content
 	return nil
 }
 
-// restore takes the key pair of a record if it would pass as a reply to a request made
-// now.
-func (l *leaf) restore(r Record) error {
+// examine returns what the leaf does to serve the key pair of a record. The leaf waits for it.
+func (l *leaf) examine(r Record) (serve func()) {
 	if len(r.Content) == 0 {
-		return nil
+		return func() {}
 	}
+	a, kept, err := l.verifyRecord(r)
+	if err != nil {
+		l.keeper.refused(secretRecord(l.name), r, err)
+		return func() {}
+	}
+	return func() { l.takeOver(a, kept) }
+}
+
+// verifyRecord returns the key pair of a record if it would pass as a reply to a request
+// made now.
+func (l *leaf) verifyRecord(r Record) (a *attempt, kept keptPair, err error) {
 	if r.Identity != l.spec.Identity.String() {
-		return fmt.Errorf("it is of identity %.256q, and %.256q is configured", r.Identity, l.spec.Identity)
+		return nil, kept, fmt.Errorf("it is of identity %.256q, and %.256q is configured", r.Identity, l.spec.Identity)
 	}
 	at := slices.IndexFunc(l.choices, func(c *choice) bool { return c.Name == r.Authority })
 	if at < 0 {
-		return fmt.Errorf("it was signed by authority %.256q, which does not sign this secret", r.Authority)
+		return nil, kept, fmt.Errorf("it was signed by authority %.256q, which does not sign this secret", r.Authority)
 	}
-	kept, err := decodePair(r.Content)
-	if err != nil {
-		return err
+	if kept, err = decodePair(r.Content); err != nil {
+		return nil, kept, err
 	}
-	a, err := l.verifyKept(l.choices[at], kept)
-	if err != nil {
-		return err
-	}
-	l.takeOver(a, kept)
-	return nil
+	a, err = l.verifyKept(l.choices[at], kept)
+	return a, kept, err
 }
 
 // verifyKept verifies a stored key pair against the current settings and roots.
@@ -124,8 +129,8 @@ func (l *leaf) takeOver(a *attempt, kept keptPair) {
 		l.credential = credential{doubt: true} // read the token again; that alone requests no certificate
 		l.lookForToken()
 	}
-	a.by.ends.set(l, a.chain.Ends)
-	l.item.Store(item)
+	a.by.quietly(func() { a.by.ends.set(l, a.chain.Ends) })
+	l.put(item)
 	l.publish(l.now())
 	l.log.Info("serving certificate restored from state", "authority", a.by.Name, "identity", item.Identity.String(),
 		"serial", item.Serial, "fingerprint", item.Fingerprint, "not_after", item.NotAfter, "renew_at", item.RenewAt)

@@ -19,6 +19,7 @@ type memory struct {
 	fault   error
 	hang    chan struct{} // closed when calls may go on; nil: they do
 	slow    time.Duration // what Store takes
+	reading time.Duration // what Load takes
 }
 
 func (m *memory) begin() error {
@@ -35,6 +36,7 @@ func (m *memory) begin() error {
 
 func (m *memory) Load(_ context.Context, name string) (secret.Record, error) {
 	err := m.begin()
+	time.Sleep(m.reading)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.records[name], err

@@ -64,8 +64,10 @@ func rename(c *secret.Config, name string) {
 
 func TestStoredNameIsIgnoredOnceItMustBeExact(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := newKept(t, func(c *secret.Config) { c.Authorities[0].Names = pki.AnyName })
-		k.ca.Next(1, catest.Fault{Break: catest.WrongName})
+		k := newKept(t, func(c *secret.Config) {
+			c.Authorities[0].Names = pki.AnyName
+			c.Authorities[0].Client.(*outage).Next(1, catest.Fault{Break: catest.WrongName})
+		})
 		k.held("default")
 		k.ca.set(true)
 		k.restart(func(c *secret.Config) { c.Authorities[0].Names = pki.AnyName })

@@ -129,7 +129,7 @@ func (b *bench) namesStart(file string, n int) (c namesCost, err error) {
 		return c, err
 	}
 	c.peak, err = peakOf(cmd.Process.Pid)
-	return c, err
+	return c, errors.Join(err, stored(filepath.Join(filepath.Dir(file), "state"), n))
 }
 
 // follow returns once a stream has the secrets from one to before another.
@@ -172,4 +172,15 @@ func peakOf(pid int) (float64, error) {
 	_, rest, _ := strings.Cut(string(status), "VmHWM:")
 	kib, err := strconv.ParseFloat(strings.Fields(rest + " 0")[0], 64)
 	return kib / 1024, err
+}
+
+// stored waits until the state has a record of each secret: the agent writes them behind.
+func stored(dir string, n int) error {
+	for begin := time.Now(); time.Since(begin) < longest; time.Sleep(50 * time.Millisecond) {
+		records, err := filepath.Glob(filepath.Join(dir, "*.state"))
+		if err != nil || len(records) > n {
+			return err // one is of the roots
+		}
+	}
+	return fmt.Errorf("%s has not the records of %d secrets within %s", dir, n, longest)
 }

@@ -32,7 +32,8 @@ file, else it has its default.
 It serves at once. A provider that fails to start is started again with backoff; one that
 rejects its settings is started again when they or its binary change. Other providers'
 secrets and held secrets do not wait for it. systemd is notified (Type=notify) when the
-sockets serve and the stored state has been read.
+sockets serve. The stored state has been read by then, or is read on while they serve:
+with thousands of secrets that takes seconds, and those that are asked for come first.
 
 The agent reloads its configuration when the file changes, and at SIGHUP. A provider
 whose binary, pin, settings or variables have changed is started beside the old one and
