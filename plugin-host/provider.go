@@ -70,7 +70,8 @@ func newProvider(opts Options, entry Entry, plans func(Entry) (*supervise.Plan, 
 }
 
 // Begin starts the provider and returns at once. A provider that does not get ready is
-// restarted with backoff; one that rejects its settings is Refused until [Provider.Reload].
+// restarted with backoff; one that rejects its settings is Refused, and started again at
+// [Provider.Reload] or after 10 minutes at most.
 func (p *Provider) Begin() { p.supervisor.Begin() }
 
 // Start is Begin for a caller that cannot do without the provider: it returns when the

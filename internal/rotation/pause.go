@@ -66,3 +66,13 @@ func Sleep(ctx context.Context, wait time.Duration, wall func() time.Time, chang
 	}
 	return false
 }
+
+// After returns a channel that is closed when a [Sleep] of that length is over.
+func After(ctx context.Context, wait time.Duration, wall func() time.Time) <-chan struct{} {
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		Sleep(ctx, wait, wall, nil)
+	}()
+	return over
+}

@@ -30,7 +30,7 @@ func (c Client) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate
 		defer answered()
 		cert, err := l.CSRSign(ctx, req)
 		if err == nil {
-			l.signed.Store(true)
+			l.signed.Add(1)
 			cert.Signer = signer(l) // the next life may be another version
 		}
 		return cert, err
@@ -45,7 +45,7 @@ func signer(i Instance) string {
 
 // Roots implements [ca.RootSource].
 func (c Client) Roots(ctx context.Context) ([]byte, error) {
-	return call(ctx, c, "Roots", c.wait, func(ctx context.Context, l *life) ([]byte, error) { return l.Roots(ctx) })
+	return call(ctx, c, "Roots", c.want, func(ctx context.Context, l *life) ([]byte, error) { return l.Roots(ctx) })
 }
 
 // ExchangeToken implements [ca.TokenExchanger].
@@ -75,15 +75,19 @@ func (c Client) RenewalInfo(ctx context.Context, leaf []byte) (ca.RenewalInfo, e
 
 // Revocations implements [ca.RevocationSource].
 func (c Client) Revocations(ctx context.Context) ([]byte, error) {
-	return call(ctx, c, "Revocations", c.wait, func(ctx context.Context, l *life) ([]byte, error) { return l.Revocations(ctx) })
+	return call(ctx, c, "Revocations", c.want, func(ctx context.Context, l *life) ([]byte, error) { return l.Revocations(ctx) })
 }
 
 // SignJWT implements [ca.JWTSigner].
 func (c Client) SignJWT(ctx context.Context, req ca.JWTRequest) (ca.Token, error) {
-	return call(ctx, c, "SignJWT", c.need, func(ctx context.Context, l *life) (ca.Token, error) {
+	return call(ctx, c, "SignJWT", c.want, func(ctx context.Context, l *life) (ca.Token, error) {
 		answered := c.s.suspect(l)
 		defer answered()
-		return l.SignJWT(ctx, req)
+		token, err := l.SignJWT(ctx, req)
+		if err == nil {
+			l.signed.Add(1)
+		}
+		return token, err
 	})
 }
 
@@ -103,8 +107,9 @@ type watching func(l *life, ctx context.Context, changed func([]byte) error) err
 // watch continues with the next life: changed is called only for a set that differs.
 func (c Client) watch(ctx context.Context, watch watching, changed func([]byte) error) error {
 	var last []byte
+	wait := c.want // nothing was received yet
 	for {
-		l, err := c.wait(ctx)
+		l, err := wait(ctx)
 		if err != nil {
 			return err
 		}
@@ -112,7 +117,7 @@ func (c Client) watch(ctx context.Context, watch watching, changed func([]byte) 
 			if bytes.Equal(set, last) {
 				return nil
 			}
-			last = bytes.Clone(set)
+			last, wait = bytes.Clone(set), c.wait
 			return changed(set)
 		})
 		if ctx.Err() != nil || !l.over() {

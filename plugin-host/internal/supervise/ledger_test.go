@@ -190,7 +190,7 @@ func TestEverySecretIsOfferedIfNoneIsTaken(t *testing.T) {
 		w.last().end(errors.New("it crashed"))
 		time.Sleep(time.Minute)
 		good.Store("sesame-2")
-		time.Sleep(maxProbe)
+		time.Sleep(probes.Most)
 		w.mustSign(t, "good")
 		w.expect(t, "", "sesame-2")
 	})
@@ -262,12 +262,12 @@ func TestOtherSettingsDoNotInheritSecrets(t *testing.T) {
 
 func TestRefusedProviderIsStartedAgainWhenItsFileChanges(t *testing.T) {
 	withPassword(t, "wrong", onlySesame, func(t *testing.T, w *world, s inFiles) {
-		time.Sleep(time.Hour)
+		time.Sleep(poll)
 		if got := w.p.Status(); got.State != Refused || w.starts() != 1 {
 			t.Fatalf("%d starts, %+v", w.starts(), got)
 		}
 		put(t, s.key, "still wrong")
-		time.Sleep(time.Hour)
+		time.Sleep(poll)
 		if got := w.p.Status(); got.State != Refused || w.starts() != 2 {
 			t.Fatalf("%d starts, %+v", w.starts(), got)
 		}

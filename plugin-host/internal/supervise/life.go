@@ -52,7 +52,7 @@ type life struct {
 
 	urgent  *time.Timer     // kills it before it is ready; nil: nothing is urgent
 	idle    atomic.Bool     // it waits for its CA before it is ready
-	signed  atomic.Bool     // a certificate
+	signed  atomic.Int32    // certificates and tokens
 	since   time.Time       // when it became ready; zero: it did not
 	slots   chan struct{}   // one for each call in flight
 	leaving context.Context // ends when it takes no new calls

@@ -45,7 +45,7 @@ func (s *Supervisor) takeOver(l *life) {
 	s.current = l
 	go s.askHealth(l)
 	go s.followSecrets(l)
-	l.plan.proven = true
+	l.plan.proven, s.refusals = true, refusals{}
 	s.status.Generation, s.status.LastError, s.status.Crash = l.number, "", nil
 	s.status.Take(l.Report())
 	s.enter(Ready)
@@ -62,7 +62,7 @@ func (s *Supervisor) retire(l *life) {
 // follow replaces the plan in force.
 func (s *Supervisor) follow(p *Plan) {
 	s.drop(s.plan)
-	s.plan, s.recovery = p, recovery{}
+	s.plan, s.recovery, s.refusals = p, recovery{}, refusals{}
 	s.status.Reloads++
 	s.status.LastReload = ""
 	s.status.Provider, s.status.Path, s.status.SHA256 = p.Provider, p.Path, p.SHA256
@@ -77,10 +77,12 @@ func (s *Supervisor) bury() {
 	s.failed(l, l.Err())
 }
 
-// refused records that the provider rejects its settings. Another start would hear the
-// same, so only a reload starts it again, or a file that the settings name when it changes.
+// refused records that the provider rejects its settings. A reload starts it again, or a file
+// that the settings name when it changes; and so does time, as not each refusal is about the
+// settings: a proxy in front of a CA that starts says what a wrong path would.
 func (s *Supervisor) refused(l *life, err error) {
 	s.status.PID, s.status.LastError = 0, text.Clean(err.Error())
+	s.schedule(time.Now().Add(s.refusals.wait(err, s.left)))
 	s.enter(Refused)
 	if files := l.plan.Settings.Files(l.secret); len(files) > 0 {
 		altered := make(chan struct{})

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/clock"
+	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
@@ -13,6 +15,9 @@ import (
 // mostSilent is how many of its settings in a row a healthy provider may leave unanswered:
 // its CA may do the same to it.
 const mostSilent = 3
+
+// longestWord bounds what a CA that is away says when it will be back.
+const longestWord = 10 * time.Minute
 
 // prepare makes a life ready for calls. If its plan is proven, an earlier life accepted
 // the settings and they are not validated again.
@@ -34,7 +39,7 @@ func (s *Supervisor) prepare(ctx context.Context, l *life, proven bool) error {
 
 // await repeats a step until its outcome is more than a need to wait.
 func (s *Supervisor) await(ctx context.Context, l *life, step func(context.Context, *life) error) error {
-	wait := firstBackoff
+	var waits rotation.Waits
 	for silent := 0; ; {
 		err := step(ctx, l)
 		if err == nil || ca.ActionFor(err) != ca.Wait {
@@ -47,19 +52,18 @@ func (s *Supervisor) await(ctx context.Context, l *life, step func(context.Conte
 			return err
 		}
 		// Its CA or a secret is unavailable: restarting the provider would not help.
+		wait := max(waits.Next(restarts), min(ca.RetryAfter(err), longestWord))
 		s.log.Warn("provider is not ready yet", "error", text.Clean(err.Error()), "next_try_in", wait)
 		s.report(ctx, news{l, err})
 		if l.reload == nil {
 			s.tellFirst(nil)
 		}
 		l.idle.Store(true)
-		select {
-		case <-time.After(jitter(wait)):
-		case <-ctx.Done():
+		rotation.Sleep(ctx, wait, clock.Wall, nil)
+		if ctx.Err() != nil {
 			return err
 		}
 		l.idle.Store(false)
-		wait = double(wait, firstBackoff, maxBackoff)
 	}
 }
 

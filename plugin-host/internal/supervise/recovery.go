@@ -3,47 +3,74 @@ package supervise
 import (
 	"math/rand/v2"
 	"time"
+
+	"github.com/countersign-dev/countersign/internal/rotation"
+)
+
+// The waits after an end, and those of an open circuit.
+var (
+	restarts = rotation.Row{First: 100 * time.Millisecond, Most: 30 * time.Second}
+	probes   = rotation.Row{First: 30 * time.Second, Most: 5 * time.Minute}
 )
 
 // When to restart a provider that ended.
 const (
-	firstBackoff = 100 * time.Millisecond
-	maxBackoff   = 30 * time.Second
 	healthyAfter = time.Minute // ready for so long, earlier crashes are forgotten
 
 	crashLimit  = 5 // crashes within crashWindow open the circuit
 	crashWindow = 2 * time.Minute
-	firstProbe  = 30 * time.Second
-	maxProbe    = 5 * time.Minute
+	provenBy    = 10 // signatures: a life with so many was no crash loop
 
-	leastGap    = time.Second      // between two starts for a certificate that is due
-	bareGap     = 10 * time.Second // the same while none is held,
+	leastGap    = time.Second      // between two starts for what is due
+	bareGap     = 10 * time.Second // the same while nothing is held and the last life signed nothing,
 	bareLimit   = 10 * time.Minute // and after so long
 	lateBareGap = 10 * bareGap
 )
 
 // recovery decides how long to wait before a restart. The supervisor owns it.
 type recovery struct {
-	backoff time.Duration // the last one
-	probe   time.Duration // the last wait of an open circuit; 0: it was not open
-	crashes []time.Time   // those in crashWindow
-	since   time.Time     // of the first crash that is not forgotten
+	backoff rotation.Waits
+	probe   rotation.Waits
+	probing bool        // the next life is a probe: the circuit was open
+	signs   bool        // the last life signed
+	crashes []time.Time // those in crashWindow
+	since   time.Time   // of the first crash that is not forgotten
+}
+
+// refusals decides when settings that were refused are tried again.
+type refusals struct {
+	waits rotation.Waits
+	since time.Time // of the first
+}
+
+// wait returns the wait after err, for what left says is due. With nothing due there is no hurry.
+func (r *refusals) wait(err error, left func(time.Time) (time.Duration, bool)) time.Duration {
+	now := time.Now()
+	if r.since.IsZero() {
+		r.since = now
+	}
+	ends, due := left(now)
+	if !due {
+		ends = 24 * time.Hour
+	}
+	return r.waits.After(err, now, max(0, ends), now.Sub(r.since))
 }
 
 // record is what a life did before it ended.
 type record struct {
 	ready  time.Duration // for how long
-	signed bool          // a certificate
+	signed int32         // certificates and tokens
 }
 
 // next returns how long to wait after a life that ended at now, and whether the circuit
 // is open until then.
 func (r *recovery) next(now time.Time, l record) (wait time.Duration, open bool) {
-	if l.ready >= healthyAfter {
+	if l.ready >= healthyAfter || l.signed >= provenBy {
 		*r = recovery{}
 	}
-	if l.signed { // ends the circuit, and forgets no crash
-		r.probe = 0
+	if r.signs = l.signed > 0; r.signs { // ends the circuit, and forgets no crash
+		r.probing = false
+		r.probe.Reset()
 	}
 	if r.since.IsZero() {
 		r.since = now
@@ -54,32 +81,22 @@ func (r *recovery) next(now time.Time, l record) (wait time.Duration, open bool)
 	}
 	// After an open circuit the next life is a probe: one crash opens the circuit again,
 	// unless it was healthy for a minute.
-	if r.probe > 0 || len(r.crashes) >= crashLimit {
-		r.probe = double(r.probe, firstProbe, maxProbe)
-		return r.probe, true
+	if r.probing || len(r.crashes) >= crashLimit {
+		r.probing = true
+		return r.probe.Next(probes), true
 	}
-	r.backoff = double(r.backoff, firstBackoff, maxBackoff)
-	return jitter(r.backoff), false
+	return r.backoff.Next(restarts), false
 }
 
-// gap returns how long after the last start the next may be for a certificate that is due
-// at now and ends in left; zero or less: none is held.
+// gap returns how long after the last start the next may be for what is due at now, and ends in
+// left; zero or less: nothing is held.
 func (r *recovery) gap(now time.Time, left time.Duration) time.Duration {
 	least := max(leastGap, left/10)
-	if left <= 0 {
+	if left <= 0 && !r.signs { // else the next life may well sign, too
 		least = bareGap
 		if now.Sub(r.since) >= bareLimit {
 			least = lateBareGap
 		}
 	}
 	return least + rand.N(least/4) // or each start meets what ended the last one
-}
-
-func double(last, first, most time.Duration) time.Duration {
-	return min(max(first, 2*last), most)
-}
-
-// jitter returns between d/2 and d, so that many agents do not restart at once.
-func jitter(d time.Duration) time.Duration {
-	return d/2 + rand.N(d/2+1)
 }

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/internal/host/filewatch"
 	"github.com/countersign-dev/countersign/internal/host/reference"
 	"github.com/countersign-dev/countersign/internal/redact"
+	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/plugin-host/internal/process"
 	"github.com/countersign-dev/countersign/sdk/ca"
@@ -184,12 +186,12 @@ func (s *Supervisor) followSecrets(l *life) {
 	}
 	watcher := filewatch.New(s.opts.Watch, l.plan.Settings.Files(l.secret)...)
 	defer watcher.Close()
-	var wait time.Duration
-	var retry <-chan time.Time
+	var waits rotation.Waits
+	var retry <-chan struct{}
 	for due := true; ; {
 		if asked, err := s.renew(l, due); asked {
 			l.pause(renewGap)
-			wait, retry = s.nextOffer(l, wait, err)
+			retry = s.nextOffer(l, &waits, err)
 		}
 		due = true
 		select {
@@ -216,16 +218,14 @@ func (l *life) offerAgain() {
 
 // nextOffer says when a secret is offered again after err. A refusal by the CA may count
 // against an account there.
-func (s *Supervisor) nextOffer(l *life, last time.Duration, err error) (time.Duration, <-chan time.Time) {
+func (s *Supervisor) nextOffer(l *life, waits *rotation.Waits, err error) <-chan struct{} {
 	if err == nil || l.plan.ledger.hopeless() {
-		return 0, nil
+		waits.Reset()
+		return nil
 	}
-	wait := double(last, time.Minute, 10*time.Minute)
-	if ca.ActionFor(err) == ca.Wait {
-		wait = double(last, firstBackoff, maxBackoff)
-	}
+	wait := waits.After(err, time.Now(), 24*time.Hour, 0) // those before are held
 	s.log.Warn("provider did not accept a changed secret, keeping the previous one", "error", text.Clean(err.Error()), "next_try_in", wait)
-	return wait, time.After(jitter(wait))
+	return rotation.After(l.leaving, wait, clock.Wall)
 }
 
 // renew sends the life its settings if a secret has changed. What no life took is sent again

@@ -37,23 +37,53 @@ func TestFailedFirstStartIsRetried(t *testing.T) {
 	})
 }
 
-func TestRefusedSettingsLastUntilChanged(t *testing.T) {
+// What a CA that starts says, or a proxy in front of it, may look like a refusal.
+func TestRefusedProviderIsAskedAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		wrong, within time.Duration
+		due           bool
+	}{
+		"nothing is held":          {5 * time.Second, 10 * time.Second, true},
+		"nothing is held for long": {time.Hour, 10 * time.Minute, true},
+		"nothing is due":           {time.Hour, 10 * time.Minute, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			begun(t, "wrong", func(t *testing.T, w *world) {
+				w.mu.Lock()
+				w.isDue = c.due
+				w.mu.Unlock()
+				time.Sleep(c.wrong)
+				if s := w.p.Status(); s.State != Refused || s.NextStart.IsZero() {
+					t.Errorf("%+v", s)
+				}
+				w.becomes("good")
+				time.Sleep(c.within)
+				if s := w.p.Status(); s.State != Ready {
+					t.Errorf("after %s: %+v", c.within, s)
+				}
+			})
+		})
+	}
+}
+
+func TestRefusedSettingsAreRarelyTriedAgain(t *testing.T) {
 	begun(t, "wrong", func(t *testing.T, w *world) {
 		time.Sleep(time.Hour)
-		if s := w.p.Status(); s.State != Refused || !strings.Contains(s.LastError, "these settings are wrong") || w.starts() != 1 {
-			t.Errorf("%d starts, %+v", w.starts(), s)
+		n := w.starts()
+		if s := w.p.Status(); s.State != Refused || !strings.Contains(s.LastError, "these settings are wrong") || n > 12 {
+			t.Errorf("%d starts, %+v", n, s)
 		}
 		w.needs(time.Now().Add(time.Second))
 		before := time.Now()
 		_, err := w.sign(time.Minute)
-		if ca.ReasonFor(err) != ca.Unavailable || !strings.Contains(err.Error(), "these settings are wrong") || time.Since(before) != 0 {
+		if ca.ReasonFor(err) != ca.Unavailable || !strings.Contains(err.Error(), "these settings are wrong") || time.Since(before) > time.Second {
 			t.Errorf("a call: %v after %s", err, time.Since(before))
 		}
 		if err := w.p.Reload(t.Context(), w.planThat("wrong")); err != nil {
 			t.Error(err)
 		}
-		if s := w.all(); len(s) != 2 {
-			t.Errorf("%d starts after a reload", len(s))
+		if s := w.all(); len(s) > n+2 { // the call's and the reload's
+			t.Errorf("%d starts after a reload, %d before", len(s), n)
 		}
 		time.Sleep(time.Second)
 		if s := w.p.Status(); s.State != Refused {

@@ -21,7 +21,7 @@ const (
 	Stopped     State = "stopped"      // for good
 	Backoff     State = "backoff"      // it ended; the next start is at NextStart
 	CircuitOpen State = "circuit open" // it failed to start or crashed too often; one probe at NextStart
-	Refused     State = "refused"      // it rejected its settings; started again by a reload
+	Refused     State = "refused"      // it rejected its settings; started again by a reload, and at NextStart
 )
 
 // Status describes a provider at one moment.
@@ -44,7 +44,7 @@ type Status struct {
 
 	LastError string    // why it ended or is not ready yet
 	Crash     []string  // its last lines before it ended
-	NextStart time.Time // in Backoff and CircuitOpen
+	NextStart time.Time // in Backoff, CircuitOpen and Refused
 
 	LastReload string // why the last Reload failed; empty: it did not
 	LastSecret string // why it did not take secrets that changed, and keeps those before; empty: it did

@@ -7,9 +7,11 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/host/filewatch"
+	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/plugin-host/internal/process"
 )
 
@@ -46,6 +48,7 @@ type Supervisor struct {
 	orders  chan func()  // to be run by run
 	news    chan news    // of lives
 	asks    chan ask
+	waiting atomic.Int32 // calls whose callers wait for an answer, while there is no life
 	closing chan struct{}
 	closed  chan struct{} // closed when nothing is left
 	gone    chan struct{} // a dismissed life has ended
@@ -56,7 +59,8 @@ type Supervisor struct {
 	current  *life            // where calls go; nil: there is none
 	coming   *life            // the one on its way to ready; nil: there is none
 	next     *next            // prepared, and to be put in force or dropped; nil: nothing
-	restart  <-chan time.Time // when the next is started; nil: not needed
+	restart  <-chan time.Time // when to look whether the next is started; nil: not needed
+	pause    rotation.Pause   // until then
 	altered  <-chan struct{}  // closed when a file of refused settings has changed; nil: none are refused
 	rest     func()           // ends the wait for that
 	leaving  int              // dismissed lives that have not ended yet
@@ -64,6 +68,7 @@ type Supervisor struct {
 	started  time.Time        // when it was
 	status   Status           // the gate has a copy
 	recovery recovery
+	refusals refusals
 	patience context.Context // ends when dismissed lives have had their time
 	hurry    context.CancelFunc
 }
@@ -160,7 +165,7 @@ func (s *Supervisor) run() {
 		case <-s.current.end():
 			s.bury()
 		case <-s.due():
-			s.again()
+			s.wake()
 		case <-s.altered:
 			s.again()
 		case <-s.gone:
@@ -186,7 +191,7 @@ func (s *Supervisor) due() <-chan time.Time {
 // enter changes the state and where calls go.
 func (s *Supervisor) enter(state State) {
 	s.status.State, s.status.Since = state, time.Now()
-	if state != Backoff && state != CircuitOpen {
+	if state != Backoff && state != CircuitOpen && state != Refused {
 		s.status.NextStart = time.Time{}
 	}
 	s.publish()
@@ -196,7 +201,8 @@ func (s *Supervisor) enter(state State) {
 		s.log.Warn("provider ended", append(attrs, "error", s.status.LastError, "next_start", s.status.NextStart,
 			"last_output", strings.Join(s.status.Crash, "\n"))...)
 	case Refused:
-		s.log.Error("provider refused its settings; waiting for a changed configuration or file", append(attrs, "error", s.status.LastError)...)
+		s.log.Error("provider refused its settings; a changed configuration or file starts it at once",
+			append(attrs, "error", s.status.LastError, "next_start", s.status.NextStart)...)
 	default:
 		s.log.Info("provider state changed", attrs...)
 	}

@@ -103,7 +103,7 @@ func play(t *testing.T, story []step) error {
 		}
 	}
 	if err == nil {
-		time.Sleep(maxProbe + maxBackoff) // however often it ended, it comes back
+		time.Sleep(probes.Most + restarts.Most) // however often it ended, it comes back
 		err = callIt(w, m)
 	}
 	return errors.Join(err, w.close())

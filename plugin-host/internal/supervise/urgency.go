@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/clock"
+	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/plugin-host/internal/process"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
@@ -20,13 +22,30 @@ type ask chan struct{}
 // may be started for it.
 func (c Client) need(ctx context.Context) (*life, error) {
 	if _, due := c.s.opts.Due(); due && c.s.gate.empty() {
-		a := make(ask)
-		select {
-		case c.s.asks <- a:
-			<-a
-		case <-c.s.closed:
-		case <-ctx.Done():
-		}
+		return c.ask(ctx)
+	}
+	return c.wait(ctx)
+}
+
+// want returns the life for a call whose caller waits for the answer, so that it is due now,
+// whatever the schedule says.
+func (c Client) want(ctx context.Context) (*life, error) {
+	if c.s.gate.empty() {
+		c.s.waiting.Add(1)
+		defer c.s.waiting.Add(-1)
+		return c.ask(ctx)
+	}
+	return c.wait(ctx)
+}
+
+// ask has run look at what is due, and waits for a life.
+func (c Client) ask(ctx context.Context) (*life, error) {
+	a := make(ask)
+	select {
+	case c.s.asks <- a:
+		<-a
+	case <-c.s.closed:
+	case <-ctx.Done():
 	}
 	return c.wait(ctx)
 }
@@ -47,7 +66,24 @@ func (s *Supervisor) left(now time.Time) (left time.Duration, due bool) {
 
 // schedule sets when the next life is started.
 func (s *Supervisor) schedule(at time.Time) {
-	s.restart, s.status.NextStart = time.After(time.Until(at)), at
+	now := rotation.Now(clock.Wall())
+	s.pause, s.status.NextStart = rotation.NewPause(at.Sub(now.Mono), now), at
+	s.arm()
+}
+
+// arm sets the timer for the next start. It looks at the clocks every 30 s, as a timer stands
+// still in a suspend.
+func (s *Supervisor) arm() {
+	s.restart = time.After(min(s.pause.Left(rotation.Now(clock.Wall())), 30*time.Second))
+}
+
+// wake starts the next life if its pause is over.
+func (s *Supervisor) wake() {
+	if s.pause.Over(rotation.Now(clock.Wall())) {
+		s.again()
+		return
+	}
+	s.arm()
 }
 
 // answer does what a call for a certificate that is due asks for. A start that may be now is not left to
@@ -62,15 +98,23 @@ func (s *Supervisor) answer(a ask) {
 	s.gate.move(s.status, s.plan, s.current)
 }
 
-// hasten brings the next start forward if a certificate is due.
+// hasten brings the next start forward for what is due.
 func (s *Supervisor) hasten() {
-	now := time.Now()
-	left, due := s.left(now)
-	if !due || s.coming != nil || s.restart == nil {
+	if s.coming != nil || s.restart == nil {
 		return
 	}
-	if at := s.started.Add(s.recovery.gap(now, left)); at.Before(s.status.NextStart) {
-		s.schedule(at)
+	now := time.Now()
+	sooner := func(left time.Duration) {
+		at := s.started.Add(s.recovery.gap(now, left))
+		if at.Before(s.status.NextStart) && (left > 0 || s.status.State != Refused) { // else it has its own waits
+			s.schedule(at)
+		}
+	}
+	if left, due := s.left(now); due {
+		sooner(left)
+	}
+	if s.waiting.Load() > 0 {
+		sooner(0)
 	}
 }
 

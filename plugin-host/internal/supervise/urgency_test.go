@@ -39,7 +39,7 @@ func TestCircuitDoesNotOutliveCertificate(t *testing.T) {
 		w.needsNothing()
 		w.last().end(errors.New("again"))
 		synctest.Wait()
-		if s := w.p.Status(); s.State != CircuitOpen || time.Until(s.NextStart) != firstProbe {
+		if s := w.p.Status(); s.State != CircuitOpen || time.Until(s.NextStart) < probes.First*3/4 {
 			t.Errorf("%s, next in %s", s.State, time.Until(s.NextStart))
 		}
 	})
@@ -49,15 +49,18 @@ func TestProbesForCertificateAreSpaced(t *testing.T) {
 	for name, c := range map[string]struct {
 		left time.Duration // of what is held; 0: nothing is
 		gap  time.Duration
+		mute bool // the last life signed nothing
 	}{
-		"hours are left":   {24 * time.Hour, firstProbe},
-		"a minute is left": {time.Minute, 6 * time.Second},
-		"it nearly ended":  {3 * time.Second, leastGap},
-		"nothing is held":  {0, bareGap},
+		"hours are left":   {24 * time.Hour, probes.First * 3 / 4, false},
+		"a minute is left": {time.Minute, 6 * time.Second, false},
+		"it nearly ended":  {3 * time.Second, leastGap, false},
+		"nothing is held":  {0, leastGap, false},
+		"nothing is held, and the last life signed nothing": {0, bareGap, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, "good", func(t *testing.T, w *world) {
 				w.crashOften(t)
+				w.p.recovery.signs = !c.mute
 				w.mu.Lock()
 				w.broken = 1
 				w.isDue = true
@@ -72,7 +75,7 @@ func TestProbesForCertificateAreSpaced(t *testing.T) {
 				for w.starts() == starts {
 					time.Sleep(10 * time.Millisecond)
 				}
-				if gap := time.Since(last); gap < c.gap || gap > c.gap+c.gap/2 {
+				if gap := time.Since(last); gap < c.gap || gap > c.gap+c.gap*3/4 {
 					t.Errorf("the probe came after %s, want %s", gap, c.gap)
 				}
 			})
@@ -89,14 +92,64 @@ func TestOnlyDueCallsProbeOpenCircuit(t *testing.T) {
 				t.Error("a call of something that is not due had a probe")
 			}
 			w.needs(time.Now().Add(5 * time.Second))
-			if _, err := w.p.Roots(t.Context()); err == nil {
-				t.Error("roots had a probe")
+			if _, err := w.p.RenewalInfo(t.Context(), nil); err == nil {
+				t.Error("advice had a probe")
 			}
 			w.needsNothing()
 			time.Sleep(time.Second)
 		}
 		if n := w.starts(); n != starts {
 			t.Errorf("%d probes", n-starts)
+		}
+	})
+}
+
+// Nobody schedules what a caller waits for: a JWT-SVID for another audience, the first roots, a list.
+func TestWhatIsWaitedForProbesOpenCircuit(t *testing.T) {
+	for name, call := range map[string]func(*Supervisor, context.Context) error{
+		"a JWT-SVID": func(s *Supervisor, ctx context.Context) error {
+			_, err := s.SignJWT(ctx, ca.JWTRequest{})
+			return err
+		},
+		"roots": func(s *Supervisor, ctx context.Context) error {
+			_, err := s.Roots(ctx)
+			return err
+		},
+		"watched roots": func(s *Supervisor, ctx context.Context) error {
+			return s.WatchRoots(ctx, func([]byte) error { return nil })
+		},
+		"revocation lists": func(s *Supervisor, ctx context.Context) error {
+			_, err := s.Revocations(ctx)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, "good", func(t *testing.T, w *world) {
+				w.crashOften(t)
+				before := time.Now()
+				for call(w.p, t.Context()) != nil {
+					time.Sleep(100 * time.Millisecond)
+				}
+				if took := time.Since(before); took > 3*leastGap {
+					t.Errorf("answered after %s", took)
+				}
+			})
+		})
+	}
+}
+
+// A provider that is killed from outside and signs in between is no crash loop.
+func TestLifeThatSignedManyTimesOpensNoCircuit(t *testing.T) {
+	inBubble(t, "good", func(t *testing.T, w *world) {
+		for i := range 3 * crashLimit {
+			for range provenBy {
+				w.mustSign(t, "good")
+			}
+			w.last().end(errors.New("killed"))
+			synctest.Wait()
+			if s := w.p.Status(); s.State != Backoff || time.Until(s.NextStart) > time.Second {
+				t.Fatalf("after kill %d it is %s until %s", i+1, s.State, s.NextStart)
+			}
 		}
 	})
 }

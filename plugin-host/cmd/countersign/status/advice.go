@@ -145,7 +145,7 @@ var (
 		"Fix what the provider's last lines in the log report, or restore the previous binary and pin. SIGHUP restarts it at once.",
 	}
 	unwanted = kind{
-		"settings refused", "The agent does not start the provider again until its settings, a file that they name, or its binary change, and keeps serving the certificates it holds.",
+		"settings refused", "The agent starts the provider again when its settings, a file that they name, or its binary change, and every 10 minutes at least, and keeps serving the certificates it holds.",
 		"Fix the provider's settings: the agent notices a changed file. \"countersign provider doctor\" checks them without the agent.",
 	}
 	turnedDown = kind{
