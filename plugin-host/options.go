@@ -57,7 +57,7 @@ type Options struct {
 	// HealthInterval is the time between health checks; a provider that misses three is
 	// killed. Default: 10 s.
 	HealthInterval time.Duration
-	// MaxCalls limits concurrent calls to one provider. Default: 1,000.
+	// MaxCalls limits concurrent calls to one provider. Default: 256.
 	MaxCalls int
 }
 
@@ -73,7 +73,7 @@ func (o Options) withDefaults() Options {
 			*d.field = d.value
 		}
 	}
-	o.MaxCalls = cmp.Or(o.MaxCalls, 1000)
+	o.MaxCalls = cmp.Or(o.MaxCalls, 256)
 	o.RuntimeDir = cmp.Or(o.RuntimeDir, os.TempDir())
 	if o.Protocols == nil {
 		o.Protocols = []wire.Protocol{wire.V1()}

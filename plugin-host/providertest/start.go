@@ -186,7 +186,7 @@ func tryAsStranger(ctx context.Context, socket string, patience time.Duration) e
 		"with another's certificate": credentials.NewTLS(&tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12, //nolint:gosec // as above
 			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return strangersPair() }}),
 	} {
-		conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(with))
+		conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(with), grpc.WithMaxHeaderListSize(wire.MaxHeaders))
 		if err != nil {
 			return err
 		}

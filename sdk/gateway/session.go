@@ -81,7 +81,7 @@ func (c *Client) connect(with *credential) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///"+c.cfg.Address, grpc.WithNoProxy(),
 		grpc.WithTransportCredentials(credentials.NewTLS(with.config)), grpc.WithPerRPCCredentials(with),
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return c.cfg.Dial(ctx, address) }),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)), grpc.WithMaxHeaderListSize(64<<10),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingEvery, Timeout: pingTimeout}))
 }
 

@@ -39,7 +39,7 @@ func Probe(ctx context.Context, path string) (*Peer, error) {
 		return nil, fmt.Errorf("ask who listens: %w", err)
 	}
 	who := &peer
-	client, err := grpc.NewClient("passthrough:///sds", grpc.WithTransportCredentials(insecure.NewCredentials()),
+	client, err := grpc.NewClient("passthrough:///sds", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithMaxHeaderListSize(64<<10),
 		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return conn, nil }))
 	if err != nil {
 		return who, err

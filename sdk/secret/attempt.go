@@ -15,6 +15,7 @@ import (
 
 	"github.com/countersign-dev/countersign/internal/call"
 	"github.com/countersign-dev/countersign/internal/clock"
+	"github.com/countersign-dev/countersign/internal/memory"
 	"github.com/countersign-dev/countersign/internal/redact"
 	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/internal/text"
@@ -177,6 +178,8 @@ func (a *attempt) newOrder(ctx context.Context) (_ *order, err error) {
 func (a *attempt) sign(ctx context.Context) (err error) {
 	ctx, span := trace.Start(ctx, "sign", trace.Internal)
 	defer func() { span.End(err) }()
+	ctx, examined := memory.Keep(ctx)
+	defer examined()
 	authority, token := a.by.authority, a.bearer.Token
 	asked := time.Now()
 	reply, err := call.Do(ctx, a.conf.Timeout, a.by.asks, func(ctx context.Context) (ca.Certificate, error) {

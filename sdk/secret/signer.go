@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/call"
+	"github.com/countersign-dev/countersign/internal/memory"
 	"github.com/countersign-dev/countersign/internal/redact"
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/ca"
@@ -77,6 +78,8 @@ func (s *Signer) Close() { close(s.jobs) }
 func (s *Signer) Sign(ctx context.Context, o *Order, token ca.Token, accept func(pki.Identity) error) (item *Item, err error) {
 	ctx, span := trace.Begin(ctx, s.manager.config.Tracer, issuance)
 	defer func() { endIssuance(span, o.spec, s.authority, item, err) }()
+	ctx, examined := memory.Keep(ctx)
+	defer examined()
 	by := s.manager.current.Load().authorities[s.authority]
 	if by == nil {
 		return nil, ca.Errorf(ca.NotConfigured, "authority %q is not configured", s.authority)

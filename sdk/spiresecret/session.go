@@ -78,7 +78,7 @@ func clientOf(conn net.Conn) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///workload-api",
 		grpc.WithTransportCredentials(insecure.NewCredentials()), // a socket of this machine
 		grpc.WithContextDialer(once(conn)),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReply)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReply)), grpc.WithMaxHeaderListSize(64<<10),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingEvery, Timeout: pingTimeout}),
 		grpc.WithDisableServiceConfig(), grpc.WithDisableRetry())
 }

@@ -16,6 +16,8 @@ import (
 // What an agent may cost while one of its providers is hostile.
 const (
 	mostMemory = 60 << 10 // kB, at its peak
+	// Thirty replies of 4 MiB at once would be 360 MB; the budget for them is 64 MiB at most.
+	mostOfReplies = mostMemory + 100<<10
 	// A flood of log lines takes most: it is read slowly, and 5 lines a second are logged.
 	mostCPU  = 0.05             // of a core, on average
 	mostLog  = 1 << 20          // bytes a minute
@@ -29,7 +31,7 @@ func TestHostileProviderAffectsNoOther(t *testing.T) {
 		"exits", "silent", "prints forever", "writes no line", "floods the log", "says two lines", "unknown version", "foreign socket",
 		"hangs up", "speaks no gRPC", "leaves children", "another name", "10 MB metadata", "many abilities", "hangs in Metadata",
 		"hangs in Validate", "hangs in Configure", "refuses", "away", "dies in Configure", "dies each second", "stops itself",
-		"hangs in CSRSign", "signs nothing", "boasts", "denies", "forgets", "storms of roots", "floods of roots",
+		"hangs in CSRSign", "signs nothing", "boasts", "denies", "forgets", "storms of roots", "floods of roots", "replies of 4 MiB", "headers of 15 MiB",
 	} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
@@ -46,6 +48,7 @@ func TestHostileProviderAffectsNoOther(t *testing.T) {
 				t.Errorf("the stream broke: there were %d", w.streams)
 			}
 			took := time.Since(begun)
+			mostMemory, mostCPU := mostOf(way)
 			if kB := a.peak(t); kB > mostMemory {
 				t.Errorf("the agent took %d kB", kB)
 			}
@@ -76,11 +79,26 @@ func (a *agent) addHostile(t *testing.T, way string) {
 		for _, s := range secrets {
 			s.(map[string]any)["provider"] = "file"
 		}
+		if way == "replies of 4 MiB" {
+			for i := range 30 {
+				name := "theirs" + strconv.Itoa(i)
+				secrets = append(secrets, map[string]any{"name": name, "spiffe_id": "spiffe://e2e.test/" + name, "provider": "moody"})
+			}
+		}
 		config["secrets"] = append(secrets,
 			map[string]any{"name": "theirs", "spiffe_id": "spiffe://e2e.test/theirs", "provider": "moody"},
 			map[string]any{"name": "fallback", "spiffe_id": "spiffe://e2e.test/fallback", "providers": []string{"file", "moody"}})
 		config["default_provider"] = "file"
 	})
+}
+
+// mostOf returns what an agent may cost beside such a provider. To receive a hundred replies of 4
+// MiB takes a second.
+func mostOf(way string) (kB int, ofCore float64) {
+	if way == "replies of 4 MiB" {
+		return mostOfReplies, 4 * mostCPU
+	}
+	return mostMemory, mostCPU
 }
 
 // peak is the most memory that the agent had, in kB.

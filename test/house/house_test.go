@@ -127,7 +127,7 @@ var arrows = map[string][]string{
 	"sdk/trace":                                 {"internal/text"},
 	"sdk/token":                                 {"internal/clock", "internal/host/command", "internal/host/safefile", "internal/redact", "internal/text", "internal/transport", "sdk/ca"},
 	"sdk/token/exchange":                        {"internal/clock", "internal/endpoint", "internal/text", "sdk/ca", "sdk/token"},
-	"sdk/secret":                                {"internal/call", "internal/clock", "internal/loglimit", "internal/redact", "internal/rootfeed", "internal/rotation", "internal/text", "internal/version", "sdk/ca", "sdk/pki", "sdk/trace"},
+	"sdk/secret":                                {"internal/call", "internal/clock", "internal/loglimit", "internal/memory", "internal/redact", "internal/rootfeed", "internal/rotation", "internal/text", "internal/version", "sdk/ca", "sdk/pki", "sdk/trace"},
 	"sdk/xds":                                   {"internal/text", "internal/version"},
 	"sdk/sds":                                   {"internal/clock", "internal/host/grpcsocket", "internal/text", "internal/version", "sdk/ca", "sdk/pki", "sdk/secret", "sdk/unixpeer", "sdk/xds"},
 	"sdk/workloadapi":                           {"internal/clock", "internal/host/grpcsocket", "internal/loglimit", "internal/text", "proto/spiffe/workload/v1", "sdk/ca", "sdk/pki", "sdk/secret", "sdk/unixpeer"},
@@ -147,7 +147,7 @@ var arrows = map[string][]string{
 	"sdk/authn/tokenreview":                     {"internal/clock", "internal/endpoint", "internal/text", "sdk/authn", "sdk/ca", "sdk/token"},
 	"sdk/catest":                                {"sdk/ca", "sdk/pki"},
 	"sdk/provider/rest":                         {"internal/endpoint", "internal/text", "sdk/ca", "sdk/pki", "sdk/provider/setting"},
-	"sdk/provider/wire":                         {"internal/text", "proto/provider/v1", "sdk/ca", "sdk/pki", "sdk/trace"},
+	"sdk/provider/wire":                         {"internal/memory", "internal/text", "proto/provider/v1", "sdk/ca", "sdk/pki", "sdk/trace"},
 	"sdk/provider":                              {"internal/endpoint", "internal/program/buildinfo", "internal/suggest", "internal/text", "internal/transport", "sdk/ca", "sdk/pki", "sdk/provider/wire", "sdk/trace"},
 	"sdk/provider/chain":                        {"sdk/ca", "sdk/pki"},
 	"sdk/languages":                             {},
@@ -467,6 +467,25 @@ func goFiles(t *testing.T) (paths []string) {
 		t.Fatalf("only %d Go files", len(paths))
 	}
 	return paths
+}
+
+// By default, gRPC takes 16 MiB of metadata with each call and reply.
+func TestEachGRPCEndBoundsMetadata(t *testing.T) {
+	ends, bounds := regexp.MustCompile(`grpc\.New(Server|Client)\(`), regexp.MustCompile(`MaxHeaderListSize\(|wire\.ServerOptions\(`)
+	found, bounded := map[string]bool{}, map[string]bool{} // folders
+	for _, path := range goFiles(t) {
+		if strings.HasPrefix(path, "test/") || strings.HasPrefix(path, "examples/") || strings.HasPrefix(path, "tools/") {
+			continue
+		}
+		text := read(t, path)
+		found[filepath.Dir(path)] = found[filepath.Dir(path)] || ends.MatchString(text)
+		bounded[filepath.Dir(path)] = bounded[filepath.Dir(path)] || bounds.MatchString(text)
+	}
+	for folder, found := range found {
+		if found && !bounded[folder] {
+			t.Errorf("%s makes a gRPC client or server without a MaxHeaderListSize: bound it by 64 KiB", folder)
+		}
+	}
 }
 
 // A key of some Mbit costs seconds for each signature that is checked: what strangers send

@@ -67,7 +67,7 @@ func (a *Attached) Connect(context.Context) (err error) {
 	dial := func(ctx context.Context, _ string) (net.Conn, error) { return dialSameUser(ctx, a.path) }
 	a.conn, err = grpc.NewClient("passthrough:///provider",
 		grpc.WithTransportCredentials(insecure.NewCredentials()), // checkPeer authenticates the unix socket
-		grpc.WithContextDialer(dial), grpc.WithAuthority("localhost"), grpc.WithNoProxy(), grpc.WithDisableServiceConfig())
+		grpc.WithContextDialer(dial), grpc.WithAuthority("localhost"), grpc.WithNoProxy(), grpc.WithMaxHeaderListSize(wire.MaxHeaders), grpc.WithDisableServiceConfig())
 	if err == nil {
 		a.Provider = wire.NewRemote(a.conn, wire.RemoteOptions{Timeout: a.timeout})
 	}

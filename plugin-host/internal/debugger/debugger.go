@@ -70,7 +70,7 @@ func (d *Debugger) open(log *slog.Logger) (err error) {
 	}
 	d.conn, err = grpc.NewClient("passthrough:///provider",
 		grpc.WithContextDialer(d.dial), grpc.WithTransportCredentials(plainOverChannel{credentials.NewTLS(d.tls())}), grpc.WithAuthority("localhost"),
-		grpc.WithNoProxy(), grpc.WithDisableServiceConfig(), grpc.WithIdleTimeout(0),
+		grpc.WithNoProxy(), grpc.WithMaxHeaderListSize(wire.MaxHeaders), grpc.WithDisableServiceConfig(), grpc.WithIdleTimeout(0),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.5, MaxDelay: time.Second},
 			MinConnectTimeout: connectTimeout,

@@ -47,7 +47,9 @@ func (p *Process) Connect(ctx context.Context) error {
 	p.conn, err = grpc.NewClient("passthrough:///provider",
 		grpc.WithTransportCredentials(credentials), grpc.WithContextDialer(dial), grpc.WithAuthority("localhost"),
 		grpc.WithIdleTimeout(0), // an idle channel must not be closed: there is no second one
-		grpc.WithNoProxy(), grpc.WithDisableServiceConfig(),
+		grpc.WithNoProxy(), grpc.WithDisableServiceConfig(), grpc.WithMaxHeaderListSize(wire.MaxHeaders),
+		// A window that grows would let all replies arrive before there is room for them.
+		grpc.WithStaticStreamWindowSize(64<<10),
 	)
 	if err != nil {
 		return err

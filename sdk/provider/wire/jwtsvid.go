@@ -41,7 +41,7 @@ func (r *Remote) SignJWT(ctx context.Context, req ca.JWTRequest) (ca.Token, erro
 // WatchJWTKeys implements [ca.JWTSigner]. It passes on a set a second at most, the newest. If
 // the provider ends the watch without an error, it returns [ca.ErrUnavailable].
 func (r *Remote) WatchJWTKeys(ctx context.Context, changed func(jwks []byte) error) error {
-	return watch(ctx, r.jwts.WatchJwtKeys, &providerv1.WatchJwtKeysRequest{}, "its JWT keys", func(out *providerv1.WatchJwtKeysResponse) ([]byte, error) {
+	return watch(ctx, r.jwts.WatchJwtKeys, &providerv1.WatchJwtKeysRequest{}, maxJWKS, "its JWT keys", func(out *providerv1.WatchJwtKeysResponse) ([]byte, error) {
 		return out.GetJwks(), checkJWKS(out.GetJwks())
 	}, changed)
 }

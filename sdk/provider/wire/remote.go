@@ -3,11 +3,11 @@ package wire
 import (
 	"cmp"
 	"context"
-	"slices"
 	"time"
 
 	"google.golang.org/grpc"
 
+	"github.com/countersign-dev/countersign/internal/memory"
 	providerv1 "github.com/countersign-dev/countersign/proto/provider/v1"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
@@ -39,12 +39,19 @@ var _ Provider = (*Remote)(nil)
 
 // NewRemote returns the client side over conn. Its calls set the message limits, so conn needs
 // no options for them.
+//
+// Of the replies of all Remotes in a process, only so many bytes are received at once: an eighth of
+// GOMEMLIMIT or of the memory limit of its cgroup, 12 to 64 MiB.
 func NewRemote(conn grpc.ClientConnInterface, opts RemoteOptions) *Remote {
+	return newRemote(memory.Process(), conn, opts)
+}
+
+func newRemote(within *memory.Budget, conn grpc.ClientConnInterface, opts RemoteOptions) *Remote {
 	opts.Timeout = cmp.Or(opts.Timeout, 30*time.Second)
 	if opts.Protocol.Version == 0 {
 		opts.Protocol = V1()
 	}
-	conn = limited{conn}
+	conn = limited{conn, within.Share(room)}
 	return &Remote{
 		timeout:  opts.Timeout,
 		signer:   opts.Protocol.Dial(conn),
@@ -150,7 +157,7 @@ func (r *Remote) Roots(ctx context.Context) ([]byte, error) {
 // WatchRoots implements [ca.RootWatcher]. It passes on a set a second at most, the newest. If
 // the provider ends the watch without an error, it returns [ca.ErrUnavailable].
 func (r *Remote) WatchRoots(ctx context.Context, changed func(roots []byte) error) error {
-	return watch(ctx, r.watcher.WatchRoots, &providerv1.WatchRootsRequest{}, "its roots", func(out *providerv1.WatchRootsResponse) ([]byte, error) {
+	return watch(ctx, r.watcher.WatchRoots, &providerv1.WatchRootsRequest{}, maxPEM, "its roots", func(out *providerv1.WatchRootsResponse) ([]byte, error) {
 		return out.GetRoots(), checkRoots(out.GetRoots())
 	}, changed)
 }
@@ -182,20 +189,4 @@ func (r *Remote) CertifiesNames(ctx context.Context) error {
 		return err
 	}
 	return m.Lacks(NamesFromRequest)
-}
-
-// limited sets the message limits on each call, where they override go-plugin's 2 GiB for the
-// connection, and sends the trace's parent.
-type limited struct{ conn grpc.ClientConnInterface }
-
-func limits(opts []grpc.CallOption) []grpc.CallOption {
-	return append(slices.Clip(opts), grpc.MaxCallRecvMsgSize(MaxMessage), grpc.MaxCallSendMsgSize(MaxMessage))
-}
-
-func (l limited) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
-	return l.conn.Invoke(withParent(ctx), method, args, reply, limits(opts)...)
-}
-
-func (l limited) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	return l.conn.NewStream(withParent(ctx), desc, method, limits(opts)...)
 }

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/countersign-dev/countersign/internal/memory"
 	providerv1 "github.com/countersign-dev/countersign/proto/provider/v1"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
@@ -173,6 +174,71 @@ func TestRogueReplyIsAnInternalError(t *testing.T) {
 	if _, err := wide.Roots(ctx); !errors.Is(err, ca.ErrInternal) { // though gRPC has the code of a quota for it
 		t.Errorf("more than a message may have: %v", err)
 	}
+}
+
+// Three replies are ready. One is received at a time, the next once the one before is examined.
+func TestRepliesAreReceivedWithinBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conn := serve(t, &fake{sign: func(context.Context, ca.SignRequest) (ca.Certificate, error) {
+			return ca.Certificate{Chain: make([]byte, 1<<20)}, nil
+		}})
+		budget := memory.New(wire.Room)
+		held, err := budget.Take(t.Context(), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		returned, examined := make(chan error), make(chan bool)
+		for range 3 {
+			go func() {
+				ctx, done := memory.Keep(t.Context())
+				defer done()
+				_, err := wire.NewRemoteWithin(budget, conn, wire.RemoteOptions{}).CSRSign(ctx, good())
+				returned <- err
+				<-examined
+			}()
+		}
+		synctest.Wait()
+		held.Release()
+		for range 3 {
+			if err := <-returned; err != nil {
+				t.Error(err)
+			}
+			synctest.Wait()
+			select {
+			case <-returned:
+				t.Error("two replies at once are more than the budget")
+			default:
+			}
+			examined <- true
+		}
+	})
+}
+
+func TestReplyThatDoesNotEndGivesItsRoomBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		budget := memory.New(wire.Room)
+		remote := wire.NewRemoteWithin(budget, serve(t, &endless{}), wire.RemoteOptions{Timeout: time.Hour})
+		began := time.Now()
+		if _, err := remote.Roots(t.Context()); !errors.Is(err, ca.ErrDeadline) || time.Since(began) > time.Minute {
+			t.Errorf("after %s: %v", time.Since(began), err)
+		}
+		claim, err := budget.Take(t.Context(), wire.Room)
+		if err != nil {
+			t.Fatal(err)
+		}
+		claim.Release()
+	})
+}
+
+// endless begins a reply that does not end.
+type endless struct{ fake }
+
+func (*endless) Roots(ctx context.Context) ([]byte, error) {
+	if err := grpc.SendHeader(ctx, nil); err != nil {
+		return nil, err
+	}
+	<-ctx.Done()
+	return nil, ctx.Err()
 }
 
 func TestCallGetsDefaultDeadline(t *testing.T) { synctest.Test(t, callGetsDefaultDeadline) }

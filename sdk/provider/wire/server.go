@@ -110,6 +110,7 @@ func ServerOptions(log *slog.Logger) []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(MaxMessage),
 		grpc.MaxSendMsgSize(MaxMessage),
+		grpc.MaxHeaderListSize(MaxHeaders),
 		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (reply any, err error) {
 			defer recovered(log, info.FullMethod, req, &err)
 			return next(ctx, req)

@@ -11,15 +11,15 @@ import (
 )
 
 // watch opens a watch and passes on the sets that it sends, at the pace of [pace]. If the
-// provider ends the watch of what, it returns [ca.ErrUnavailable].
+// provider ends the watch of what, it returns [ca.ErrUnavailable]. A set has most bytes.
 func watch[Q, R any](
 	ctx context.Context, open func(context.Context, *Q, ...grpc.CallOption) (grpc.ServerStreamingClient[R], error), req *Q,
-	what string, set func(*R) ([]byte, error), changed func([]byte) error,
+	most int, what string, set func(*R) ([]byte, error), changed func([]byte) error,
 ) error {
 	// Leaving ends the stream, and with it the goroutine of pace.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := open(ctx, req)
+	stream, err := open(ctx, req, grpc.MaxCallRecvMsgSize(most+64))
 	if err != nil {
 		return failed(ctx, err, "")
 	}

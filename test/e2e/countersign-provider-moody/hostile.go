@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/provider"
@@ -61,6 +62,16 @@ var hostile = map[string]func(){
 	"boasts": rogue(func(r *bad) {
 		r.sign = func(context.Context) (ca.Certificate, error) {
 			return ca.Certificate{Chain: make([]byte, 100<<20)}, nil
+		}
+	}),
+	"replies of 4 MiB": rogue(func(r *bad) {
+		half := make([]byte, 2<<20-100)
+		r.sign = func(context.Context) (ca.Certificate, error) { return ca.Certificate{Chain: half, Roots: half}, nil }
+	}),
+	"headers of 15 MiB": rogue(func(r *bad) {
+		header := metadata.Pairs("x", strings.Repeat("x", 15<<20))
+		r.sign = func(ctx context.Context) (ca.Certificate, error) {
+			return ca.Certificate{}, errors.Join(grpc.SendHeader(ctx, header), ca.ErrDenied)
 		}
 	}),
 	"denies": rogue(func(r *bad) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/countersign-dev/countersign/control-plane/cmd/internal/settings"
 	"github.com/countersign-dev/countersign/internal/host/protect"
+	"github.com/countersign-dev/countersign/internal/memory"
 	"github.com/countersign-dev/countersign/plugin-host/program/cli"
 	agent "github.com/countersign-dev/countersign/plugin-host/program/config"
 )
@@ -17,6 +18,7 @@ import (
 // tokens, and opens the log and the pages. Close the pages.
 func Begin(l agent.Log, s settings.Status) (*slog.Logger, *Pages, error) {
 	log := newLog(l)
+	memory.SetLimit()
 	if err := protect.Process(); err != nil {
 		return nil, nil, err
 	}

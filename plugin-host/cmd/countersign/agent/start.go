@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/countersign-dev/countersign/internal/host/protect"
+	"github.com/countersign-dev/countersign/internal/memory"
 	"github.com/countersign-dev/countersign/internal/program/buildinfo"
 	"github.com/countersign-dev/countersign/internal/program/operatorpage"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/metrics"
@@ -78,6 +79,7 @@ func (s *start) open(ctx context.Context) error {
 }
 
 func (s *start) protect() error {
+	memory.SetLimit()
 	if err := protect.Process(); err != nil {
 		return err
 	}

@@ -70,7 +70,7 @@ func (q *query) open(names []string) error {
 }
 
 func (q *query) dial() (*grpc.ClientConn, secretv3.SecretDiscoveryServiceClient, error) {
-	conn, err := grpc.NewClient("unix:"+q.socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("unix:"+q.socket, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithMaxHeaderListSize(64<<10))
 	if err != nil {
 		return nil, nil, cli.Wrong(fmt.Errorf("socket %q: %w", q.socket, err))
 	}
