@@ -23,9 +23,16 @@ const (
 // What the packages' scripts ask of systemd.
 const (
 	isEnabled = "is-enabled --quiet countersign.service"
+	startedBy = "show --property=ExecStart --value countersign.service"
 	restart   = "restart countersign.service"
 	disable   = "--no-reload disable --now countersign.service"
 )
+
+// others are asked for in each upgrade, and not enabled.
+var others = []string{
+	"is-enabled --quiet countersign-discovery.service", "is-active --quiet countersign-discovery.service",
+	"is-enabled --quiet countersign-ra.service", "is-active --quiet countersign-ra.service",
+}
 
 // small is all that most tests' packages hold: packing takes time.
 var small = []string{"countersign", "countersign-provider-file"}
@@ -135,7 +142,7 @@ func TestPackageOnCleanMachine(t *testing.T) {
 	a.await(t, "provider=file state=ready") // mostly the old one, whose bytes the agent holds
 	r.asked(t)
 	r.dpkg(t, "--configure", "-a")
-	r.asked(t, "daemon-reload", isEnabled, restart)
+	r.asked(t, append([]string{"daemon-reload", isEnabled, startedBy, restart}, others...)...)
 	sum := sumOf(t, r.path("usr/"+provider))
 	if !strings.Contains(r.status(t), sum) {
 		check(t, a.cmd.Process.Signal(syscall.SIGHUP)) // with systemd, the package restarts it
@@ -151,7 +158,7 @@ func TestPackageOnCleanMachine(t *testing.T) {
 	a.stop(t)
 
 	again := r.startAgent(t)
-	again.await(t, "provider=file state=ready")
+	again.await(t, "serving certificate restored from state")
 	again.stop(t)
 
 	r.dpkg(t, "--remove", "countersign")
@@ -162,6 +169,41 @@ func TestPackageOnCleanMachine(t *testing.T) {
 	r.dpkg(t, "--purge", "countersign")
 	if r.exists("etc/countersign") || r.exists("var/lib/countersign") || r.exists("usr/lib/countersign") {
 		t.Error("purged too little")
+	}
+}
+
+// An upgrade must not stop what cannot start again.
+func TestServiceThatTheNewVersionRefusesRunsOn(t *testing.T) {
+	r := newRoot(t)
+	r.standInSystemd(t)
+	stage := stageOf(t)
+	r.dpkg(t, "--install", one(t, packed(t, stage, "v0.1.0"), "*.deb"))
+	r.asked(t, "daemon-reload")
+	key := r.read(t, "etc/countersign/state.key")
+	mine := strings.Replace(r.read(t, "etc/countersign/countersign.yaml"), "- name: file\n", "- name: file\n  sha256: "+sumOf(t, r.path("usr/"+provider))+"\n", 1)
+	r.write(t, "etc/mine.yaml", mine)
+	if said := output(t, r.command(t, "countersign", "/usr/bin/countersign", "config", "validate", "--config", "/etc/mine.yaml")); !strings.Contains(said, "warning: providers.file.sha256 pins provider file") {
+		t.Errorf("the pin is not warned of: %s", said)
+	}
+	r.enable(t, "countersign", "/usr/bin/countersign agent --config=/etc/mine.yaml --log-level debug")
+	for name, takes := range map[string]string{"discovery": "exit 2", "ra": "[ \"$*\" = \"validate --config /etc/ra.yaml\" ] && [ -z \"$COUNTERSIGN_LOCK\" ]"} {
+		r.enable(t, "countersign-"+name, "/usr/bin/countersign-"+name+" serve --config /etc/"+name+".yaml")
+		r.write(t, "bin/countersign-"+name, "#!/bin/sh\n"+takes+"\n")
+		check(t, os.Chmod(r.path("bin/countersign-"+name), 0o755))
+	}
+	t.Setenv("COUNTERSIGN_LOCK", "/of/another")
+	secondBuild(t, stage)
+	said := r.upgrade(t, one(t, packed(t, stage, "v0.2.0"), "*.deb"))
+	r.asked(t, "daemon-reload", isEnabled, startedBy,
+		"is-enabled --quiet countersign-discovery.service", "show --property=ExecStart --value countersign-discovery.service",
+		"is-enabled --quiet countersign-ra.service", "show --property=ExecStart --value countersign-ra.service", "restart countersign-ra.service")
+	for _, want := range []string{"countersign.service was not restarted", "refuses /etc/mine.yaml", "countersign-discovery.service was not restarted", "SHA-256"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("%q is missing: %s", want, said)
+		}
+	}
+	if r.read(t, "etc/countersign/state.key") != key || len(key) < 32 {
+		t.Error("the key of the state was replaced")
 	}
 }
 
@@ -179,7 +221,7 @@ func TestRPMOnCleanMachine(t *testing.T) {
 	r.write(t, "etc/countersign/countersign.yaml", config)
 	secondBuild(t, stage)
 	r.rpm(t, "--upgrade", one(t, packed(t, stage, "v0.2.0"), "*.rpm"))
-	r.asked(t, "daemon-reload", isEnabled, restart)
+	r.asked(t, append([]string{"daemon-reload", isEnabled, startedBy, restart}, others...)...)
 	if r.read(t, "etc/countersign/countersign.yaml") != config {
 		t.Error("the configuration was replaced")
 	}

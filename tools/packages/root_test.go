@@ -14,7 +14,7 @@ import (
 
 // needed are the only programs of a test's root besides what the package installs: a shell,
 // and what the package's scripts call.
-var needed = []string{"sh", "getent", "useradd", "install", "rm", "rmdir"}
+var needed = []string{"sh", "getent", "useradd", "install", "head", "env", "rm", "rmdir"}
 
 // inNamespace runs the tests in namespaces of their own: mounts vanish with the last process,
 // and so does whatever a test has started.
@@ -112,6 +112,16 @@ func (r root) copy(t *testing.T, from, to string) {
 	check(t, os.WriteFile(r.path(to), text, 0o755))
 }
 
+// upgrade installs a newer package of the root, and returns what that prints.
+func (r root) upgrade(t *testing.T, file string) string {
+	t.Helper()
+	said, err := exec.Command("dpkg", "--root="+string(r), "--force-not-root", "--install", file).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, said)
+	}
+	return string(said)
+}
+
 // dpkg runs this machine's dpkg on the root; the package's scripts run in it.
 func (r root) dpkg(t *testing.T, args ...string) string {
 	t.Helper()
@@ -135,13 +145,29 @@ func (r root) rpm(t *testing.T, args ...string) string {
 	return output(t, exec.Command(foreign(t, "COUNTERSIGN_RPM"), append([]string{"--root=" + string(r), "--nodeps", "--nosignature"}, args...)...))
 }
 
-// standInSystemd makes the root look as if systemd ran in it: systemctl only writes down what it is
-// asked, and says yes.
+// systemctl is a stand-in, which writes down what it is asked. A unit is enabled if there is a file of
+// its name, and that says how it is started.
+const systemctl = `#!/bin/sh
+echo "$*" >>/systemctl.log
+case "$*" in
+is-*) [ -e "/enabled/$3" ] ;;
+show*) read -r started <"/enabled/$4" && echo "$started" ;;
+esac
+`
+
+// standInSystemd makes the root look as if systemd ran in it.
 func (r root) standInSystemd(t *testing.T) {
 	t.Helper()
 	check(t, os.MkdirAll(r.path("run/systemd/system"), 0o755))
-	r.write(t, "bin/systemctl", "#!/bin/sh\necho \"$*\" >>/systemctl.log\n")
+	check(t, os.MkdirAll(r.path("enabled"), 0o755))
+	r.enable(t, "countersign", "/usr/bin/countersign agent --config /etc/countersign/countersign.yaml")
+	r.write(t, "bin/systemctl", systemctl)
 	check(t, os.Chmod(r.path("bin/systemctl"), 0o755))
+}
+
+func (r root) enable(t *testing.T, service, command string) {
+	t.Helper()
+	r.write(t, "enabled/"+service+".service", "{ path=/usr/bin/x ; argv[]="+command+" ; ignore_errors=no ; pid=0 }\n")
 }
 
 // asked demands what systemctl was asked since the last time.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/countersign-dev/countersign/control-plane/cmd/countersign-discovery/config"
 	"github.com/countersign-dev/countersign/control-plane/cmd/internal/daemon"
+	"github.com/countersign-dev/countersign/control-plane/cmd/internal/settings"
 )
 
 func validateCommand() *cobra.Command {
@@ -27,6 +28,7 @@ func verify(ctx context.Context, c *config.Config) error {
 
 // notes returns what does not keep a service from starting, but from being of use.
 func notes(c *config.Config) (all []string) {
+	all = settings.OvertakenPins(c.Signed())
 	if !c.Cluster.Disabled && c.Cluster.Kubeconfig == "" && os.Getenv("KUBERNETES_SERVICE_HOST") == "" {
 		all = append(all, "cluster.kubeconfig is not set: serve needs a pod's account, and this is no pod")
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/countersign-dev/countersign/control-plane/cmd/countersign-ra/config"
 	"github.com/countersign-dev/countersign/control-plane/cmd/internal/daemon"
+	"github.com/countersign-dev/countersign/control-plane/cmd/internal/settings"
 )
 
 func validateCommand() *cobra.Command {
@@ -18,6 +19,7 @@ setting is wrong.`, verify, notes)
 
 // notes returns what does not keep a service from starting, but may keep it from being of use.
 func notes(c *config.Config) (all []string) {
+	all = settings.OvertakenPins(c.Hosted())
 	if c.Cluster.Kubeconfig == "" && os.Getenv("KUBERNETES_SERVICE_HOST") == "" {
 		all = append(all, "cluster.kubeconfig is not set: serve needs a pod's account, and this is no pod")
 	}

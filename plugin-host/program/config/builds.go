@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -57,6 +58,17 @@ func (c *Config) Unpinned() (names []string) {
 		}
 	}
 	return names
+}
+
+// PinnedBy returns the provider of an entry, and the lock file or the setting that pins its program;
+// the latter is empty for one that is not pinned, or pinned to a version.
+func (c *Config) PinnedBy(entry Provider) (provider, by string) {
+	provider = entry.binary()
+	if entry.SHA256 == "" || c.BuildOf(entry).unpinned() || c.BuildOf(entry).Version != "" {
+		return provider, ""
+	}
+	path := "providers." + entry.Name + ".sha256"
+	return provider, cmp.Or(c.origins[path], path)
 }
 
 // UseBuild makes every entry of a provider run a development build. It fails if no entry

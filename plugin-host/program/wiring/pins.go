@@ -2,6 +2,7 @@ package wiring
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"path/filepath"
 	"runtime"
@@ -55,6 +56,26 @@ func PinInstalled(c *config.Config, dirs []string, reads func(path string)) erro
 		}
 	}
 	return nil
+}
+
+// OvertakenPins returns a warning for each provider whose hash the operator has pinned although a
+// package's lock file beside it does, too: an upgrade of the package replaces the program and that
+// lock file, and the operator's pin then refuses the program.
+func OvertakenPins(c *config.Config, dirs []string) (warnings []string) {
+	finder := verified.Finder{Dirs: dirs}
+	for _, entry := range c.Providers {
+		name, by := c.PinnedBy(entry)
+		found, err := finder.Find(name)
+		if by == "" || err != nil {
+			continue
+		}
+		folder := filepath.Dir(found.Path)
+		l, err := lock.Installed(folder)
+		if path := lock.InstalledPath(folder); err == nil && l != nil && by != path && pins(l)[name].SHA256 != "" {
+			warnings = append(warnings, fmt.Sprintf("%s pins provider %s, which %s pins and an upgrade of its package replaces: the program does not start then; remove the first pin", by, name, path))
+		}
+	}
+	return warnings
 }
 
 func pins(l *lock.Lock) map[string]config.Build {

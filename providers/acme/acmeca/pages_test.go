@@ -3,6 +3,7 @@
 package acmeca
 
 import (
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -60,8 +61,9 @@ func (p *pebble) startPage(t *testing.T, dir, listen string, more ...string) {
 	})
 	pairs := append([]string{
 		"https://acme-v02.api.letsencrypt.org/directory", fmt.Sprintf("%s\n      root_file: %s\n      roots: %s", p.url, p.path("server-root.pem"), p.path("roots.pem")),
-		"127.0.0.1:8402", listen, "/run/countersign", dir, "/var/lib/countersign", dir, "/run/nginx.pid", filepath.Join(dir, "nginx.pid"),
+		"127.0.0.1:8402", listen, "/run/countersign", dir, "/var/lib/countersign", dir, "/etc/countersign", dir, "/run/nginx.pid", filepath.Join(dir, "nginx.pid"),
 	}, more...)
+	must(t, os.WriteFile(filepath.Join(dir, "state.key"), []byte(rand.Text()+rand.Text()), 0o600))
 	config := filepath.Join(dir, "countersign.yaml")
 	must(t, os.WriteFile(config, []byte(strings.NewReplacer(pairs...).Replace(blocks(t, "yaml")[0])), 0o600))
 	agent := testkit.StartAgent(t, dir, testkit.Program(t, "countersign-provider-acme"), []string{"--config", config}, nil)

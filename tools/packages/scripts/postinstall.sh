@@ -12,14 +12,40 @@ fi
 # systemd makes it, too; this is for those who start the agent without.
 install -d -o countersign -g countersign -m 0700 /var/lib/countersign
 
+# The key of "state:" in the configuration. Without it, each start would order new certificates.
+key=/etc/countersign/state.key
+if [ ! -s "$key" ]; then
+  install -o countersign -g countersign -m 0400 /dev/null "$key"
+  head -c 48 /dev/urandom >"$key"
+fi
+
 [ -d /run/systemd/system ] || exit 0
 systemctl daemon-reload
-# Programs and lock file are all in place now. Until here the agent ran on with what it had
-# verified. One that somebody started in the middle may have stopped for good.
+
+# upgrade UNIT COMMAND... restarts a unit if the command, of the new version, takes its configuration.
+# Otherwise the old version runs on with what it has verified: stopped, it would not start again.
+upgrade() {
+  unit=$1.service config=/etc/countersign/$1.yaml
+  shift
+  systemctl is-enabled --quiet "$unit" || systemctl is-active --quiet "$unit" || return 0
+  started=$(systemctl show --property=ExecStart --value "$unit") || started=
+  case $started in
+  *--config[=\ ]*) config=${started##*--config[= ]} config=${config%%[ ;]*} ;;
+  esac
+  # Variables of whoever runs the upgrade are not the service's.
+  if env -i PATH="$PATH" XDG_RUNTIME_DIR=/run/countersign "$@" --config "$config" >/dev/null; then
+    systemctl restart "$unit" || echo "$unit does not start: see journalctl -u $unit" >&2
+  else
+    echo "$unit was not restarted, as the new version refuses $config: correct it, and run systemctl restart $unit" >&2
+  fi
+}
+
+# Programs and lock file are all in place now. A service that somebody started in the middle may have
+# stopped for good.
 case "$1 ${2:+upgraded}" in
 "configure upgraded" | "2 ")
-  if systemctl is-enabled --quiet countersign.service || systemctl is-active --quiet countersign.service; then
-    systemctl restart countersign.service || echo "countersign does not start: see journalctl -u countersign" >&2
-  fi
+  upgrade countersign countersign config validate
+  upgrade countersign-discovery countersign-discovery validate
+  upgrade countersign-ra countersign-ra validate
   ;;
 esac

@@ -25,6 +25,14 @@ func ReadFile(name string) ([]byte, error) {
 	return text, nil
 }
 
+// OvertakenPins returns a note for each pin that an upgrade of a package makes wrong; none without c.
+func OvertakenPins(c *agent.Config) []string {
+	if c == nil {
+		return nil
+	}
+	return wiring.OvertakenPins(c, SearchDirs(c.ProviderDirs))
+}
+
 // Pin applies the lock file's pins to the providers of c, and what packages have pinned, if the
 // configuration names no lock file. A package's are not watched: a provider that runs is one that
 // was verified, and the next start takes what is installed then.

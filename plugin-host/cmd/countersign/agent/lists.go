@@ -47,18 +47,3 @@ func (p published) Revocations(ctx context.Context) ([]byte, error) {
 	}
 	return provider.Revocations(ctx)
 }
-
-// Warnings returns what is wrong around a valid configuration and may come later: files of
-// revocation lists, which stop no start, and the folder for the providers' sockets, which a service
-// manager creates.
-func Warnings(c config.Config) (faults []string) {
-	if err := checkRuntimeDir(c); err != nil {
-		faults = append(faults, err.Error())
-	}
-	for _, bundle := range revocationOf(c, nil, nil).Bundles {
-		for _, fault := range bundle.Faults() {
-			faults = append(faults, "crl."+bundle.Name+": "+fault)
-		}
-	}
-	return faults
-}

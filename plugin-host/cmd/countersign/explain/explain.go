@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -176,7 +177,8 @@ provider doctor" has it do so before.
 
 Files of revocation lists that cannot be read are warnings: the agent starts and waits for them.
 So is a runtime_dir that does not exist, which a service manager may create; without it the agent
-does not start.
+does not start. Further warnings name what a restart or an upgrade would cost: no "state" with a CA
+that bills or limits certificates, and a pin beside the lock file of a provider's package.
 
 The exit code is 2 if a setting is wrong.`,
 		Args: cli.NoArgs,
@@ -189,7 +191,7 @@ The exit code is 2 if a setting is wrong.`,
 				return cli.Wrong(err)
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "the configuration is valid; %s\n", answer(c.Choice(), c.Sources()))
-			for _, fault := range agent.Warnings(c) {
+			for _, fault := range slices.Concat(agent.Warnings(c), settings.OvertakenPins(&c)) {
 				fmt.Fprintf(cmd.OutOrStdout(), "warning: %s\n", fault)
 			}
 			if len(c.Providers) > 0 {

@@ -36,6 +36,11 @@ func (f *Flags) pinInstalled(c *config.Config) error {
 	return wiring.PinInstalled(c, SearchDirs(c.ProviderDirs), func(path string) { f.locksSeen[path] = contentOf(readFile(path)) })
 }
 
+// OvertakenPins returns a warning for each pin that an upgrade of a package makes wrong.
+func OvertakenPins(c *config.Config) []string {
+	return wiring.OvertakenPins(c, SearchDirs(c.ProviderDirs))
+}
+
 // useBuilds applies --dev-provider and --insecure-attach.
 func (f *Flags) useBuilds(c *config.Config) error {
 	var errs []error
