@@ -29,10 +29,11 @@ type bundle struct {
 	wake    func() // has the Set look
 
 	// Owned by the Set's goroutine:
-	feeds  []*listener // fixed
-	cancel context.CancelFunc
-	heard  sync.WaitGroup
-	stops  []func() // the watches of the source
+	feeds      []*listener // fixed
+	cancel     context.CancelFunc
+	heard      sync.WaitGroup
+	stops      []func() // the watches of the source
+	signatures signatures
 
 	mu       sync.Mutex
 	contents map[string]content // by path, what was last good
@@ -40,7 +41,7 @@ type bundle struct {
 	told     []told             // by the feeds of the spec
 	reads    int                // how often a content changed
 	held     []*x509.RevocationList
-	made     made
+	made     made      // replaced by the Set's goroutine alone
 	fault    string    // why the newest lists were not taken
 	since    time.Time // since when
 
@@ -65,17 +66,17 @@ type made struct {
 	item *secret.Item // nil: there is nothing to serve
 }
 
-// look reads the files, notifies the watchers of what has changed, and logs it.
+// look reads the files, judges the lists, notifies the watchers of what has changed, and
+// logs it.
 func (b *bundle) look() {
 	b.read()
 	defer b.report()
-	item, err := b.source.Peek(secret.Caller{}, b.spec.Name)
-	if err != nil || item.Kind != secret.TrustBundle {
+	if !b.judge() {
 		return // told by whoever should have it
 	}
 	served := ""
-	if item, err = b.dress(item); err == nil {
-		served = item.Version
+	if b.made.item != nil {
+		served = b.made.item.Version
 	}
 	if served != b.served {
 		b.served = served
@@ -139,59 +140,70 @@ func (b *bundle) contentsNow() []content {
 	return all
 }
 
-// dress returns the item with the lists of its CAs.
-func (b *bundle) dress(item *secret.Item) (*secret.Item, error) {
-	now := b.now()
+// dress returns the bundle with the lists of its CAs, as it was last judged.
+func (b *bundle) dress() (*secret.Item, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.fits(item, now) {
-		if err := b.make(item, now); err != nil {
-			return nil, err
-		}
-	}
 	if b.made.item == nil {
-		return nil, secret.NotReady(b.spec.Name, b.failure(now))
+		return nil, secret.NotReady(b.spec.Name, b.failure(b.now()))
 	}
 	return b.made.item, nil
 }
 
-// fits reports whether what was made last is right for the item now.
-func (b *bundle) fits(item *secret.Item, now time.Time) bool {
-	m := b.made
-	if m.from != item || m.reads != b.reads || now.Before(m.at) || !m.next.IsZero() && now.After(m.next) {
+// judge makes what is served, if what it is made of has changed. Only the Set's goroutine
+// calls it; it holds no lock while it verifies, and what was made before is served meanwhile.
+// It is false if the source has no such trust bundle.
+func (b *bundle) judge() bool {
+	item, err := b.source.Peek(secret.Caller{}, b.spec.Name)
+	if err != nil || item.Kind != secret.TrustBundle {
 		return false
 	}
-	for i, name := range b.spec.Chains {
-		if chain, _ := b.source.Peek(secret.Caller{}, name); chain != m.chains[i] {
-			return false
-		}
+	m := made{from: item, at: b.now()}
+	for _, name := range b.spec.Chains {
+		chain, _ := b.source.Peek(secret.Caller{}, name) // without one there is nothing to learn from it
+		m.chains = append(m.chains, chain)
 	}
+	b.mu.Lock()
+	m.reads = b.reads
+	contents := b.contentsNow()
+	b.mu.Unlock()
+	if b.made.fits(m) {
+		return true
+	}
+	roots, err := pki.ParseCertificates(item.Roots)
+	if err != nil {
+		return true // unreachable: they were parsed before
+	}
+	b.verify(&m, roots, contents)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.held, b.made = m.lists(), m
 	return true
 }
 
-// make judges the lists anew. The caller holds b.mu.
-func (b *bundle) make(item *secret.Item, now time.Time) error {
-	roots, err := pki.ParseCertificates(item.Roots)
-	if err != nil {
-		return fmt.Errorf("secret %.256q: %w", b.spec.Name, err) // unreachable: they were parsed before
-	}
-	m := made{from: item, reads: b.reads, at: now}
+// fits reports whether what was made is right for what now would be made of.
+func (m made) fits(now made) bool {
+	return m.from == now.from && m.reads == now.reads && !now.at.Before(m.at) &&
+		(m.next.IsZero() || !now.at.After(m.next)) && slices.Equal(m.chains, now.chains)
+}
+
+// verify judges the lists.
+func (b *bundle) verify(m *made, roots []*x509.Certificate, contents []content) {
 	var lists []*x509.RevocationList
 	var issuers []*x509.Certificate
-	for _, c := range b.contentsNow() {
+	for _, c := range contents {
 		lists, issuers = append(lists, c.lists...), append(issuers, c.issuers...)
 	}
-	for _, name := range b.spec.Chains {
-		chain, _ := b.source.Peek(secret.Caller{}, name) // without one there is nothing to learn from it
-		m.chains, issuers = append(m.chains, chain), append(issuers, above(chain)...)
+	for _, chain := range m.chains {
+		issuers = append(issuers, above(chain)...)
 	}
-	all := among(roots, issuers, now)
-	m.verdict = all.judge(append(slices.Clone(b.held), lists...), b.spec.LeafOnly, now)
-	m.refused = append(m.refused, setBack(m.newest, lists)...)
-	b.held = m.lists()
-	m.item = b.itemOf(item, m.verdict)
-	b.made = m
-	return nil
+	b.signatures.begin()
+	m.verdict = b.signatures.among(roots, issuers, m.at).judge(append(slices.Clone(b.held), lists...), b.spec.LeafOnly, m.at)
+	m.refused = append(m.refused, b.signatures.setBack(m.newest, lists)...)
+	if fault := b.signatures.fault(); fault != "" {
+		m.refused = append(m.refused, fault)
+	}
+	m.item = b.itemOf(m.from, m.verdict)
 }
 
 // above returns the certificates over the leaf.
@@ -207,11 +219,11 @@ func above(chain *secret.Item) []*x509.Certificate {
 }
 
 // setBack names the CAs of which files and feeds have only an older list than the one held.
-func setBack(held []signed, lists []*x509.RevocationList) (faults []string) {
+func (s *signatures) setBack(held []signed, lists []*x509.RevocationList) (faults []string) {
 	for _, h := range held {
 		var got *x509.RevocationList
 		for _, list := range lists {
-			if pki.SignedCRL(list, h.ca) && (got == nil || pki.LaterCRL(list, got)) {
+			if s.signed(list, h.ca) && (got == nil || pki.LaterCRL(list, got)) {
 				got = list
 			}
 		}

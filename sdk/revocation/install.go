@@ -23,6 +23,7 @@ func (s *Set) install(specs []Bundle) {
 	for name, b := range next {
 		if before[name] != b {
 			b.read()
+			b.judge()
 		}
 	}
 	for name, b := range before {

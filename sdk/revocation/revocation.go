@@ -3,8 +3,9 @@
 // then carry the lists that belong to them, so that roots and lists change in one push.
 //
 // A list is served only if a CA of the bundle signed it. The last good one stays until there is a
-// later one. One goroutine reads the files, notices that time passes, and logs; each feed has one of
-// its own. Each bundle's lock guards what it has, and is held over no call of a watcher.
+// later one. One goroutine reads the files, verifies the lists, notices that time passes, and logs;
+// each feed has one of its own. What was last verified is served meanwhile. Each bundle's lock guards
+// what it has, and is held over no verification and no call of a watcher.
 package revocation
 
 import (
@@ -238,7 +239,7 @@ func (o over) Peek(caller secret.Caller, name string) (*secret.Item, error) {
 	if err != nil || b == nil || item.Kind != secret.TrustBundle {
 		return item, err
 	}
-	return b.dress(item)
+	return b.dress()
 }
 
 // Watch implements [secret.Source].

@@ -339,7 +339,8 @@ func TestListsFollowRoots(t *testing.T) {
 		b.has("both", append(first, second...)...)
 		b.lacks("both")
 		b.roots(next)
-		b.has("at once", second...)
+		synctest.Wait()
+		b.has("the first root gone", second...)
 	})
 }
 

@@ -1,6 +1,7 @@
 package revocation
 
 import (
+	"bytes"
 	"crypto/x509"
 	"fmt"
 	"slices"
@@ -29,15 +30,16 @@ type signed struct {
 // authorities are the CAs of a bundle.
 type authorities struct {
 	roots, between []*x509.Certificate
+	*signatures
 }
 
 // among returns the roots, and those of certs that are CAs under them.
-func among(roots, certs []*x509.Certificate, now time.Time) authorities {
+func (s *signatures) among(roots, certs []*x509.Certificate, now time.Time) authorities {
 	opts := x509.VerifyOptions{
 		Roots: pki.NewBundle(roots...).Pool(), Intermediates: pki.NewBundle(certs...).Pool(),
 		CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
 	}
-	all := authorities{roots: roots}
+	all := authorities{roots: roots, signatures: s}
 	for _, cert := range pki.NewBundle(certs...).Certificates() {
 		if !cert.IsCA || slices.ContainsFunc(roots, cert.Equal) {
 			continue
@@ -55,7 +57,7 @@ func (a authorities) all() []*x509.Certificate { return append(slices.Clone(a.ro
 // checked, a root needs none as long as all that it signs for is known to be other CAs.
 func (a authorities) needs(ca *x509.Certificate, leafOnly bool) bool {
 	return !leafOnly || !slices.ContainsFunc(a.between, func(below *x509.Certificate) bool {
-		return below.CheckSignatureFrom(ca) == nil
+		return bytes.Equal(below.RawIssuer, ca.RawSubject) && below.CheckSignatureFrom(ca) == nil
 	})
 }
 
@@ -63,7 +65,7 @@ func (a authorities) needs(ca *x509.Certificate, leafOnly bool) bool {
 func (a authorities) judge(lists []*x509.RevocationList, leafOnly bool, now time.Time) verdict {
 	var v verdict
 	for _, ca := range a.all() {
-		list, begins := newest(ca, lists, now)
+		list, begins := a.newest(ca, lists, now)
 		v.consider(begins, now)
 		if list != nil {
 			v.newest = append(v.newest, signed{ca, list})
@@ -73,16 +75,16 @@ func (a authorities) judge(lists []*x509.RevocationList, leafOnly bool, now time
 			v.without = append(v.without, nameOf(ca)+" "+lack)
 		}
 	}
-	v.sort(lists, a.all())
+	a.sort(&v, lists)
 	return v
 }
 
 // newest returns the list of a CA that counts, or nil, and when the first one that is not valid yet
 // begins. A current list comes before an expired one, else the later one.
-func newest(ca *x509.Certificate, lists []*x509.RevocationList, now time.Time) (best *x509.RevocationList, begins time.Time) {
+func (s *signatures) newest(ca *x509.Certificate, lists []*x509.RevocationList, now time.Time) (best *x509.RevocationList, begins time.Time) {
 	for _, list := range lists {
 		switch {
-		case !pki.SignedCRL(list, ca):
+		case !s.signed(list, ca):
 		case list.ThisUpdate.After(now):
 			begins = first(begins, list.ThisUpdate)
 		case best == nil || pki.CRLCurrent(list, now) && !pki.CRLCurrent(best, now),
@@ -120,9 +122,10 @@ func first(a, b time.Time) time.Time {
 }
 
 // sort says what is wrong with the lists that nobody of the bundle signed.
-func (v *verdict) sort(lists []*x509.RevocationList, cas []*x509.Certificate) {
+func (a authorities) sort(v *verdict, lists []*x509.RevocationList) {
+	cas := a.all()
 	for _, list := range lists {
-		if slices.ContainsFunc(cas, func(ca *x509.Certificate) bool { return pki.SignedCRL(list, ca) }) {
+		if slices.ContainsFunc(cas, func(ca *x509.Certificate) bool { return a.signed(list, ca) }) {
 			continue
 		}
 		name := text.Quote(list.Issuer.String())
