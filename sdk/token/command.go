@@ -35,6 +35,9 @@ const execInfo = `KUBERNETES_EXEC_INFO={"apiVersion":"` + execVersion + `","kind
 // Token runs the program. The error's reason is [ca.Unavailable] or [ca.Deadline]. It
 // shows part of the program's standard error with anything that may be a token redacted.
 func (c Command) Token(ctx context.Context) (ca.Bearer, error) {
+	if len(c.Args) == 0 {
+		return ca.Bearer{}, ca.Errorf(ca.Unavailable, "%s: Args is required: name a program", c)
+	}
 	timeout := cmp.Or(c.Timeout, commandTimeout)
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -55,4 +58,9 @@ func (c Command) run(ctx context.Context) ([]byte, error) {
 	return program.Output(ctx, maxOutput)
 }
 
-func (c Command) String() string { return "token command " + c.Args[0] }
+func (c Command) String() string {
+	if len(c.Args) == 0 {
+		return "token command"
+	}
+	return "token command " + c.Args[0]
+}

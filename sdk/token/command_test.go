@@ -103,3 +103,15 @@ func gone(t *testing.T, pid int) bool {
 	}
 	return false
 }
+
+// What is required may be missing in code of an embedder.
+func TestSourceWithoutWhatItNeedsFails(t *testing.T) {
+	for _, none := range []token.Source{
+		token.Command{}, token.Command{Raw: true, Args: []string{""}}, token.File{}, token.Env{}, token.Env{Name: "X"}, token.Ordered{},
+		token.Exchanged{}, token.Exchanged{Source: token.Env{}},
+	} {
+		if got, err := none.Token(t.Context()); got.Token != "" || !errors.Is(err, ca.ErrUnavailable) || fmt.Sprint(none) == "" {
+			t.Errorf("%T: %v", none, err)
+		}
+	}
+}

@@ -17,6 +17,9 @@ type Env struct {
 // Token returns the variable's value. If it is unset, empty or not a token, the error's
 // reason is [ca.Unavailable].
 func (e Env) Token(context.Context) (ca.Bearer, error) {
+	if e.Lookup == nil {
+		return ca.Bearer{}, ca.Errorf(ca.Unavailable, "%s: Lookup is required", e)
+	}
 	value, ok := e.Lookup(e.Name)
 	if !ok {
 		return ca.Bearer{}, ca.Errorf(ca.Unavailable, "%s is not set", e)

@@ -15,7 +15,7 @@ const (
 )
 
 // Exchanged is a source that exchanges another source's tokens. To chain exchanges, use it
-// as the Source of another Exchanged.
+// as the Source of another Exchanged. Source and Cache are required.
 type Exchanged struct {
 	Source Source
 	Cache  *Cache
@@ -27,6 +27,9 @@ type Exchanged struct {
 // Token reads the source and exchanges its token. An empty token stays empty. An error
 // comes from the source or from the exchange.
 func (e Exchanged) Token(ctx context.Context) (ca.Bearer, error) {
+	if e.Source == nil || e.Cache == nil {
+		return ca.Bearer{}, ca.Errorf(ca.Unavailable, "token exchange: Source and Cache are required")
+	}
 	subject, err := e.Source.Token(ctx)
 	if err != nil || subject.Token == "" {
 		return subject, err

@@ -12,10 +12,10 @@ import (
 	"github.com/countersign-dev/countersign/plugin-host/lock"
 )
 
-// Lock runs the target once to ask what it is, and pins the bytes that were executed.
+// Lock runs the target once to ask what it is, and pins the bytes that were executed. If the target
+// has a pin, no other bytes run.
 // It returns what is locked now, and what was before, if anything.
 func (c *Catalog) Lock(ctx context.Context, t Target) (now, before lock.Provider, err error) {
-	t.Pin = "" // that is what is being made
 	if t.Name == "" {
 		return now, before, fmt.Errorf("%s is not named like a provider: name the file countersign-provider-NAME, or countersign-provider-NAME@VERSION", t.Path)
 	}

@@ -69,12 +69,10 @@ func installed(cmd *cobra.Command, look looked, request install.Request) error {
 	if err != nil {
 		return err
 	}
+	target.Pin = done.SHA256 // no other bytes run, should the file change now
 	now, before, err := look.Lock(cmd.Context(), target)
 	if err != nil {
 		return err
-	}
-	if now.SHA256 != done.SHA256 {
-		return fmt.Errorf("%s was changed after it was verified: it is not locked", done.Path)
 	}
 	fmt.Fprintln(cmd.OutOrStdout(), lockedSentence(now, before))
 	return look.Locked.Write(look.lockPath)

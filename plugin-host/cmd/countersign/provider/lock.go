@@ -99,6 +99,7 @@ func lockAll(cmd *cobra.Command, look looked, names []string) error {
 			continue
 		}
 		fmt.Fprintf(cmd.ErrOrStderr(), "starting %s once to query its version\n", target.Path)
+		target.Pin = "" // that is what is being made
 		now, before, err := look.Lock(cmd.Context(), target)
 		if err != nil {
 			return err
