@@ -73,7 +73,7 @@ test: ## run all packages' tests, with real Envoy and real providers (TESTFLAGS=
 check: ## run everything else that CI runs; takes about 45 minutes
 	@scripts/cache missing | sed 's/^/to obtain first: /'
 	@for target in $(CHECKS); do $(MAKE) --no-print-directory $$target; done
-CHECKS := check-tree proto-check api-check cross check-oldest check-fips check-modules check-packages check-dist lint race check-kit e2e-clone e2e-pkcs11 e2e-acme e2e-aws e2e-est e2e-step e2e-spiffe e2e-spire e2e-vault e2e-kubernetes e2e-cert-manager fuzz
+CHECKS := check-tree proto-check api-check cross check-oldest check-fips check-modules check-packages check-dist lint race check-kit e2e-clone e2e-pkcs11 e2e-acme e2e-aws e2e-est e2e-step e2e-spiffe e2e-spire e2e-vault e2e-kubernetes e2e-istio e2e-cert-manager fuzz
 
 .PHONY: check-tree
 check-tree: ## check imports, go.mod files, the documents' commands and the provider template
@@ -146,6 +146,12 @@ e2e-kubernetes: ## test the control plane against real API servers
 		COUNTERSIGN_HELM="$$(scripts/get-helm)"; COUNTERSIGN_PROMETHEUS_OPERATOR="$$(scripts/get-prometheus-operator)"; \
 		(cd tools/dist && $(DIST) $(GO) test -vet=off -count=1 -tags e2e,grpcnotrace -run RealHelm .); \
 		$(WITH) $(HEAVY) -timeout 15m ./control-plane/...
+
+.PHONY: e2e-istio
+e2e-istio: ## test Istio's CA API with Istio's own agent and CA, and the move of a mesh between CAs
+	@export COUNTERSIGN_KUBERNETES COUNTERSIGN_VAULT COUNTERSIGN_ISTIO; COUNTERSIGN_KUBERNETES="$$(scripts/get-kubernetes)"; \
+		COUNTERSIGN_VAULT="$$(scripts/get-vault)"; COUNTERSIGN_ISTIO="$$(scripts/get-istio)"; \
+		$(WITH) $(HEAVY) -tags e2e,istio,grpcnotrace -timeout 8m -run RealIstio ./control-plane/cmd/countersign-ra
 
 .PHONY: e2e-cert-manager
 e2e-cert-manager: ## test the issuer with cert-manager's own controllers and a real API server

@@ -12,7 +12,7 @@ func TestTargetFailsWithoutItsProgram(t *testing.T) {
 	see(t, "../Makefile")
 	for target, get := range map[string]string{
 		"e2e-pkcs11": "get-debian", "e2e-acme": "get-pebble", "e2e-est": "get-est-server", "e2e-step": "get-step-ca", "e2e-spire": "get-spire", "e2e-vault": "get-vault", "e2e-kubernetes": "get-kubernetes",
-		"e2e-cert-manager": "get-kubernetes",
+		"e2e-istio": "get-kubernetes", "e2e-cert-manager": "get-kubernetes",
 	} {
 		dir := t.TempDir()
 		must(t, exec.Command("mkdir", filepath.Join(dir, "scripts")).Run())

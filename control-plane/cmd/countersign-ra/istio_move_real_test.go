@@ -1,137 +1,89 @@
-//go:build e2e && linux
+//go:build e2e && istio && linux
 
 package main
 
 import (
-	"context"
-	"crypto/tls"
 	"crypto/x509"
-	"net"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/metadata"
-	grpcstatus "google.golang.org/grpc/status"
-	security "istio.io/api/security/v1alpha1"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/meshroots"
+	"github.com/countersign-dev/countersign/internal/test/certtest"
 	"github.com/countersign-dev/countersign/internal/test/proctest"
-	"github.com/countersign-dev/countersign/sdk/ca"
-	"github.com/countersign-dev/countersign/sdk/catest"
+	"github.com/countersign-dev/countersign/internal/test/programs"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// formerCA is a CA that a mesh had before: a stand-in for istiod's own and for istio-csr. As they
-// do, it reviews tokens, signs what the caller is by a root of its own, tells its roots in the last
-// element of each reply, and writes them into the ConfigMap istio-ca-root-cert.
-type formerCA struct {
-	security.UnimplementedIstioCertificateServiceServer
+// istiod is istiod's own CA, with a key of its own in the files of the Secret cacerts. What istiod
+// does beside signing, the test does: it writes the roots into the ConfigMap istio-ca-root-cert.
+type istiod struct {
+	*proctest.Process
 	t       *testing.T
 	home    realm
-	client  kubernetes.Interface
-	ca      *catest.CA
+	dir     string
 	root    *pki.Bundle
 	address string
-	off     atomic.Bool
 }
 
-func startFormerCA(t *testing.T, home realm) *formerCA {
+func startIstiod(t *testing.T, home realm) *istiod {
 	t.Helper()
-	f := &formerCA{t: t, home: home, client: home.Client(), ca: catest.NewCA(catest.Options{})}
-	f.root = f.ca.Bundle()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.address = listener.Addr().String()
-	server := grpc.NewServer(grpc.Creds(credentials.NewServerTLSFromCert(f.certificate())))
-	security.RegisterIstioCertificateServiceServer(server, f)
-	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(listener) }()
-	t.Cleanup(func() {
-		server.Stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
-	f.publish(f.root)
-	return f
+	key := certtest.Root(t)
+	i := &istiod{t: t, home: home, dir: proctest.Folder(t), root: pki.NewBundle(key.Cert), address: "127.0.0.1:0"}
+	cert := i.root.PEM()
+	put(t, i.dir, map[string][]byte{"ca-key.pem": keyText(t, key), "ca-cert.pem": cert, "cert-chain.pem": cert})
+	user := home.ServiceAccount("istio-system", "istiod")
+	home.Bind("", user, rbacv1.PolicyRule{APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"tokenreviews"}, Verbs: []string{"create"}})
+	write(t, filepath.Join(i.dir, "kube.yaml"), string(home.Kubeconfig(home.Account("istio-system", "istiod"))))
+	i.publish(i.root)
+	return i
 }
 
-// certificate is the CA's own.
-func (f *formerCA) certificate() *tls.Certificate {
-	f.t.Helper()
-	key, err := pki.GenerateKey("")
-	if err != nil {
-		f.t.Fatal(err)
+// publish has istiod distribute roots, as docs/istio.md says: in cacerts, with a restart.
+func (i *istiod) publish(roots *pki.Bundle) {
+	i.t.Helper()
+	if i.Process != nil {
+		i.Stop(syscall.SIGTERM)
 	}
-	identity, err := pki.NewIdentity("", []string{caAddress}, nil)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	csr, err := pki.CreateCSR(key, identity)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	reply, err := f.ca.CSRSign(f.t.Context(), ca.SignRequest{CSR: csr, TTL: time.Hour})
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	certs, err := pki.ParseCertificates(reply.Chain)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	return &tls.Certificate{Certificate: [][]byte{certs[0].Raw}, PrivateKey: key}
-}
-
-// publish tells roots with replies and in the ConfigMap, as istiod does by its Secret cacerts.
-func (f *formerCA) publish(roots *pki.Bundle) {
-	f.t.Helper()
-	f.ca.SetRoots(roots)
-	maps := f.client.CoreV1().ConfigMaps("shop")
+	put(i.t, i.dir, map[string][]byte{"root-cert.pem": roots.PEM()})
+	i.start()
+	maps := i.home.Client().CoreV1().ConfigMaps("shop")
 	object := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: meshroots.Name, Labels: map[string]string{"istio.io/config": "true"}},
 		Data:       map[string]string{meshroots.Key: string(roots.PEM())},
 	}
-	_, err := maps.Create(f.t.Context(), object, metav1.CreateOptions{FieldManager: "pilot-discovery"})
+	_, err := maps.Create(i.t.Context(), object, metav1.CreateOptions{FieldManager: "pilot-discovery"})
 	if apierrors.IsAlreadyExists(err) {
-		_, err = maps.Update(f.t.Context(), object, metav1.UpdateOptions{FieldManager: "pilot-discovery"})
+		_, err = maps.Update(i.t.Context(), object, metav1.UpdateOptions{FieldManager: "pilot-discovery"})
 	}
 	if err != nil {
-		f.t.Fatal(err)
+		i.t.Fatal(err)
 	}
 }
 
-// CreateCertificate signs for who the API server says that the caller is.
-func (f *formerCA) CreateCertificate(ctx context.Context, req *security.IstioCertificateRequest) (*security.IstioCertificateResponse, error) {
-	if f.off.Load() {
-		return nil, grpcstatus.Error(codes.Unimplemented, "unknown service istio.v1.auth.IstioCertificateService")
-	}
-	md, _ := metadata.FromIncomingContext(ctx)
-	token := strings.TrimPrefix(strings.Join(md.Get("authorization"), ""), "Bearer ")
-	review, err := f.client.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{
-		Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: []string{"istio-ca"}},
-	}, metav1.CreateOptions{})
-	if err != nil || !review.Status.Authenticated {
-		return nil, grpcstatus.Error(codes.Unauthenticated, "request authenticate failure")
-	}
-	reply, err := f.ca.CSRSign(ctx, ca.SignRequest{CSR: []byte(req.GetCsr()), TTL: time.Duration(req.GetValidityDuration()) * time.Second})
-	if err != nil {
-		return nil, err
-	}
-	return &security.IstioCertificateResponse{CertChain: []string{string(reply.Chain), string(reply.Roots)}}, nil
+// start runs the CA at the address that it had.
+func (i *istiod) start() {
+	i.t.Helper()
+	cmd := exec.Command(programs.Foreign(i.t, "COUNTERSIGN_ISTIO"), "ca")
+	cmd.Dir = i.dir
+	cmd.Env = append(proctest.Environ(i.dir), "ROOT_CA_DIR="+i.dir, "KUBECONFIG="+filepath.Join(i.dir, "kube.yaml"), "CA_LISTEN="+i.address, "CA_NAMES="+caAddress, "CLUSTER_ID=home")
+	i.Process = proctest.Start(i.t, cmd)
+	listens := regexp.MustCompile(`{"address":"(.*?)"}`)
+	poll(i.t, i.Process, "istiod's CA listens", func() bool {
+		at := listens.FindStringSubmatch(i.Log.String())
+		if at != nil {
+			i.address = at[1]
+		}
+		return at != nil
+	})
 }
 
 // mounted writes what a pod that starts now has of the ConfigMap, and returns the file.
@@ -169,17 +121,18 @@ func withVault(v *vault) string {
 	).Replace(forEnvoys)
 }
 
-// A mesh moves from another CA to countersign-ra with Vault, for good, and back, as docs/istio.md
-// says. Pods of both CAs talk to each other at each step.
-func TestRealMeshMovesFromAnotherCAAndBack(t *testing.T) {
+// A mesh moves from istiod's CA to countersign-ra with Vault, for good, and back, as docs/istio.md
+// says. Its pods have Istio's agent or ours, and talk to each other at each step.
+func TestRealIstioMeshMovesFromIstiodsCAAndBack(t *testing.T) {
 	t.Parallel()
 	home, own := newRealm(t, "home"), startVault(t)
 	user := home.ServiceAccount("countersign", "countersign-ra")
 	home.Bind("", user, append(rulesIn(t, "mesh/mesh.yaml"), rulesIn(t, "istiod/istiod.yaml")...)...)
-	former := startFormerCA(t, home)
+	former := startIstiod(t, home)
 	b, f := newBalancer(t), &traffic{}
+	stock, ours := istioAgent(), ourAgent("--set", "providers.citadel.root_overlap=3s")
 	formerly := caOf{former.address, mounted(t, home)}
-	before := []*sidecar{startSidecar(t, home, formerly, "web", "web-1"), startSidecar(t, home, formerly, "api", "api-1")}
+	before := []*sidecar{startSidecarWith(t, stock, home, formerly, "web", "web-1"), startSidecarWith(t, ours, home, formerly, "api", "api-1")}
 	f.between(t, before...)
 
 	// countersign-ra knows the former root, and writes no ConfigMap of the former CA's.
@@ -206,7 +159,7 @@ func TestRealMeshMovesFromAnotherCAAndBack(t *testing.T) {
 
 	// Then leaves: pods that start now are of countersign-ra.
 	now := caOf{b.address(), mounted(t, home)}
-	after := []*sidecar{startSidecar(t, home, now, "web", "web-2"), startSidecar(t, home, now, "api", "api-2")}
+	after := []*sidecar{startSidecarWith(t, ours, home, now, "web", "web-2"), startSidecarWith(t, stock, home, now, "api", "api-2")}
 	knows(both, after...)
 	f.between(t, append(before, after...)...)
 	f.flow(t, r, 100)
@@ -214,30 +167,27 @@ func TestRealMeshMovesFromAnotherCAAndBack(t *testing.T) {
 	stopAll(before...)
 
 	// Then the former CA goes, and countersign-ra takes over the ConfigMap.
-	former.off.Store(true)
+	former.Stop(syscall.SIGTERM)
 	taken := strings.Replace(moving, "further_file", "adopt: true, further_file", 1)
-	r = r.again(t, b, taken, home)
+	r = r.again(t, b, home, "", taken)
 	home.awaitOwn(t, r, both)
-	for _, s := range after {
-		s.awaitRenewals(t, r, 2)
-	}
+	awaitEachRenewal(t, r, after)
 	f.flow(t, r, 10)
 
 	// Then its root goes: nobody trusts it any more, and nothing breaks.
-	r = r.again(t, b, strings.Replace(taken, ", further_file: "+further, "", 1), home)
+	r = r.again(t, b, home, "", strings.Replace(taken, ", further_file: "+further, "", 1))
 	home.awaitOwn(t, r, next)
 	knows(next, after...)
 	f.flow(t, r, 10)
 
 	// The way back begins with the former root, as the way there did with the new one. Once both
 	// are everywhere, leaves go.
-	r = r.again(t, b, taken, home)
+	r = r.again(t, b, home, "", taken)
 	home.awaitOwn(t, r, both)
 	knows(both, after...)
-	former.off.Store(false)
 	former.publish(both)
 	back := caOf{former.address, mounted(t, home)}
-	again := []*sidecar{startSidecar(t, home, back, "web", "web-3"), startSidecar(t, home, back, "api", "api-3")}
+	again := []*sidecar{startSidecarWith(t, stock, home, back, "web", "web-3"), startSidecarWith(t, ours, home, back, "api", "api-3")}
 	knows(both, again...)
 	f.between(t, append(after, again...)...)
 	f.flow(t, r, 100)
@@ -277,13 +227,4 @@ func (h realm) awaitOwn(t *testing.T, r *replica, roots *pki.Bundle) {
 		object, err := h.Client().CoreV1().ConfigMaps("shop").Get(t.Context(), meshroots.Name, metav1.GetOptions{})
 		return err == nil && object.Labels[meshroots.ManagedBy] == meshroots.Manager && published(t, h).Equal(roots)
 	})
-}
-
-// again starts the program with another configuration, as an update of a Deployment does.
-func (r *replica) again(t *testing.T, b *balancer, config string, home realm) *replica {
-	t.Helper()
-	next := serveEnvoys(t, home, "", config)
-	b.lead(t, next)
-	r.Stop(syscall.SIGTERM)
-	return next
 }

@@ -176,11 +176,6 @@ func TestRealEnvoysTalkWhileReplicasAreKilledAndTheRootChanges(t *testing.T) {
 	pods := []*sidecar{startSidecar(t, home, ca, "web", "web-0"), startSidecar(t, home, ca, "api", "api-0")}
 	f := &traffic{}
 	f.between(t, pods...)
-	each := func(what string, wanted func(leaf *x509.Certificate, roots []*x509.Certificate) bool) {
-		for _, s := range pods {
-			s.awaitLeaf(t, second, what, wanted)
-		}
-	}
 	renewed := func(times int) {
 		for _, s := range pods {
 			s.awaitRenewals(t, second, times)
@@ -195,17 +190,7 @@ func TestRealEnvoysTalkWhileReplicasAreKilledAndTheRootChanges(t *testing.T) {
 	b.lead(t, second, third)
 	renewed(2)
 
-	old, next := certsIn(t, filepath.Join(dir, "ca-cert.pem"))[0], certtest.Root(t)
-	both := pki.EncodeCertificates([]*x509.Certificate{old, next.Cert})
-	put(t, dir, map[string][]byte{"root-cert.pem": both})
-	put(t, filepath.Dir(mount), map[string][]byte{"root-cert.pem": both})
-	each("both roots", func(_ *x509.Certificate, roots []*x509.Certificate) bool { return len(roots) == 2 })
-	for _, r := range []*replica{second, third} {
-		r.awaitTrusted(t, next.Cert)
-	}
-	put(t, dir, map[string][]byte{"ca-key.pem": keyText(t, next), "ca-cert.pem": pki.EncodeCertificates([]*x509.Certificate{next.Cert})})
-	each("a leaf below the new root", below(next.Cert))
-	put(t, dir, map[string][]byte{"root-cert.pem": pki.EncodeCertificates([]*x509.Certificate{next.Cert})})
+	exchangeRoot(t, dir, mount, pods, second, third)
 	f.flow(t, third, 20)
 	second.kills = true
 	second.Kill()
@@ -214,6 +199,28 @@ func TestRealEnvoysTalkWhileReplicasAreKilledAndTheRootChanges(t *testing.T) {
 	}
 	f.flow(t, third, 20)
 	f.stop(t)
+}
+
+// exchangeRoot exchanges the root of the CA in a folder: both are published, the new one is used, and
+// the old one goes.
+func exchangeRoot(t *testing.T, dir, mount string, pods []*sidecar, replicas ...*replica) {
+	t.Helper()
+	old, next := certsIn(t, filepath.Join(dir, "ca-cert.pem"))[0], certtest.Root(t)
+	each := func(what string, wanted func(leaf *x509.Certificate, roots []*x509.Certificate) bool) {
+		for _, s := range pods {
+			s.awaitLeaf(t, replicas[0], what, wanted)
+		}
+	}
+	both := pki.EncodeCertificates([]*x509.Certificate{old, next.Cert})
+	put(t, dir, map[string][]byte{"root-cert.pem": both})
+	put(t, filepath.Dir(mount), map[string][]byte{"root-cert.pem": both})
+	each("both roots", func(_ *x509.Certificate, roots []*x509.Certificate) bool { return len(roots) == 2 })
+	for _, r := range replicas {
+		r.awaitTrusted(t, next.Cert)
+	}
+	put(t, dir, map[string][]byte{"ca-key.pem": keyText(t, next), "ca-cert.pem": pki.EncodeCertificates([]*x509.Certificate{next.Cert})})
+	each("a leaf below the new root", below(next.Cert))
+	put(t, dir, map[string][]byte{"root-cert.pem": pki.EncodeCertificates([]*x509.Certificate{next.Cert})})
 }
 
 func certsIn(t *testing.T, path string) []*x509.Certificate {

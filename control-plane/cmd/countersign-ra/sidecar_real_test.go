@@ -30,26 +30,44 @@ type caOf struct {
 	roots   string // the file with the roots to verify it by, as a pod has the ConfigMap istio-ca-root-cert
 }
 
-// sidecar is this repository's agent with a real Envoy, as a pod has them.
+// sidecar is an agent with a real Envoy, as a pod has them.
 type sidecar struct {
 	name              string // of its pod
 	certs             string // what the agent writes
+	token             string // its file
+	start             func() // starts the agent anew
 	agent, envoy      *proctest.Process
 	inbound, outbound string
 }
 
-// startSidecar runs those of a service account's pod in the namespace shop, and returns when
-// Envoy has its certificate.
+// starter starts the agent of a sidecar, and returns its SDS socket.
+type starter func(s *sidecar, t *testing.T, token string, ca caOf, account string) (socket string)
+
+// startSidecar runs this repository's agent and an Envoy.
 func startSidecar(t *testing.T, home realm, ca caOf, account, pod string) *sidecar {
 	t.Helper()
+	return startSidecarWith(t, ourAgent(), home, ca, account, pod)
+}
+
+// startSidecarWith runs an agent and an Envoy as a service account's pod in the namespace shop has
+// them, and returns when Envoy has its certificate.
+func startSidecarWith(t *testing.T, agent starter, home realm, ca caOf, account, pod string) *sidecar {
+	t.Helper()
 	s := &sidecar{name: pod}
-	socket := s.startAgent(t, home.bound(home.pod("shop", account, pod, "n1")), ca, account)
-	s.startEnvoy(t, socket)
+	s.startEnvoy(t, agent(s, t, home.bound(home.pod("shop", account, pod, "n1")), ca, account))
 	return s
 }
 
-// startAgent runs the agent as a sidecar has it: by Istio's variables.
-func (s *sidecar) startAgent(t *testing.T, token string, ca caOf, account string) (socket string) {
+// ourAgent starts this repository's agent, with further arguments.
+func ourAgent(more ...string) starter {
+	return func(s *sidecar, t *testing.T, token string, ca caOf, account string) string {
+		t.Helper()
+		return s.startAgent(t, token, ca, account, more...)
+	}
+}
+
+// startAgent runs this repository's agent as a sidecar has it: by Istio's variables.
+func (s *sidecar) startAgent(t *testing.T, token string, ca caOf, account string, more ...string) (socket string) {
 	t.Helper()
 	dir := proctest.Folder(t)
 	s.certs, socket = filepath.Join(dir, "certs"), filepath.Join(dir, "socket")
@@ -59,19 +77,25 @@ func (s *sidecar) startAgent(t *testing.T, token string, ca caOf, account string
 	}
 	cmd := exec.Command(programs.Path(t, "countersign"), "agent", "--dev", "--socket", socket,
 		"--runtime-dir", filepath.Join(dir, "run"), "--set", "providers.citadel.token.file="+filepath.Join(dir, "token"))
+	cmd.Args = append(cmd.Args, more...)
 	cmd.Dir = dir
 	cmd.Env = append(proctest.Environ(dir),
 		"COUNTERSIGN_PROVIDER_PATH="+programs.Folder(t, "countersign-provider-citadel"),
 		"CA_ADDR="+ca.address, "CA_ROOT_CA="+ca.roots, "ISTIOD_SAN="+caAddress, "ISTIO_META_CLUSTER_ID=home", "OUTPUT_CERTS="+s.certs,
 		"TRUST_DOMAIN=cluster.local", "POD_NAMESPACE=shop", "SERVICE_ACCOUNT="+account, "SECRET_TTL=30s", "SECRET_GRACE_PERIOD_RATIO=0.9",
 	)
+	s.runAgent(t, cmd)
+	return socket
+}
+
+func (s *sidecar) runAgent(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
 	s.agent = proctest.Start(t, cmd)
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("the log of %s's agent:\n%s", s.name, s.agent.Log)
 		}
 	})
-	return socket
 }
 
 func (s *sidecar) startEnvoy(t *testing.T, socket string) {
