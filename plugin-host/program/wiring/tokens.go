@@ -43,6 +43,11 @@ func NewTokenCache(log *slog.Logger) *TokenCache {
 	return &TokenCache{log: log, byEntry: map[string]cached{}}
 }
 
+// Clone returns a copy, in which a configuration can be tried: the tokens themselves are shared.
+func (c *TokenCache) Clone() *TokenCache {
+	return &TokenCache{log: c.log, byEntry: maps.Clone(c.byEntry)}
+}
+
 // of returns an entry's tokens. The whole entry must be unchanged, as a provider may exchange
 // tokens by its settings.
 func (c *TokenCache) of(entry config.Provider, client ca.Client) (Tokens, error) {

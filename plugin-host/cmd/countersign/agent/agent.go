@@ -36,8 +36,9 @@ sockets serve. The stored state has been read by then, or is read on while they 
 with thousands of secrets that takes seconds, and those that are asked for come first.
 
 The agent reloads its configuration when the file changes, and at SIGHUP. A provider
-whose binary, pin, settings or variables have changed is started beside the old one and
-takes over when it is ready. Secrets, revocation lists, rotation, the log level and the socket's
+whose binary, pin, settings or variables have changed is started beside the old one. When it
+is ready it takes over, together with its pinned_roots, identity_check and token; until
+then the previous ones stay in force, and it is tried again. Secrets, revocation lists, rotation, the log level and the socket's
 policy change at once; unchanged secrets keep their certificates and streams. The log names the
 settings that need a restart.
 
@@ -97,7 +98,7 @@ func Verify(c config.Config) error {
 	if _, err := openFederation(c.BundleEndpoints, nil, log); err != nil {
 		return err
 	}
-	_, err = agentConfig(c, providers, metrics.New(&providers.recorder, providers.all), log)
+	_, err = agentConfig(c, clients{providers.client, providers.tokens}, providers, metrics.New(&providers.recorder, providers.all), log)
 	return err
 }
 

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"maps"
@@ -19,6 +18,7 @@ import (
 	"github.com/countersign-dev/countersign/plugin-host/program/config"
 	"github.com/countersign-dev/countersign/plugin-host/program/wiring"
 	"github.com/countersign-dev/countersign/sdk/agent"
+	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/sds"
 )
 
@@ -28,7 +28,7 @@ type providers struct {
 	mu     sync.Mutex
 	byName map[string]*pluginhost.Provider
 	groups pluginhost.ProcessGroups
-	tokens *wiring.TokenCache          // used by the start, then by reloads, one at a time
+	tokens *wiring.TokenCache          // used by the start, then under the reloader's lock
 	stream workloads.Followed          // the hook for tokens of streams
 	agent  atomic.Pointer[agent.Agent] // told when a provider is ready, asked what is due
 	crowd  crowd
@@ -52,21 +52,12 @@ func findProviders(c config.Config, log *slog.Logger) (*providers, error) {
 		Dirs: settings.SearchDirs(c.ProviderDirs), Dev: c.Dev, RuntimeDir: settings.RuntimeDir(c.RuntimeDir), ReceiptDir: receiptDir(),
 		LookupEnv: os.LookupEnv, CommandEnv: wiring.CommandEnv(nil), Groups: &p.groups, Log: log, OnState: p.onState, Due: p.due,
 	}
-	if err := each(c.Providers, func(entry config.Provider) error { return p.find(entry, c.BuildOf(entry)) }); err != nil {
-		return nil, errors.Join(err, p.close())
-	}
-	return p, nil
-}
-
-func (p *providers) find(entry config.Provider, build config.Build) error {
-	found, err := pluginhost.Find(p.opts, wiring.Entry(entry, build))
+	first, err := p.change(c)
 	if err != nil {
-		return asSettings(err)
+		return nil, err
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.byName[entry.Name] = found
-	return nil
+	p.take(first)
+	return p, nil
 }
 
 // of returns the provider of an entry, or nil.
@@ -76,22 +67,14 @@ func (p *providers) of(name string) *pluginhost.Provider {
 	return p.byName[name]
 }
 
+// client returns the client for the entry in force.
+func (p *providers) client(name string) ca.Client { return p.of(name).Client() }
+
 // all returns the current providers.
 func (p *providers) all() map[string]*pluginhost.Provider {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return maps.Clone(p.byName)
-}
-
-// each calls do for all entries concurrently.
-func each(entries []config.Provider, do func(config.Provider) error) error {
-	errs := make([]error, len(entries))
-	var all sync.WaitGroup
-	for i, entry := range entries {
-		all.Go(func() { errs[i] = do(entry) })
-	}
-	all.Wait()
-	return errors.Join(errs...)
 }
 
 // begin starts all providers, and tells the agent whenever one becomes ready. It waits for
@@ -108,31 +91,6 @@ func (p *providers) onState(s pluginhost.Status) {
 	if a := p.agent.Load(); a != nil && s.State == pluginhost.Ready {
 		go a.Retry(s.Name) // requests that failed without it need not wait
 	}
-}
-
-// reload starts new providers and reloads the others. If a new one fails, none is kept. A
-// provider that cannot reload keeps running unchanged, and kept says why.
-func (p *providers) reload(ctx context.Context, c config.Config) (kept, err error) {
-	running := p.all()
-	isNew := func(entry config.Provider) bool { return running[entry.Name] == nil }
-	err = each(c.Providers, func(entry config.Provider) error {
-		if !isNew(entry) {
-			return nil
-		}
-		if err := p.find(entry, c.BuildOf(entry)); err != nil {
-			return err
-		}
-		return p.of(entry.Name).Start(ctx)
-	})
-	if err != nil {
-		return nil, errors.Join(err, p.close(func(name string) bool { return running[name] != nil }))
-	}
-	return each(c.Providers, func(entry config.Provider) error {
-		if isNew(entry) {
-			return nil
-		}
-		return running[entry.Name].Reload(ctx, wiring.Entry(entry, c.BuildOf(entry)))
-	}), nil
 }
 
 // keep stops the providers that the configuration no longer has.

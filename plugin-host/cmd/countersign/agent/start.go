@@ -121,7 +121,7 @@ func (s *start) openProviders() (err error) {
 
 // openOwn makes the agent's configuration of secrets that CAs sign.
 func (s *start) openOwn(ctx context.Context) (err error) {
-	if s.cfg, err = agentConfig(s.c, s.providers, s.counts, s.log); err != nil {
+	if s.cfg, err = agentConfig(s.c, clients{s.providers.client, s.providers.tokens}, s.providers, s.counts, s.log); err != nil {
 		return err
 	}
 	s.cfg.Tracer = s.traces.Tracer()
@@ -180,7 +180,7 @@ func (s *start) openAgent(context.Context) (err error) {
 
 // begin starts all that works in the background, and returns what ends it.
 func (s *start) begin(ctx context.Context, level *slog.LevelVar) (stop func()) {
-	tokens := newTokenFiles(s.c)
+	r := newReloader(s, level)
 	s.providers.begin(s.agent)
 	s.given.begin(s.agent)
 	s.foreign.begin(s.agent.Secrets())
@@ -190,11 +190,11 @@ func (s *start) begin(ctx context.Context, level *slog.LevelVar) (stop func()) {
 	s.providers.recorder.Outputs(outputs.Described(s.c))
 	s.providers.recorder.KeepsState(s.c.State.Dir)
 	showAgent(s.page, s.out, s.agent, s.providers, s.counts, s.child, s.jwts, machineOf(s.c, s.in.FileName()))
-	r := &reloader{start: s, running: s.c, tokens: tokens, level: level}
 	stops := []func(){
 		returnMemory(s.agent),
 		outputs.Write(s.written, s.agent.Secrets(), s.log),
-		tokens.watch(tokenInterval, s.agent.Retry),
+		r.tokens.watch(tokenInterval, s.agent.Retry),
+		r.close,
 		watchConfig(s.in, cli.Hangups(ctx), s.log, r.reload),
 	}
 	return func() {

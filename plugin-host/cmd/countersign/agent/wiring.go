@@ -12,13 +12,20 @@ import (
 	"github.com/countersign-dev/countersign/plugin-host/program/config"
 	"github.com/countersign-dev/countersign/plugin-host/program/wiring"
 	"github.com/countersign-dev/countersign/sdk/agent"
+	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/sds"
 	"github.com/countersign-dev/countersign/sdk/secret"
 	"github.com/countersign-dev/countersign/sdk/workloadapi"
 )
 
-func agentConfig(c config.Config, p *providers, m *metrics.Metrics, log *slog.Logger) (agent.Config, error) {
+// clients are where the authorities of a configuration get their clients and tokens.
+type clients struct {
+	of     func(name string) ca.Client
+	tokens *wiring.TokenCache
+}
+
+func agentConfig(c config.Config, from clients, p *providers, m *metrics.Metrics, log *slog.Logger) (agent.Config, error) {
 	cfg := agent.Config{
 		Socket: sds.Config{
 			Path: c.ListenPath(), Mode: os.FileMode(c.Socket.Mode), Observe: m.Stream, SPIRE: spireNames(c),
@@ -30,11 +37,11 @@ func agentConfig(c config.Config, p *providers, m *metrics.Metrics, log *slog.Lo
 	}
 	var errs []error
 	for _, entry := range c.Providers {
-		authority, err := wiring.Authority(entry, p.of(entry.Name), p.tokens)
+		authority, err := wiring.Authority(entry, from.of(entry.Name), from.tokens)
 		errs = append(errs, err)
 		cfg.Authorities = append(cfg.Authorities, authority)
 	}
-	p.tokens.Keep(c.Providers)
+	from.tokens.Keep(c.Providers)
 	for _, entry := range c.Secrets {
 		spec, err := wiring.Spec(entry, c.Rotation)
 		errs = append(errs, err)
@@ -48,7 +55,7 @@ func agentConfig(c config.Config, p *providers, m *metrics.Metrics, log *slog.Lo
 		}
 	}
 	if c.Workloads.On() {
-		errs = append(errs, workloads.Wire(&cfg, c.Workloads, p.tokens))
+		errs = append(errs, workloads.Wire(&cfg, c.Workloads, from.tokens))
 	}
 	return cfg, errors.Join(errs...)
 }

@@ -25,6 +25,11 @@ func streamTokensOf(cache *wiring.TokenCache, name string) streamTokens {
 	return streamTokens{own, steps}
 }
 
+// ExchangeOf returns the hook for the tokens of streams, for the entry of that name.
+func ExchangeOf(cache *wiring.TokenCache, name string) identities.Exchange {
+	return streamTokensOf(cache, name).exchange()
+}
+
 // exchange returns the hook; that of nothing to do is none, so that a token that was
 // refused is not sent a second time.
 func (s streamTokens) exchange() identities.Exchange {
@@ -71,15 +76,14 @@ func (f *Followed) Follow(cfg *identities.Config) {
 		return
 	}
 	f.authority = cfg.Certificate.Authorities[0]
-	f.Take(cfg)
+	f.Take(f.authority, cfg.Exchange)
 	cfg.Exchange = identities.Exchange{Token: f.token, Rejected: f.rejected, Timeout: cfg.Exchange.Timeout}
 }
 
-// Take goes on with the exchange of a configuration that was taken over. Who signs needs
-// a restart, so that another authority's stays without effect.
-func (f *Followed) Take(cfg *identities.Config) {
-	if cfg != nil && len(cfg.Certificate.Authorities) > 0 && cfg.Certificate.Authorities[0] == f.authority {
-		exchange := cfg.Exchange
+// Take goes on with the tokens of an authority whose client and rules are in force now. Who
+// signs needs a restart, so that another authority's stay without effect.
+func (f *Followed) Take(authority string, exchange identities.Exchange) {
+	if authority == f.authority {
 		f.now.Store(&exchange)
 	}
 }

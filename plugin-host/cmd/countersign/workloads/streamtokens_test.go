@@ -101,10 +101,11 @@ func TestRunningAgentFollowsItsAuthoritysExchanges(t *testing.T) {
 	running := with("a", "old-")
 	followed.Follow(running)
 	for _, step := range []struct {
+		of    string
 		taken *identities.Config
 		want  ca.Token
-	}{{nil, "old-web"}, {with("b", "anothers-"), "old-web"}, {with("a", "new-"), "new-web"}, {with("a", ""), "web"}} {
-		followed.Take(step.taken)
+	}{{"b", with("b", "anothers-"), "old-web"}, {"a", with("a", "new-"), "new-web"}, {"a", with("a", ""), "web"}} {
+		followed.Take(step.of, step.taken.Exchange)
 		if got, err := running.Exchange.Token(t.Context(), "web"); got != step.want || err != nil {
 			t.Errorf("sent %q, %v; want %q", got.Reveal(), err, step.want.Reveal())
 		}

@@ -33,7 +33,7 @@ func Wire(cfg *agent.Config, w config.Workloads, cache *wiring.TokenCache) error
 		}},
 	}
 	if len(spec.Authorities) > 0 {
-		cfg.Identities.Exchange = streamTokensOf(cache, spec.Authorities[0]).exchange()
+		cfg.Identities.Exchange = ExchangeOf(cache, spec.Authorities[0])
 	}
 	cfg.Socket.TokenHeaders, cfg.Socket.Recycle = w.TokenHeaders, w.RecycleTime.Duration
 	cfg.Socket.Limits = xds.Limits{MaxNames: int(w.Limits.Names)}
