@@ -19,8 +19,9 @@ const (
 // have about 150 bits, 64 random hexadecimal digits about 240.
 const minEntropy = 128
 
-// ReadKey reads a key from a file that only its owner, root or this user, may access. It
-// follows links, as mounted secrets are links.
+// ReadKey reads a key from a file that only its owner, root or this user, may access. A group may
+// read root's file: systemd's credentials and a kubelet's secrets are made so for the user of one
+// service. ReadKey follows links, as mounted secrets are links.
 func ReadKey(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -37,7 +38,7 @@ func ReadKey(path string) ([]byte, error) {
 	if info, err = file.Stat(); err != nil {
 		return nil, err
 	}
-	if err := checkPrivate(path, info); err != nil {
+	if err := checkKeyFile(path, info); err != nil {
 		return nil, err
 	}
 	text, err := io.ReadAll(io.LimitReader(file, MaxKey+2))

@@ -10,8 +10,19 @@ import (
 )
 
 // checkPrivate rejects what others may access and what neither root nor this user owns.
-func checkPrivate(what string, info fs.FileInfo) error {
-	if mode := info.Mode().Perm(); mode&0o077 != 0 {
+func checkPrivate(what string, info fs.FileInfo) error { return checkAccess(what, info, 0o077) }
+
+// checkKeyFile also takes a file of root that a group may read.
+func checkKeyFile(what string, info fs.FileInfo) error {
+	if owner, known := info.Sys().(*syscall.Stat_t); known && owner.Uid == 0 {
+		return checkAccess(what, info, 0o037)
+	}
+	return checkPrivate(what, info)
+}
+
+// checkAccess rejects a file with any of the permissions in closed.
+func checkAccess(what string, info fs.FileInfo, closed fs.FileMode) error {
+	if mode := info.Mode().Perm(); mode&closed != 0 {
 		return fmt.Errorf("%s is open to others (mode %04o): chmod go-rwx", what, mode)
 	}
 	owner, known := info.Sys().(*syscall.Stat_t)

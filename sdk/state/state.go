@@ -26,6 +26,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/countersign-dev/countersign/internal/host/errno"
 	"github.com/countersign-dev/countersign/internal/host/safefile"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
@@ -93,7 +94,7 @@ func (f *Folder) Load(_ context.Context, name string) (secret.Record, error) {
 		return secret.Record{}, nil
 	}
 	if err != nil {
-		return secret.Record{}, err
+		return secret.Record{}, errno.Explain(err)
 	}
 	defer func() { _ = root.Close() }() // only read, so the error does not matter
 	text, err := read(root, fileName(name))
@@ -106,7 +107,7 @@ func (f *Folder) Load(_ context.Context, name string) (secret.Record, error) {
 			return r, nil
 		}
 	}
-	return secret.Record{}, fmt.Errorf("%s in %s: %w", fileName(name), f.path, err)
+	return secret.Record{}, fmt.Errorf("%s in %s: %w", fileName(name), f.path, errno.Explain(err))
 }
 
 // root opens the folder after repeating Open's checks.
@@ -153,13 +154,13 @@ func (f *Folder) Store(_ context.Context, name string, r secret.Record) (err err
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := os.MkdirAll(f.path, folderMode); err != nil {
-		return err
+		return errno.Explain(err)
 	}
 	root, err := f.root()
 	if err != nil {
-		return err
+		return errno.Explain(err)
 	}
-	defer func() { err = errors.Join(err, root.Close()) }()
+	defer func() { err = errno.Explain(errors.Join(err, root.Close())) }()
 	if len(r.Content) == 0 {
 		return remove(root, fileName(name))
 	}

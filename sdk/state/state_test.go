@@ -222,7 +222,7 @@ func TestBadKeyFileIsRefused(t *testing.T) {
 		return path
 	}
 	for path, says := range map[string]string{
-		file("group", good, 0o640): "chmod go-rwx", file("others", good, 0o604): "chmod go-rwx", file("short", good[:20], 0o600): "32 random bytes",
+		file("group", good, 0o660): "chmod go-rwx", file("others", good, 0o604): "chmod go-rwx", file("short", good[:20], 0o600): "32 random bytes",
 		file("regular", strings.Repeat("ab", 40), 0o600): "too regular", file("long", strings.Repeat(good, 100), 0o600): "more than",
 		dir: "not a regular file", filepath.Join(dir, "missing"): "no such file",
 	} {
@@ -230,6 +230,16 @@ func TestBadKeyFileIsRefused(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), good[:16]) {
 			t.Errorf("%s: got %v, want %q", path, err, says)
 		}
+	}
+}
+
+// systemd and kubelets give a service's user a file of root by its group.
+func TestGroupMayReadKeyFileOfRootAlone(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "key")
+	must(t, os.WriteFile(path, []byte(hex.EncodeToString(newKey(t))), 0o600))
+	must(t, os.Chmod(path, 0o440))
+	if _, err := state.ReadKey(path); (err == nil) != (os.Geteuid() == 0) {
+		t.Errorf("uid %d: %v", os.Geteuid(), err)
 	}
 }
 

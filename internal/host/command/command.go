@@ -13,6 +13,8 @@ import (
 	"os/exec"
 	"runtime"
 	"time"
+
+	"github.com/countersign-dev/countersign/internal/host/errno"
 )
 
 // lastWords is how long to read its output after its end: a child that it left behind may
@@ -62,7 +64,7 @@ func (p Program) Run(ctx context.Context, stdout, stderr io.Writer) error {
 	case err != nil && ctx.Err() != nil:
 		return fmt.Errorf("%.256q timed out and was killed: %w", p.Args[0], ctx.Err())
 	case err != nil:
-		return fmt.Errorf("%.256q failed: %w", p.Args[0], err)
+		return fmt.Errorf("%.256q failed: %w", p.Args[0], errno.Explain(err))
 	}
 	return nil
 }

@@ -8,12 +8,16 @@ package filewatch
 
 import (
 	"cmp"
+	"errors"
 	"log/slog"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+
+	"github.com/countersign-dev/countersign/internal/host/errno"
 )
 
 const (
@@ -69,12 +73,20 @@ func New(opts Options, paths ...string) *Watcher {
 		if err == nil {
 			w.events = events
 		} else {
-			w.opts.Log.Warn("file events unavailable, polling instead", "interval", w.opts.Poll, "error", err)
+			w.opts.Log.Warn("file events unavailable, polling instead", "interval", w.opts.Poll, "error", unavailable(err))
 		}
 	}
 	w.Set(paths...)
 	w.wg.Go(w.run)
 	return w
+}
+
+// unavailable says which limit is reached: not the one for files, which has the same number.
+func unavailable(err error) error {
+	if errors.Is(err, syscall.EMFILE) {
+		return errno.Advise(err, "raise fs.inotify.max_user_instances, or the limit for open files")
+	}
+	return errno.Explain(err)
 }
 
 // Set watches these files instead. Reading them after Set misses no change.

@@ -5,6 +5,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/host/errno"
 	"github.com/countersign-dev/countersign/sdk/unixpeer"
 )
 
@@ -41,6 +42,17 @@ type connection struct {
 
 func limit(l net.Listener, log *slog.Logger) *limited {
 	return &limited{Listener: l, log: log, room: room, most: maxConnections, of: make(map[unixpeer.Peer]int), sweepAt: 64}
+}
+
+// room returns how many of the process's descriptors connections may use. A quarter, 256 at
+// most, is left for providers, files and calls.
+func room() int {
+	limit := errno.OpenFiles()
+	if limit == 0 {
+		return 1 << 30 // unknown
+	}
+	most := int(min(limit, 1<<30))
+	return most - min(256, most/4)
 }
 
 // Accept implements [net.Listener]. gRPC calls it in one goroutine.
@@ -109,6 +121,6 @@ func (l *limited) refuse(peer unixpeer.Peer, now time.Time) {
 	if !l.logged.IsZero() && now.Sub(l.logged) < time.Minute {
 		return
 	}
-	l.log.Warn("connection refused: too many are open", "uid", peer.UID, "pid", peer.PID, "of_this_process", l.of[peer], "open", len(l.open), "refused", l.refused)
+	l.log.Warn("connection refused: too many are open; if they should be, raise the limit for open files", "limit", errno.OpenFiles(), "uid", peer.UID, "pid", peer.PID, "of_this_process", l.of[peer], "open", len(l.open), "refused", l.refused)
 	l.logged, l.refused = now, 0
 }

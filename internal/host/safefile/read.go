@@ -6,6 +6,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/countersign-dev/countersign/internal/host/errno"
 )
 
 // patience is how long a file system may take to answer: one that is mounted over a network
@@ -15,7 +17,8 @@ const patience = 5 * time.Second
 // Read reads a regular file of so many bytes at most. It fails after 5 seconds if the file
 // system does not answer, and at once while an earlier call for the same path still hangs.
 func Read(path string, most int64) ([]byte, error) {
-	return inTime(path, patience, func() ([]byte, error) { return read(path, most) })
+	content, err := inTime(path, patience, func() ([]byte, error) { return read(path, most) })
+	return content, errno.Explain(err)
 }
 
 // Stat is [os.Stat] that fails as Read does if the file system does not answer.

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+
+	"github.com/countersign-dev/countersign/internal/host/errno"
 )
 
 // File is a file to write.
@@ -26,13 +28,13 @@ const private = 0o600
 // unfinished. It removes a link and does not follow it.
 func Create(folder *os.Root, name string, file File) error {
 	if err := folder.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+		return errno.Explain(err)
 	}
 	out, err := folder.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, private)
 	if err != nil {
-		return err
+		return errno.Explain(err)
 	}
-	return errors.Join(file.fill(out), out.Close())
+	return errno.Explain(errors.Join(file.fill(out), out.Close()))
 }
 
 // fill sets group, mode and owner before the content. Until the mode is set only this

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/countersign-dev/countersign/internal/host/errno"
 )
 
 const (
@@ -36,7 +38,7 @@ func (s *Socket) keep() {
 			return
 		case <-ticker.C:
 		}
-		err := s.check()
+		err := errno.Explain(s.check())
 		if err == nil {
 			reported = time.Time{}
 		} else if time.Since(reported) >= reportEvery {

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/countersign-dev/countersign/internal/host/errno"
 )
 
 // Socket is a listening unix socket that owns its file: if the file or its folder is removed or
@@ -51,14 +53,14 @@ func Listen(named string, mode fs.FileMode, log *slog.Logger) (*Socket, error) {
 	}
 	folder, err := prepareFolder(filepath.Dir(path), 0o700)
 	if err != nil {
-		return nil, err
+		return nil, errno.Explain(err)
 	}
 	if folder&0o022 != 0 && folder&fs.ModeSticky == 0 {
 		log.Warn("the socket's folder is writable by other users, who could replace the socket", "folder", filepath.Dir(path), "mode", folder.String())
 	}
 	s := &Socket{path: path, mode: mode, folder: folder.Perm(), log: log, done: make(chan struct{})}
 	if s.now, err = s.bind(nil); err != nil {
-		return nil, err
+		return nil, errno.Explain(err)
 	}
 	s.kept.Go(s.keep)
 	return s, nil
@@ -81,7 +83,7 @@ func (s *Socket) Accept() (net.Conn, error) {
 		}
 		now, last := time.Now().Unix(), s.told.Load()
 		if !errors.Is(err, net.ErrClosed) && now-last >= 60 && s.told.CompareAndSwap(last, now) {
-			s.log.Error("cannot accept connections on the socket, retrying", "socket", s.path, "error", err)
+			s.log.Error("cannot accept connections on the socket, retrying", "socket", s.path, "error", errno.Explain(err))
 		}
 		return nil, err
 	}

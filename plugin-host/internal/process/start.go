@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/host/errno"
 	"github.com/countersign-dev/countersign/plugin-host/internal/confine"
 	"github.com/countersign-dev/countersign/plugin-host/internal/verified"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
@@ -52,7 +53,7 @@ func Start(opts Options, program Program, number int) (*Process, error) {
 	}
 	if err != nil {
 		p.release()
-		return nil, err
+		return nil, errno.Explain(err)
 	}
 	p.log = opts.Log.With("provider", program.Name, "pid", p.pid, "generation", number)
 	p.relay = newRelay(p.log, p.ended)

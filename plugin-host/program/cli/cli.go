@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/countersign-dev/countersign/internal/host/errno"
 )
 
 // Exit codes.
@@ -63,7 +65,7 @@ func Run(hangups <-chan os.Signal, root *cobra.Command) int {
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintln(os.Stderr, root.Name()+":", err)
+	fmt.Fprintln(os.Stderr, root.Name()+":", errno.Explain(err))
 	if coded, ok := errors.AsType[*Error](err); ok {
 		return coded.Code
 	}

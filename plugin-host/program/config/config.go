@@ -166,7 +166,7 @@ type State struct {
 	// Dir is a folder for this agent alone; it is created (0700) if it is missing.
 	Dir string `json:"dir"`
 	// KeyFile holds the key, 32 random bytes or more, as "openssl rand -hex 32" prints
-	// them. It must not be in Dir, nor be readable by others.
+	// them. It must not be in Dir, nor be readable by others; root's may be readable by a group.
 	KeyFile string `json:"key_file"`
 	// KeyCommand replaces KeyFile: the absolute path of a program, with its arguments, that
 	// prints the key within 30s. It is run without a shell.

@@ -200,6 +200,22 @@ func TestUnreplaceableFileLeavesOthersUnchanged(t *testing.T) {
 	}
 }
 
+// What reads the link's target would keep an old certificate without a word.
+func TestReplacedLinkIsReported(t *testing.T) {
+	source, dir := newRotating(t), t.TempDir()
+	must(t, os.WriteFile(filepath.Join(dir, "target"), []byte("old"), 0o600))
+	folder := filepath.Join(dir, "out")
+	must(t, os.Mkdir(folder, 0o700), os.Symlink("../target", filepath.Join(folder, "key.pem")))
+	r := start(t, output.Config{Folder: folder}, source)
+	r.await(output.Written)
+	if text := r.log.String(); strings.Count(text, "a link is replaced by a file") != 1 || !strings.Contains(text, "file=key.pem target=../target") {
+		t.Error(text)
+	}
+	if got := read(t, dir, "target"); string(got) != "old" {
+		t.Error("the link was followed")
+	}
+}
+
 func contents(t *testing.T, dir string) map[string][]byte {
 	t.Helper()
 	all := map[string][]byte{}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/host/errno"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
@@ -113,7 +114,7 @@ func (w *writer) write() time.Duration {
 	if !ok || now.same(w.written) {
 		return idle
 	}
-	if err := w.put(now); err != nil {
+	if err := errno.Explain(w.put(now)); err != nil {
 		wait, news := w.writes.failed(err)
 		if news {
 			w.Log.Error("cannot write files, keeping the existing ones", "folder", w.Folder, "error", err, "next_try", wait)
@@ -135,7 +136,7 @@ func (w *writer) reload(ctx context.Context) time.Duration {
 		return wait
 	}
 	w.last = time.Now()
-	err := w.Reload(ctx, w.Log)
+	err := errno.Explain(w.Reload(ctx, w.Log))
 	switch {
 	case ctx.Err() != nil:
 		return idle // it was interrupted; the next start reloads

@@ -1,6 +1,7 @@
 package output
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -8,6 +9,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/countersign-dev/countersign/internal/host/errno"
 )
 
 const nonBlocking = unix.O_NONBLOCK
@@ -36,7 +39,7 @@ func (p Process) check(pid int) error {
 	proc := fmt.Sprintf("/proc/%d", pid)
 	info, err := os.Stat(proc)
 	if err != nil {
-		return fmt.Errorf("process %d of %s: %w", pid, p.PIDFile, errNoProcess)
+		return fmt.Errorf("process %d of %s: %w", pid, p.PIDFile, cmp.Or(errno.NoProc(), errNoProcess))
 	}
 	if owner, _ := ownerOf(info); owner != p.UID {
 		return fmt.Errorf("process %d runs as user %d, it is to be user %d", pid, owner, p.UID)

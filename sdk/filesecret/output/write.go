@@ -84,6 +84,7 @@ func (w *writer) putFlat(folder *os.Root, s set) error {
 		}
 	}
 	for n, file := range files {
+		w.checkLink(folder, file.Name)
 		// This fails the first time, as there is no old file. On a file system without
 		// links, the old file cannot be restored.
 		_ = folder.Link(file.Name, replaced+file.Name)
@@ -92,6 +93,14 @@ func (w *writer) putFlat(folder *os.Root, s set) error {
 		}
 	}
 	return safefile.Sync(folder)
+}
+
+// checkLink warns of a link that a file is about to replace: what reads the link's target keeps the
+// old content. It is not followed, as its target may be anywhere.
+func (w *writer) checkLink(folder *os.Root, name string) {
+	if target, err := folder.Readlink(name); err == nil {
+		w.Log.Warn("a link is replaced by a file, and its target stays as it is; write to the target's folder instead", "folder", w.Folder, "file", name, "target", target)
+	}
 }
 
 func putBack(folder *os.Root, files []File) error {

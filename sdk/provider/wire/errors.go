@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/countersign-dev/countersign/internal/host/errno"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
@@ -84,7 +85,7 @@ func toStatus(err error, token ca.Token) error {
 		return nil
 	}
 	sent := rowOfReason(reasonOf(err))
-	st := status.New(sent.code, CleanText(messageOf(err), token))
+	st := status.New(sent.code, CleanText(errno.Text(messageOf(err), err), token))
 	info := &errdetails.ErrorInfo{Domain: ErrorDomain, Reason: sent.word}
 	var detailed *status.Status
 	var failed error

@@ -23,6 +23,7 @@ func Begin(l agent.Log, s settings.Status) (*slog.Logger, *Pages, error) {
 		return nil, nil, err
 	}
 	logClientGo(log)
+	cli.WarnSystem(log)
 	if missing := protect.Missing(); missing != "" {
 		log.Warn("protection unavailable on this system", "missing", missing)
 	}
@@ -39,9 +40,5 @@ func newLog(c agent.Log) *slog.Logger {
 	if err := level.UnmarshalText([]byte(c.Level)); err != nil {
 		level = slog.LevelInfo // package settings has checked it
 	}
-	opts := &slog.HandlerOptions{Level: level}
-	if c.Format == "json" {
-		return slog.New(slog.NewJSONHandler(os.Stderr, opts))
-	}
-	return slog.New(slog.NewTextHandler(os.Stderr, opts))
+	return cli.NewLog(os.Stderr, c.Format, level)
 }

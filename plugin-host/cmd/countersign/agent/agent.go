@@ -117,11 +117,7 @@ func tellChoice(c config.Config, log *slog.Logger) {
 func newLog(c config.Log) (*slog.Logger, *slog.LevelVar) {
 	level := &slog.LevelVar{}
 	level.Set(levelOf(c))
-	opts := &slog.HandlerOptions{Level: level}
-	if c.Format == "json" {
-		return slog.New(slog.NewJSONHandler(os.Stderr, opts)), level
-	}
-	return slog.New(slog.NewTextHandler(os.Stderr, opts)), level
+	return cli.NewLog(os.Stderr, c.Format, level), level
 }
 
 func levelOf(c config.Log) slog.Level {

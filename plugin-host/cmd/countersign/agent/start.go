@@ -83,6 +83,7 @@ func (s *start) protect() error {
 	if err := protect.Process(); err != nil {
 		return err
 	}
+	cli.WarnSystem(s.log)
 	if missing := protect.Missing(); missing != "" {
 		s.log.Warn("protection unavailable on this system", "missing", missing)
 	}

@@ -82,7 +82,7 @@ func (d beside) run(args []string) error {
 	if err != nil {
 		return cli.Wrong(err)
 	}
-	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	log := cli.NewLog(os.Stderr, "text", slog.LevelInfo)
 	binary, err := verified.Open(found.Path, pin, verified.Receipts{Log: log})
 	if err != nil {
 		return cli.Wrong(err)
