@@ -18,12 +18,13 @@ func (a *Agent) Secrets() secret.Source { return a.revocation.Over(secret.First(
 
 // Status returns the state of every secret, sorted by name.
 func (a *Agent) Status() []secret.Status {
-	var all []secret.Status
+	var parts [][]secret.Status
 	for _, source := range a.sources {
 		if s, ok := source.(interface{ Status() []secret.Status }); ok {
-			all = append(all, s.Status()...)
+			parts = append(parts, s.Status())
 		}
 	}
+	all := slices.Concat(parts...)
 	slices.SortStableFunc(all, func(a, b secret.Status) int { return strings.Compare(a.Name, b.Name) })
 	return a.revocation.Complete(all)
 }

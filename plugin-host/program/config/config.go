@@ -42,6 +42,7 @@ type Config struct {
 	file    string                // its name
 	choice  Choice
 	foreign *Foreign         // the program that owns the socket; nil: the agent
+	places  map[string]int   // in Secrets, by name; nil before they are complete
 	builds  map[string]Build // by the binary's name: what the entries do not say
 
 	warnings []string

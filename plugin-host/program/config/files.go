@@ -146,7 +146,7 @@ func absolute(path string) string {
 
 // configured reports whether "secrets" has an entry of that name.
 func (c *Config) configured(name string) bool {
-	return slices.ContainsFunc(c.Secrets, func(s Secret) bool { return s.Name == name })
+	return c.find(name) >= 0
 }
 
 // Names returns the names that are served from files, sorted.

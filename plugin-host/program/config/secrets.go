@@ -28,20 +28,34 @@ const maxSecretName = 256
 func (c *Config) completeSecrets(p *problems) {
 	secrets := []Secret{c.take(DefaultSecret), c.take(RootCA)}
 	c.Secrets = c.signed(append(secrets, c.Secrets...))
-	seen := map[string]bool{}
-	for i := range c.Secrets {
-		s := &c.Secrets[i]
-		if seen[s.Name] {
+	c.places = make(map[string]int, len(c.Secrets))
+	for i, s := range c.Secrets {
+		if _, seen := c.places[s.Name]; seen {
 			p.add(fmt.Errorf("secrets has %.256q twice: a name is served once", s.Name))
 		}
-		seen[s.Name] = true
-		c.completeSecret(p, s, i)
+		c.places[s.Name] = i
 	}
+	for i := range c.Secrets {
+		c.completeSecret(p, &c.Secrets[i], i)
+	}
+}
+
+// find returns the place of the secret of that name in c.Secrets, or -1. Each output and each
+// identity names some, so that a search through all would cost the square.
+func (c *Config) find(name string) int {
+	if c.places == nil {
+		return slices.IndexFunc(c.Secrets, func(s Secret) bool { return s.Name == name })
+	}
+	if i, known := c.places[name]; known {
+		return i
+	}
+	return -1
 }
 
 // take removes the entry of that name from c.Secrets, or makes one.
 func (c *Config) take(name string) Secret {
-	i := slices.IndexFunc(c.Secrets, func(s Secret) bool { return s.Name == name })
+	c.places = nil
+	i := c.find(name)
 	if i < 0 {
 		return Secret{Name: name}
 	}

@@ -179,7 +179,7 @@ func (c *Config) SpireProvides() (all []SpireSecret) {
 
 // spireAlone reports whether no provider has to sign the secret.
 func (c *Config) spireAlone(name string) bool {
-	i := slices.IndexFunc(c.Secrets, func(s Secret) bool { return s.Name == name })
+	i := c.find(name)
 	if i < 0 || c.Secrets[i].Provider == "" && len(c.Secrets[i].Providers) == 0 {
 		return name == RootCA && c.spireAlone(DefaultSecret) // it has the providers of default
 	}

@@ -146,7 +146,7 @@ func (c *Config) completeIdentity(p *problems, w *WorkloadIdentity, i int, hints
 // refer checks that a secret of that kind is configured, and that a key pair has a SPIFFE
 // ID. It does not check secrets of other programs.
 func (c *Config) refer(p *problems, path, name, kind string) {
-	i := slices.IndexFunc(c.Secrets, func(s Secret) bool { return s.Name == name })
+	i := c.find(name)
 	switch {
 	case i < 0 && c.FromOthers(name):
 	case i < 0 && kind == TrustBundle && c.fromEndpoint(name):

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"slices"
 
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/metrics"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/workloads"
@@ -36,6 +35,7 @@ func agentConfig(c config.Config, from clients, p *providers, m *metrics.Metrics
 		DrainTimeout: c.DrainTimeout.Duration, Observe: m.Secret, Log: log,
 	}
 	var errs []error
+	domains := make(map[string]string, len(c.Secrets)) // by secret
 	for _, entry := range c.Providers {
 		authority, err := wiring.Authority(entry, from.of(entry.Name), from.tokens)
 		errs = append(errs, err)
@@ -46,40 +46,43 @@ func agentConfig(c config.Config, from clients, p *providers, m *metrics.Metrics
 		spec, err := wiring.Spec(entry, c.Rotation)
 		errs = append(errs, err)
 		cfg.Secrets = append(cfg.Secrets, spec)
-		tellTrustDomain(&cfg, spec.Name, spec.Identity.TrustDomain())
+		domains[spec.Name] = spec.Identity.TrustDomain()
 		warnOfKey(spec, log)
 	}
 	for _, s := range c.Spire.Secrets {
 		if id, err := pki.ParseSPIFFEID(s.SPIFFEID); err == nil { // else it takes what comes
-			tellTrustDomain(&cfg, s.Name, id.Host)
+			domains[s.Name] = id.Host
 		}
 	}
+	setTrustDomains(&cfg, domains)
 	if c.Workloads.On() {
 		errs = append(errs, workloads.Wire(&cfg, c.Workloads, from.tokens))
 	}
 	return cfg, errors.Join(errs...)
 }
 
-// tellTrustDomain has the bundles of an identity not wait for its certificate.
-func tellTrustDomain(cfg *agent.Config, certificate, domain string) {
+// setTrustDomains sets the trust domain of each identity, so that its bundles do not wait for
+// its certificate.
+func setTrustDomains(cfg *agent.Config, domains map[string]string) {
 	for i := range cfg.WorkloadAPI.Identities {
-		if identity := &cfg.WorkloadAPI.Identities[i]; identity.Certificate == certificate {
-			identity.TrustDomain = domain
-		}
+		identity := &cfg.WorkloadAPI.Identities[i]
+		identity.TrustDomain = domains[identity.Certificate]
 	}
 	for i := range cfg.Socket.SPIRE.Identities {
-		if identity := &cfg.Socket.SPIRE.Identities[i]; identity.Certificate == certificate {
-			identity.TrustDomain = domain
-		}
+		identity := &cfg.Socket.SPIRE.Identities[i]
+		identity.TrustDomain = domains[identity.Certificate]
 	}
 }
 
 // movedDomains names the certificates whose bundles stand under another trust domain since the start:
 // the servers have been told that one.
 func movedDomains(started, now *sds.SPIRE) (moved []string) {
+	domains := make(map[string]string, len(now.Identities))
+	for _, is := range now.Identities {
+		domains[is.Certificate] = is.TrustDomain
+	}
 	for _, was := range started.Identities {
-		i := slices.IndexFunc(now.Identities, func(is sds.SPIREIdentity) bool { return is.Certificate == was.Certificate })
-		if i >= 0 && now.Identities[i].TrustDomain != was.TrustDomain {
+		if is, stays := domains[was.Certificate]; stays && is != was.TrustDomain {
 			moved = append(moved, fmt.Sprintf("the trust domain of %q", was.Certificate))
 		}
 	}

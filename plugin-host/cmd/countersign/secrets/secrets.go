@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -141,9 +140,13 @@ func (q *query) whyNot(err error, timeout time.Duration) error {
 }
 
 func (q *query) missing(shown []secretShown) error {
+	served := make(map[string]bool, len(shown))
+	for _, s := range shown {
+		served[s.Name] = true
+	}
 	var missing []string
 	for _, name := range q.names {
-		if !slices.ContainsFunc(shown, func(s secretShown) bool { return s.Name == name }) {
+		if !served[name] {
 			missing = append(missing, name)
 		}
 	}

@@ -19,7 +19,8 @@ import (
 	"github.com/countersign-dev/countersign/plugin-host/program/config"
 )
 
-const maxConfigFile = 1 << 20
+// maxConfigFile leaves room for 100,000 secrets.
+const maxConfigFile = 16 << 20
 
 // Flags are a command's flags, over the environment and the configuration file. It can be
 // read any number of times.
