@@ -151,7 +151,7 @@ e2e-kubernetes: ## test the control plane against real API servers
 e2e-istio: ## test Istio's CA API with Istio's own agent and CA, and the move of a mesh between CAs
 	@export COUNTERSIGN_KUBERNETES COUNTERSIGN_VAULT COUNTERSIGN_ISTIO; COUNTERSIGN_KUBERNETES="$$(scripts/get-kubernetes)"; \
 		COUNTERSIGN_VAULT="$$(scripts/get-vault)"; COUNTERSIGN_ISTIO="$$(scripts/get-istio)"; \
-		$(WITH) $(HEAVY) -tags e2e,istio,grpcnotrace -timeout 8m -run RealIstio ./control-plane/cmd/countersign-ra
+		$(WITH) $(HEAVY) -tags e2e,istio,grpcnotrace -timeout 8m -run RealIstio ./control-plane/istioca ./control-plane/cmd/countersign-ra
 
 .PHONY: e2e-cert-manager
 e2e-cert-manager: ## test the issuer with cert-manager's own controllers and a real API server
