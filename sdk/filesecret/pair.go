@@ -1,7 +1,6 @@
 package filesecret
 
 import (
-	"bytes"
 	"crypto/x509"
 	"fmt"
 	"time"
@@ -71,14 +70,10 @@ func readChain(spec Spec, read reader) ([]*x509.Certificate, error) {
 	if len(certs) > maxChain {
 		return nil, fmt.Errorf("%s has %d certificates, %d are allowed in a chain", path, len(certs), maxChain)
 	}
-	for len(certs) > 1 && isRoot(certs[len(certs)-1]) {
+	for len(certs) > 1 && pki.SelfSigned(certs[len(certs)-1]) {
 		certs = certs[:len(certs)-1]
 	}
 	return certs, nil
-}
-
-func isRoot(cert *x509.Certificate) bool {
-	return bytes.Equal(cert.RawSubject, cert.RawIssuer) && cert.CheckSignatureFrom(cert) == nil
 }
 
 func checkTimes(leaf *x509.Certificate, path string, now time.Time) error {

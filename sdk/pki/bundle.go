@@ -3,6 +3,7 @@ package pki
 import (
 	"bytes"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -27,35 +28,63 @@ func NewBundle(certs ...*x509.Certificate) *Bundle {
 // self-signed CA certificate. It does not check validity times: see [Bundle.Filter] and
 // [Check.Chain].
 func ParseBundle(pemBytes []byte) (*Bundle, error) {
-	certs, err := ParseCertificates(pemBytes)
+	roots, unusable, err := UsableBundle(pemBytes)
+	if len(unusable) > 0 {
+		return nil, unusable[0]
+	}
+	return roots, err
+}
+
+// UsableBundle parses roots as [ParseBundle] does, and leaves out what is of no use as a root:
+// unusable says for each which one it is and why. A text without a usable root is an error.
+func UsableBundle(pemBytes []byte) (roots *Bundle, unusable []error, err error) {
+	certs, unusable, err := UsableCertificates(pemBytes)
 	if err != nil {
-		return nil, err
+		return nil, unusable, err
 	}
-	for _, cert := range certs {
-		if reason := rootFault(cert); reason != "" {
-			return nil, fmt.Errorf("the root %s (%s) is refused: %s", Fingerprint(cert), text.Clean(cert.Subject.String()), reason)
+	certs = slices.DeleteFunc(certs, func(cert *x509.Certificate) bool {
+		reason := rootFault(cert)
+		if reason != "" {
+			unusable = append(unusable, fmt.Errorf("the root %s (%s) is refused: %s", Fingerprint(cert), text.Clean(cert.Subject.String()), reason))
 		}
+		return reason != ""
+	})
+	if len(certs) == 0 {
+		return nil, unusable, fmt.Errorf("it holds no root that can be used: %w", unusable[0])
 	}
-	return NewBundle(certs...), nil
+	return NewBundle(certs...), unusable, nil
 }
 
 func rootFault(cert *x509.Certificate) string {
 	switch {
+	case cert.Version == 1:
+		return "it is of version 1, without the extension that makes it a CA certificate; issue it with basicConstraints"
 	case !cert.BasicConstraintsValid || !cert.IsCA:
 		return "it is no CA certificate"
 	case cert.KeyUsage != 0 && cert.KeyUsage&x509.KeyUsageCertSign == 0:
 		return "its key usage does not allow it to sign certificates"
-	case !selfSigned(cert) && lacking(cert.Raw) != nil:
+	case lacking(cert.Raw) != nil:
 		return "it " + lacking(cert.Raw).Error()
-	case !selfSigned(cert):
+	case !SelfSigned(cert):
 		return "it is not self-signed"
 	}
 	return ""
 }
 
-func selfSigned(cert *x509.Certificate) bool {
-	return bytes.Equal(cert.RawSubject, cert.RawIssuer) &&
-		cert.CheckSignature(cert.SignatureAlgorithm, cert.RawTBSCertificate, cert.Signature) == nil
+// SelfSigned reports whether a certificate names itself as its issuer: by its name and, if it has
+// them, the identifiers of both keys. Without these, the signature tells it from a certificate
+// that a CA issued to another key of its own name; one that Go does not check, such as SHA-1,
+// tells nothing. A trust anchor's own signature protects nothing (RFC 5280, section 6.1).
+func SelfSigned(cert *x509.Certificate) bool {
+	if !bytes.Equal(cert.RawSubject, cert.RawIssuer) {
+		return false
+	}
+	if len(cert.AuthorityKeyId) > 0 && len(cert.SubjectKeyId) > 0 {
+		return bytes.Equal(cert.AuthorityKeyId, cert.SubjectKeyId)
+	}
+	err := cert.CheckSignature(cert.SignatureAlgorithm, cert.RawTBSCertificate, cert.Signature)
+	_, insecure := errors.AsType[x509.InsecureAlgorithmError](err)
+	return err == nil || insecure || errors.Is(err, x509.ErrUnsupportedAlgorithm)
 }
 
 // Certificates returns the roots in the bundle's order. The caller owns the slice.

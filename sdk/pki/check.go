@@ -6,10 +6,10 @@ import (
 	"crypto/x509"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/clock"
-	"github.com/countersign-dev/countersign/internal/text"
 )
 
 const (
@@ -17,7 +17,8 @@ const (
 	// after now and end up to this much after the requested time.
 	MaxClockSkew = 5 * time.Minute
 
-	maxChain = 10
+	maxChain = 10 // certificates on the path
+	maxReply = 64 // in a reply
 )
 
 // NameCheck says which names a CA may put into a leaf.
@@ -37,6 +38,8 @@ type Check struct {
 	// Identity is the requested identity; Names says how closely the leaf must match it.
 	Identity Identity
 	Names    NameCheck
+	// RequestID is the request's ID, which the CA may make the common name.
+	RequestID string
 	// Roots are the roots that the chain may lead to; an empty set fails the check.
 	Roots *Bundle
 	// Now is the time of the check.
@@ -57,12 +60,17 @@ type Chain struct {
 	// then on; EndsAbove leaves the leaf out.
 	Ends, EndsAbove time.Time
 	PEM             []byte // Certificates, encoded
+	// LeftOut describes what the reply holds beside Certificates and Root.
+	LeftOut []string
+
+	sent     []*x509.Certificate
+	unusable []error
 }
 
 // CheckError says which check a CA's reply failed.
 type CheckError struct {
 	// Check is one word from a fixed list, fit for a metric label: format, key, usage, ca,
-	// names, order, roots, not-before, not-after, expired or chain; package secret adds
+	// names, roots, not-before, not-after, expired or chain; package secret adds
 	// anchor, package ra backdating, lifetime and too-long.
 	Check  string
 	Detail string
@@ -77,28 +85,45 @@ func failed(check, format string, args ...any) error {
 	return &CheckError{check, fmt.Sprintf(format, args...)}
 }
 
-// Chain verifies a chain (PEM, leaf first, no root) of at most 100 KiB in DER. It returns
-// the path that it verified and drops all else that the CA sent. The leaf's NotBefore may
-// be up to [MaxClockSkew] after c.Now; the caller must then wait until it. An error is a
-// [*CheckError].
+// Chain verifies a chain (PEM) of at most 64 certificates. The leaf is the first one with the
+// key of the request. Chain returns the path that it verified, of at most 10 certificates and
+// 100 KiB in DER, and leaves out all else that the CA sent, in whatever order, and what Go
+// cannot read. The leaf's NotBefore may be up to [MaxClockSkew] after c.Now; the caller must
+// then wait until it. An error is a [*CheckError].
 func (c Check) Chain(pemBytes []byte) (*Chain, error) {
-	certs, err := ParseCertificates(pemBytes)
-	if err != nil {
-		return nil, failed("format", "%v", err)
-	}
-	if len(certs) > maxChain {
-		return nil, failed("format", "the chain has %d certificates, %d are allowed", len(certs), maxChain)
-	}
-	if size := sizeOf(certs); size > maxCertificate {
-		return nil, failed("format", "the chain has %d bytes, %d are allowed: peers read no more", size, maxCertificate)
-	}
-	chain := &Chain{Leaf: certs[0], Certificates: certs}
-	for _, check := range []func(*Chain) error{c.key, c.usage, c.names, c.order, c.times, c.root} {
+	chain := &Chain{}
+	for _, check := range []func(*Chain) error{
+		func(chain *Chain) error { return chain.parse(pemBytes) }, c.key, c.usage, c.names, c.subject, c.times, c.root,
+	} {
 		if err := check(chain); err != nil {
 			return nil, err
 		}
 	}
+	chain.leaveOut()
 	return chain, nil
+}
+
+func (chain *Chain) parse(pemBytes []byte) (err error) {
+	chain.sent, chain.unusable, err = UsableCertificates(pemBytes)
+	if err != nil {
+		return failed("format", "%v", err)
+	}
+	if n := len(chain.sent) + len(chain.unusable); n > maxReply {
+		return failed("format", "the chain has %d certificates, %d are allowed", n, maxReply)
+	}
+	return nil
+}
+
+// leaveOut describes what is not served.
+func (chain *Chain) leaveOut() {
+	for _, cert := range chain.sent {
+		if !cert.Equal(chain.Root) && !slices.ContainsFunc(chain.Certificates, cert.Equal) {
+			chain.LeftOut = append(chain.LeftOut, fmt.Sprintf("%s (%s)", nameOf(cert), Fingerprint(cert)[:16]))
+		}
+	}
+	for _, err := range chain.unusable {
+		chain.LeftOut = append(chain.LeftOut, err.Error())
+	}
 }
 
 func sizeOf(certs []*x509.Certificate) (size int) {
@@ -108,10 +133,16 @@ func sizeOf(certs []*x509.Certificate) (size int) {
 	return size
 }
 
+// key finds the leaf.
 func (c Check) key(chain *Chain) error {
-	if !SameKey(c.Key, chain.Leaf.PublicKey) {
+	at := slices.IndexFunc(chain.sent, func(cert *x509.Certificate) bool { return SameKey(c.Key, cert.PublicKey) })
+	switch {
+	case at < 0 && len(chain.unusable) > 0:
+		return failed("key", "no certificate of the reply has the public key of the request; %v", chain.unusable[0])
+	case at < 0:
 		return failed("key", "the leaf's public key is not that of the request")
 	}
+	chain.Leaf = chain.sent[at]
 	return nil
 }
 
@@ -144,11 +175,12 @@ func fitsTLS(leaf *x509.Certificate) bool {
 }
 
 func (c Check) names(chain *Chain) error {
+	if c.Names == AnyName && len(chain.Leaf.URIs) <= 1 {
+		chain.Identity, _ = shownIdentity(chain.Leaf) // the CA decides
+		return nil
+	}
 	got, err := IdentityOf(chain.Leaf)
 	if err != nil {
-		if c.Names == AnyName && len(chain.Leaf.URIs) <= 1 {
-			return nil
-		}
 		return failed("names", "%v", err)
 	}
 	chain.Identity = got
@@ -161,22 +193,20 @@ func (c Check) names(chain *Chain) error {
 	return nil
 }
 
-// order checks that each certificate is signed by the next and that none is a root.
-func (c Check) order(chain *Chain) error {
-	for i, cert := range chain.Certificates {
-		if selfSigned(cert) {
-			return failed("order", "certificate %d of the chain is a root; a chain is the leaf and intermediates", i+1)
-		}
-		if i > 0 {
-			if err := chain.Certificates[i-1].CheckSignatureFrom(cert); err != nil {
-				if lack := lacking(cert.Raw); lack != nil {
-					return failed("order", "certificate %d of the chain %v", i+1, lack)
-				}
-				return failed("order", "certificate %d of the chain is not signed by certificate %d", i, i+1)
-			}
+// subject checks what some programs read as names: the common name as a DNS name or a user,
+// organizations as Kubernetes' groups. Other attributes are the CA's own.
+func (c Check) subject(chain *Chain) error {
+	subject := chain.Leaf.Subject
+	for _, group := range subject.Organization {
+		if strings.HasPrefix(strings.ToLower(strings.TrimSpace(group)), "system:") {
+			return failed("names", "the leaf has the organization %.256q, which is a group of Kubernetes' own", group)
 		}
 	}
-	return nil
+	cn := subject.CommonName
+	if c.Names == AnyName || cn == "" || cn == c.RequestID || chain.Identity.has(cn) || c.Identity.has(cn) {
+		return nil
+	}
+	return failed("names", "the leaf has the common name %.256q, which is not one of the requested names; configure the CA to leave it empty, or relax identity_check", cn)
 }
 
 func (c Check) times(chain *Chain) error {
@@ -206,8 +236,10 @@ func (c Check) root(chain *Chain) error {
 		return failed("roots", "there is no root to verify the chain with")
 	}
 	intermediates := x509.NewCertPool()
-	for _, cert := range chain.Certificates[1:] {
-		intermediates.AddCert(cert)
+	for _, cert := range chain.sent {
+		if cert != chain.Leaf {
+			intermediates.AddCert(cert)
+		}
 	}
 	verified, err := chain.Leaf.Verify(x509.VerifyOptions{
 		Roots:         c.Roots.Pool(),
@@ -216,16 +248,26 @@ func (c Check) root(chain *Chain) error {
 		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	})
 	if err != nil {
-		return failed("chain", "%s", text.Clean(err.Error()))
+		return failed("chain", "%s", c.explain(chain, err))
 	}
-	path := slices.MaxFunc(verified, func(a, b []*x509.Certificate) int {
-		return cmp.Or(endOf(a).Compare(endOf(b)), cmp.Compare(len(a), len(b)))
+	verified = slices.DeleteFunc(verified, func(path []*x509.Certificate) bool {
+		return len(path)-1 > maxChain || sizeOf(path[:len(path)-1]) > maxCertificate
 	})
+	if len(verified) == 0 {
+		return failed("format", "the chain has more than %d certificates or %d bytes: peers read no more", maxChain, maxCertificate)
+	}
+	chain.take(slices.MaxFunc(verified, func(a, b []*x509.Certificate) int {
+		return cmp.Or(endOf(a).Compare(endOf(b)), cmp.Compare(len(a), len(b)))
+	}))
+	return nil
+}
+
+// take serves a verified path.
+func (chain *Chain) take(path []*x509.Certificate) {
 	last := len(path) - 1
 	chain.Certificates, chain.Root = path[:last:last], path[last]
 	chain.Ends, chain.EndsAbove = endOf(path), endOf(path[1:])
 	chain.PEM = EncodeCertificates(chain.Certificates)
-	return nil
 }
 
 // endOf returns when the first certificate of a path ends.

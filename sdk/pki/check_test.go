@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/asn1"
 	"errors"
 	"math/big"
 	"net/url"
@@ -68,6 +69,29 @@ func TestReplyIsServedOnlyIfEveryCheckHolds(t *testing.T) {
 		return middle.issue(t, template, key).cert
 	}
 	good := leaf(func(*x509.Certificate) {})
+	named := func(subject pkix.Name) []*x509.Certificate {
+		return []*x509.Certificate{leaf(func(c *x509.Certificate) { c.Subject = subject }), middle.cert}
+	}
+	withNames := func(tag int, value string) []*x509.Certificate {
+		return []*x509.Certificate{leaf(func(c *x509.Certificate) {
+			all := []asn1.RawValue{{Class: asn1.ClassContextSpecific, Tag: tag, IsCompound: tag == 0 || tag == 4, Bytes: []byte(value)}}
+			if tag != tagURI {
+				all = append(all, asn1.RawValue{Class: asn1.ClassContextSpecific, Tag: tagURI, Bytes: []byte(c.URIs[0].String())})
+			}
+			der, err := asn1.Marshal(all)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.URIs, c.ExtraExtensions = nil, []pkix.Extension{{Id: oidSubjectAltName, Value: der}}
+		}), middle.cert}
+	}
+	var long []*x509.Certificate
+	deep := middle
+	for range 10 {
+		long = append(long, deep.cert)
+		deep = deep.issue(t, caTemplate("deep"), mustKey(t, ""))
+	}
+	long = append(long, deep.cert, deep.issue(t, leafTemplate(), key).cert)
 	otherName := func(c *x509.Certificate) { c.URIs[0].Path = "/db" }
 	otherDomain := func(c *x509.Certificate) { c.URIs[0].Host = "example.com" }
 	for name, c := range map[string]struct {
@@ -89,8 +113,8 @@ func TestReplyIsServedOnlyIfEveryCheckHolds(t *testing.T) {
 		"other-domain-any":       {chain: []*x509.Certificate{leaf(otherDomain), middle.cert}, check: func(c *Check) { c.Names = AnyName }},
 		"one-name-more":          {chain: []*x509.Certificate{leaf(func(c *x509.Certificate) { c.DNSNames = []string{"x.example"} }), middle.cert}, fails: "names"},
 		"two-uris":               {chain: []*x509.Certificate{leaf(func(c *x509.Certificate) { c.URIs = append(c.URIs, c.URIs[0]) }), middle.cert}, fails: "names"},
-		"root-in-chain":          {chain: []*x509.Certificate{good, middle.cert, root.cert}, fails: "order"},
-		"wrong-order":            {chain: []*x509.Certificate{good, stranger.issue(t, caTemplate("x"), mustKey(t, "")).cert, middle.cert}, fails: "order"},
+		"root-in-chain":          {chain: []*x509.Certificate{good, middle.cert, root.cert}},
+		"wrong-order":            {chain: []*x509.Certificate{good, stranger.issue(t, caTemplate("x"), mustKey(t, "")).cert, middle.cert}},
 		"issuer-missing":         {chain: []*x509.Certificate{good}, fails: "chain"},
 		"unknown-root":           {chain: []*x509.Certificate{stranger.issue(t, leafTemplate(), key).cert}, fails: "chain"},
 		"expired":                {chain: []*x509.Certificate{leaf(func(c *x509.Certificate) { c.NotAfter = now.Add(-time.Second) }), middle.cert}, fails: "expired"},
@@ -102,7 +126,23 @@ func TestReplyIsServedOnlyIfEveryCheckHolds(t *testing.T) {
 		"longer-accepted":        {chain: []*x509.Certificate{leaf(func(c *x509.Certificate) { c.NotAfter = now.Add(99 * time.Hour) }), middle.cert}, check: func(c *Check) { c.AcceptLonger = true }},
 		"no-lifetime-was-asked":  {chain: []*x509.Certificate{leaf(func(c *x509.Certificate) { c.NotAfter = now.Add(99 * time.Hour) }), middle.cert}, check: func(c *Check) { c.AskedUntil = time.Time{} }},
 		"empty-roots":            {chain: []*x509.Certificate{good, middle.cert}, check: func(c *Check) { c.Roots = nil }, fails: "roots"},
-		"eleven-certificates":    {chain: append([]*x509.Certificate{good}, manyOf(middle.cert, 10)...), fails: "format"},
+		"reverse-order":          {chain: []*x509.Certificate{root.cert, middle.cert, good}},
+		"sixty-five":             {chain: append([]*x509.Certificate{good}, manyOf(middle.cert, 64)...), fails: "format"},
+		"eleven-on-the-path":     {chain: long, fails: "format"},
+		"common-name-of-another": {chain: named(pkix.Name{CommonName: "db.example.org"}), fails: "names"},
+		"common-name-by-domain":  {chain: named(pkix.Name{CommonName: "db.example.org"}), check: func(c *Check) { c.Names = TrustDomainName }, fails: "names"},
+		"common-name-any":        {chain: named(pkix.Name{CommonName: "db.example.org"}), check: func(c *Check) { c.Names = AnyName }},
+		"common-name-requested":  {chain: named(pkix.Name{CommonName: "spiffe://example.org/web"})},
+		"common-name-is-the-id":  {chain: named(pkix.Name{CommonName: "0b7e"}), check: func(c *Check) { c.RequestID = "0b7e" }},
+		"organization":           {chain: named(pkix.Name{Organization: []string{"Example"}, Country: []string{"CH"}})},
+		"group-of-kubernetes":    {chain: named(pkix.Name{Organization: []string{"Example", "System:masters"}}), check: func(c *Check) { c.Names = AnyName }, fails: "names"},
+		"empty-fragment":         {chain: withNames(tagURI, "spiffe://example.org/web#"), fails: "names"},
+		"upper-case-scheme":      {chain: withNames(tagURI, "SPIFFE://example.org/web"), fails: "names"},
+		"registered-id":          {chain: withNames(8, "\x2a\x03\x04"), fails: "names"},
+		"directory-name":         {chain: withNames(4, "\x30\x00"), fails: "names"},
+		"other-name-form":        {chain: withNames(0, "\x06\x03\x2a\x03\x04\xa0\x02\x05\x00"), fails: "names"},
+		"other-name-form-any":    {chain: withNames(0, "\x06\x03\x2a\x03\x04\xa0\x02\x05\x00"), check: func(c *Check) { c.Names = AnyName }},
+		"address-as-dns-name":    {chain: []*x509.Certificate{leaf(func(c *x509.Certificate) { c.URIs, c.DNSNames = nil, []string{"10.0.0.1"} }), middle.cert}, fails: "names"},
 		"roots-of-another-ca":    {chain: []*x509.Certificate{good, middle.cert}, check: func(c *Check) { c.Roots = NewBundle(stranger.cert) }, fails: "chain"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -116,7 +156,7 @@ func TestReplyIsServedOnlyIfEveryCheckHolds(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if !chain.Root.Equal(root.cert) || !chain.Leaf.Equal(c.chain[0]) {
+				if !chain.Root.Equal(root.cert) || !SameKey(chain.Leaf.PublicKey, key.Public()) {
 					t.Errorf("leaf %v, root %v", chain.Leaf.Subject, chain.Root.Subject)
 				}
 				return

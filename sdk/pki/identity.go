@@ -45,6 +45,9 @@ func NewIdentity(spiffeID string, dnsNames, ips []string) (Identity, error) {
 		id.SPIFFEID = u
 	}
 	for _, name := range dnsNames {
+		if _, err := netip.ParseAddr(name); err == nil {
+			return Identity{}, fmt.Errorf("DNS name %.256q is not valid: it is an IP address, which no client matches as a DNS name; write it in ip_addresses", name)
+		}
 		if !validDNSName(name) {
 			return Identity{}, fmt.Errorf("DNS name %.256q is not valid: use letters, digits, '-' and '.', a leading '*.' at most", name)
 		}
@@ -87,9 +90,17 @@ func (id Identity) normal() (Identity, error) {
 }
 
 // IdentityOf returns the names of a certificate. It rejects more than one URI, a URI that
-// is not a SPIFFE ID, and an e-mail address (X509-SVID standard, section 2).
+// is not a SPIFFE ID to the letter (X509-SVID standard, section 2), and names of other kinds.
 func IdentityOf(cert *x509.Certificate) (Identity, error) {
-	return identityOf(cert.URIs, cert.DNSNames, cert.IPAddresses, cert.EmailAddresses)
+	if err := checkNameForms(cert.Extensions); err != nil {
+		return Identity{}, err
+	}
+	return shownIdentity(cert)
+}
+
+// shownIdentity is IdentityOf that passes over kinds of names that crypto/x509 does not show.
+func shownIdentity(cert *x509.Certificate) (Identity, error) {
+	return identityOf(uriTexts(cert.Extensions, cert.URIs), cert.DNSNames, cert.IPAddresses, cert.EmailAddresses)
 }
 
 // AllNames returns every name that a client may read in a certificate, valid or not, in the
@@ -100,7 +111,7 @@ func AllNames(cert *x509.Certificate) []string {
 		names = append(names, uri.String())
 	}
 	for _, name := range append(slices.Clone(cert.DNSNames), cert.Subject.CommonName) {
-		names = append(names, strings.ToLower(name))
+		names = append(names, strings.ToLower(strings.TrimSuffix(name, ".")))
 	}
 	for _, ip := range cert.IPAddresses {
 		if addr, ok := netip.AddrFromSlice(ip); ok {
@@ -112,10 +123,13 @@ func AllNames(cert *x509.Certificate) []string {
 
 // IdentityOfCSR returns the names of a CSR, by the rules of [IdentityOf].
 func IdentityOfCSR(csr *x509.CertificateRequest) (Identity, error) {
-	return identityOf(csr.URIs, csr.DNSNames, csr.IPAddresses, csr.EmailAddresses)
+	if err := checkNameForms(csr.Extensions); err != nil {
+		return Identity{}, err
+	}
+	return identityOf(uriTexts(csr.Extensions, csr.URIs), csr.DNSNames, csr.IPAddresses, csr.EmailAddresses)
 }
 
-func identityOf(uris []*url.URL, dnsNames []string, ips []net.IP, emails []string) (Identity, error) {
+func identityOf(uris, dnsNames []string, ips []net.IP, emails []string) (Identity, error) {
 	var spiffeID string
 	switch {
 	case len(emails) > 0:
@@ -123,7 +137,7 @@ func identityOf(uris []*url.URL, dnsNames []string, ips []net.IP, emails []strin
 	case len(uris) > 1:
 		return Identity{}, fmt.Errorf("it names %d URIs; one SPIFFE ID is allowed", len(uris))
 	case len(uris) == 1:
-		spiffeID = uris[0].String()
+		spiffeID = uris[0]
 	}
 	texts := make([]string, len(ips))
 	for i, ip := range ips {
@@ -136,6 +150,11 @@ func identityOf(uris []*url.URL, dnsNames []string, ips []net.IP, emails []strin
 func (id Identity) Equal(other Identity) bool {
 	return id.spiffeID() == other.spiffeID() &&
 		slices.Equal(id.DNSNames, other.DNSNames) && slices.Equal(id.IPAddresses, other.IPAddresses)
+}
+
+// has reports whether name is one of the names; DNS names in any case.
+func (id Identity) has(name string) bool {
+	return slices.Contains(id.Names(), name) || slices.Contains(id.DNSNames, strings.ToLower(name))
 }
 
 // IsZero reports whether the identity has no names.

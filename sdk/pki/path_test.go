@@ -16,6 +16,7 @@ func TestVerifiedPathIsServed(t *testing.T) {
 	a := root.issue(t, caTemplate("a"), one)
 	b := a.issue(t, caTemplate("b"), two)
 	round := b.issue(t, caTemplate("a"), one) // a, signed by b: a circle
+	twice := old.issue(t, caTemplate("a"), one)
 	crossed := func(ends time.Time) *issuer {
 		template := caTemplate("root")
 		template.NotAfter = ends
@@ -29,7 +30,13 @@ func TestVerifiedPathIsServed(t *testing.T) {
 		roots        *Bundle
 		ends         time.Time
 	}{
-		"straight":   {[]*x509.Certificate{leaf, a.cert}, []*x509.Certificate{leaf, a.cert}, NewBundle(root.cert), leaf.NotAfter},
+		"straight": {[]*x509.Certificate{leaf, a.cert}, []*x509.Certificate{leaf, a.cert}, NewBundle(root.cert), leaf.NotAfter},
+		"the issuing CA twice, under two roots, as Vault sends it": {
+			[]*x509.Certificate{leaf, a.cert, twice.cert, root.cert, old.cert}, []*x509.Certificate{leaf, a.cert}, NewBundle(root.cert), leaf.NotAfter,
+		},
+		"the same, with the other root": {
+			[]*x509.Certificate{leaf, a.cert, twice.cert, root.cert, old.cert}, []*x509.Certificate{leaf, twice.cert}, NewBundle(old.cert), leaf.NotAfter,
+		},
 		"a circle":   {[]*x509.Certificate{leaf, round.cert, b.cert, a.cert}, []*x509.Certificate{leaf, a.cert}, NewBundle(root.cert), leaf.NotAfter},
 		"two rounds": {[]*x509.Certificate{leaf, round.cert, b.cert, round.cert, b.cert, a.cert}, []*x509.Certificate{leaf, a.cert}, NewBundle(root.cert), leaf.NotAfter},
 		"cross-signed, for peers with the old root": {

@@ -41,7 +41,7 @@ func (p poller) WatchRoots(ctx context.Context, changed func(roots []byte) error
 		if err != nil {
 			return err
 		}
-		now, err := pki.ParseCertificates(roots)
+		now, _, err := pki.UsableCertificates(roots)
 		if err != nil {
 			return ca.Errorf(ca.Internal, "the authority's roots are invalid: %w", err)
 		}

@@ -107,8 +107,11 @@ func (a *authority) parse(pemBytes []byte) (*pki.Bundle, error) {
 	if last := a.parsed.Load(); last != nil && bytes.Equal(last.pem, pemBytes) {
 		return last.bundle, nil
 	}
-	bundle, err := pki.ParseBundle(pemBytes)
+	bundle, unusable, err := pki.UsableBundle(pemBytes)
 	if err == nil {
+		for _, reason := range unusable {
+			a.engine.cfg.Log.Warn("a root is left out", "authority", a.conf.Name, "reason", text.Clean(reason.Error()))
+		}
 		a.parsed.Store(&parsedRoots{bytes.Clone(pemBytes), bundle})
 	}
 	return bundle, err

@@ -4,8 +4,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -16,7 +14,7 @@ import (
 func (t *try) below(roots *pki.Bundle, now time.Time) (*pki.Chain, error) {
 	o := t.order
 	check := pki.Check{
-		Key: o.csr.PublicKey, Identity: o.decision.Identity, Names: pki.ExactNames,
+		Key: o.csr.PublicKey, Identity: o.decision.Identity, Names: pki.ExactNames, RequestID: t.id,
 		Roots: roots, Now: now, AskedUntil: now.Add(t.ttl), AcceptLonger: t.conf.AcceptLongerTTL && !o.door.strict(),
 	}
 	verified, err := check.Chain(t.reply.Chain)
@@ -27,32 +25,19 @@ func (t *try) below(roots *pki.Bundle, now time.Time) (*pki.Chain, error) {
 	if err := o.decision.Usages.check(leaf); err != nil {
 		return nil, err
 	}
-	if err := o.checkSubject(leaf, t.id); err != nil {
+	if err := o.checkSubject(leaf); err != nil {
 		return nil, err
 	}
 	return verified, o.door.check(leaf, o.ttl, t.sent)
 }
 
-// checkSubject refuses what the CSR may have smuggled in: a common name that
-// is not granted, as some read it, organizations, which Kubernetes takes as groups, and
-// names of forms that the other checks do not see. The request's ID, which step-ca has for a
-// common name, nobody can choose or read a name in.
-func (o *order) checkSubject(leaf *x509.Certificate, id string) error {
-	cn := leaf.Subject.CommonName
-	if cn != "" && cn != id && !slices.Contains(o.decision.Identity.Names(), strings.ToLower(cn)) && !slices.Contains(o.decision.Identity.Names(), cn) {
-		return &pki.CheckError{Check: "names", Detail: fmt.Sprintf("the leaf has the common name %.256q, which is not granted", cn)}
-	}
+// checkSubject refuses what the CSR may have smuggled in besides a common name: organizations,
+// which Kubernetes takes as groups, and all else that some program may read as a right.
+func (o *order) checkSubject(leaf *x509.Certificate) error {
 	for _, asked := range pki.SubjectValues(o.csr.Subject) {
 		for _, got := range leaf.Subject.Names {
-			if asked.Type.Equal(got.Type) && asked.Value == got.Value && asked.Value != cn {
+			if asked.Type.Equal(got.Type) && asked.Value == got.Value && asked.Value != leaf.Subject.CommonName {
 				return &pki.CheckError{Check: "names", Detail: fmt.Sprintf("the leaf has %.256q in its subject, as the CSR asked", fmt.Sprint(got.Value))}
-			}
-		}
-	}
-	for _, extension := range leaf.Extensions {
-		if extension.Id.Equal(oidNames) {
-			if err := checkNameForms(extension.Value); err != nil {
-				return &pki.CheckError{Check: "names", Detail: "the leaf " + err.Error()}
 			}
 		}
 	}

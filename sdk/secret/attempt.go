@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -215,7 +216,7 @@ func (a *attempt) readToken(ctx context.Context) (err error) {
 func (a *attempt) check(chain []byte, roots *pki.Bundle) (*pki.Chain, error) {
 	spec, now := a.spec, a.by.now()
 	c := pki.Check{
-		Key: a.order.key.Public(), Identity: spec.Identity, Names: a.conf.Names,
+		Key: a.order.key.Public(), Identity: spec.Identity, Names: a.conf.Names, RequestID: a.order.id,
 		Roots: roots, Now: now, AcceptLonger: a.conf.AcceptLongerTTL,
 	}
 	if spec.TTL > 0 {
@@ -231,16 +232,31 @@ func (a *attempt) check(chain []byte, roots *pki.Bundle) (*pki.Chain, error) {
 	return verified, a.checkOthers(verified.Leaf)
 }
 
-// checkOthers rejects a name that belongs to another identity of this agent, even if the
-// authority may choose names. Some clients read the common name as a DNS name.
+// checkOthers rejects a name that belongs to another identity of this agent or covers one that
+// does, even if the authority may choose names. Some clients read the common name as a DNS name.
 func (a *attempt) checkOthers(leaf *x509.Certificate) error {
 	own := a.spec.Identity.Names()
 	for _, name := range pki.AllNames(leaf) {
-		if owner, taken := a.taken[name]; taken && !slices.Contains(own, name) {
-			return &pki.CheckError{Check: "names", Detail: fmt.Sprintf("the leaf has %.256q, which is the name of the secret %.256q", name, owner)}
+		if slices.Contains(own, name) {
+			continue
+		}
+		for other, owner := range a.taken {
+			if owner != a.spec.Name && overlap(name, other) {
+				return &pki.CheckError{Check: "names", Detail: fmt.Sprintf("the leaf has %.256q, but %.256q is the name of the secret %.256q", name, other, owner)}
+			}
 		}
 	}
 	return nil
+}
+
+// overlap reports whether two names are the same or one covers the other: a wildcard stands for
+// one label (RFC 9525, section 6.3).
+func overlap(a, b string) bool { return a == b || covers(a, b) || covers(b, a) }
+
+func covers(pattern, name string) bool {
+	parent, wild := strings.CutPrefix(pattern, "*.")
+	_, rest, _ := strings.Cut(name, ".")
+	return wild && rest == parent
 }
 
 // newItem returns the Item for the verified chain; now is when it was verified. It draws

@@ -52,7 +52,9 @@ type authority struct {
 	served  atomic.Pointer[time.Time] // when roots were first available; nil: none yet
 	shown   atomic.Pointer[[]Root]    // the contents of bundle, for the status
 	failure atomic.Pointer[Failure]   // the feed's last failure
-	scouted atomic.Pointer[time.Time] // until when the last scout will do; outlives a reload
+	// What the authority sent and is not served.
+	uselessRoots, besideChain leftOut
+	scouted                   atomic.Pointer[time.Time] // until when the last scout will do; outlives a reload
 
 	// For certificates that a Signer obtains; see vouch.
 	lent      *leaf                      // stands for all of them
@@ -195,10 +197,11 @@ func rootAttrs(cert *x509.Certificate) []any {
 // admit returns the roots that may be served: unexpired CA certificates that, if there are
 // pins, are pinned.
 func (a *authority) admit(conf *Authority, pemBytes []byte) (*pki.Bundle, error) {
-	all, err := parseRoots(pemBytes)
+	all, unusable, err := parseRoots(pemBytes)
 	if err != nil {
 		return nil, err
 	}
+	a.uselessRoots.warn(a.log, "roots left out", unusable)
 	now := a.now()
 	valid := all.Filter(func(cert *x509.Certificate) bool { return cert.NotAfter.After(now) })
 	roots := valid.Filter(conf.pinned)

@@ -24,7 +24,6 @@ func TestWrongReplyIsNeverServed(t *testing.T) {
 		"expired":           {catest.Expired, "expired"},
 		"not-yet-valid":     {catest.NotYetValid, "not-before"},
 		"too-long":          {catest.TooLong, "not-after"},
-		"root-in-chain":     {catest.RootInChain, "order"},
 		"no-intermediates":  {catest.NoIntermediates, "chain"},
 		"no-roots":          {catest.NoRoots, "roots"},
 		"other-authority":   {catest.OtherAuthority, "chain"},

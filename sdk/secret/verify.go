@@ -25,6 +25,7 @@ func (a *authority) verifyRoots(ctx context.Context, at *attempt, reply ca.Certi
 		a.refresh() // the authority may have new roots it has not published yet
 		return nil, nil, err
 	}
+	a.besideChain.info(a.log, "certificates of the reply left out: the verified path needs none of them", chain.LeftOut)
 	taken := false
 	a.do(func() {
 		if taken = a.inForce(at.conf); !taken || ctx.Err() != nil {

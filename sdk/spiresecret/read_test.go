@@ -142,9 +142,6 @@ func TestBadReplyKeepsHeld(t *testing.T) {
 		"huge-bundle":      {func(_ *testing.T, root *certtest.Pair, r *reply) { r.Svids[0].Bundle = slices.Repeat(der(root), 1001) }, "roots"},
 		"expired-root":     {expiredRoot, "roots"},
 		"under-other-root": {func(t *testing.T, _ *certtest.Pair, r *reply) { r.Svids[0].Bundle = der(certtest.Root(t)) }, "chain"},
-		"root-in-the-chain": {func(_ *testing.T, root *certtest.Pair, r *reply) {
-			r.Svids[0].X509Svid = append(r.Svids[0].X509Svid, der(root)...)
-		}, "order"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

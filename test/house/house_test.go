@@ -451,6 +451,23 @@ func TestNobodyNarrowsKeyExchange(t *testing.T) {
 	}
 }
 
+// A trust anchor's own signature says nothing: pki.SelfSigned alone decides what is a root.
+func TestSelfSignedIsDecidedInOnePlace(t *testing.T) {
+	own := regexp.MustCompile(`(\w+)\.CheckSignature(From\((\w+)\)|\((\w+)\.SignatureAlgorithm)|(\w+)\.RawSubject, (\w+)\.RawIssuer|(\w+)\.RawIssuer, (\w+)\.RawSubject`)
+	for _, path := range goFiles(t) {
+		if path == "sdk/pki/bundle.go" {
+			continue
+		}
+		for _, found := range own.FindAllStringSubmatch(read(t, path), -1) {
+			if same(found[1], found[3]) || same(found[1], found[4]) || same(found[5], found[6]) || same(found[7], found[8]) {
+				t.Errorf("%s has %s: use pki.SelfSigned", path, found[0])
+			}
+		}
+	}
+}
+
+func same(a, b string) bool { return a != "" && a == b }
+
 // goFiles returns the Go files of all modules, for every system, except tests.
 func goFiles(t *testing.T) (paths []string) {
 	t.Helper()

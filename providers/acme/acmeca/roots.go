@@ -8,7 +8,6 @@ import (
 
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
-	"github.com/countersign-dev/countersign/sdk/provider/rest"
 )
 
 // Roots implements [ca.RootSource]: it returns those of [Settings.Roots], read anew. With the
@@ -59,7 +58,7 @@ func parsed(chain string) ([]*x509.Certificate, error) {
 	if err != nil {
 		return nil, ca.Errorf(ca.Internal, "the CA returned an invalid chain: %w", err)
 	}
-	certs = slices.DeleteFunc(certs, rest.SelfSigned)
+	certs = slices.DeleteFunc(certs, pki.SelfSigned)
 	if len(certs) == 0 {
 		return nil, ca.Errorf(ca.Internal, "the CA returned a root and no leaf")
 	}

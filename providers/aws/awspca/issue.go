@@ -112,7 +112,7 @@ func (c *CA) certificate(req ca.SignRequest, got *acmpca.GetCertificateOutput) (
 	if err != nil {
 		return ca.Certificate{}, ca.Errorf(ca.Internal, "%s: the reply to GetCertificate: %w", c.arn.text, err)
 	}
-	if roots, err := pki.ParseBundle(cert.Roots); err == nil {
+	if roots, _, err := pki.UsableBundle(cert.Roots); err == nil {
 		c.met(roots)
 	}
 	return cert, nil

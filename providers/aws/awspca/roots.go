@@ -130,7 +130,7 @@ func (c *CA) read(own, above string) (issuer, error) {
 	if err != nil {
 		return issuer{}, ca.Errorf(ca.Internal, "%s: the CA's chain: %w", c.arn.text, err)
 	}
-	bundle, err := pki.ParseBundle(roots)
+	bundle, _, err := pki.UsableBundle(roots)
 	if err != nil {
 		return issuer{}, ca.Errorf(ca.Internal, "%s: the CA's chain: %w", c.arn.text, err)
 	}

@@ -15,7 +15,7 @@ func certificateOf(elements []string) (ca.Certificate, error) {
 		return ca.Certificate{}, ca.Errorf(ca.Internal, "the reply's cert_chain has %d elements, want at least two: the leaf first and its roots last", len(elements))
 	}
 	last := len(elements) - 1
-	roots, err := pki.ParseBundle([]byte(elements[last]))
+	roots, unusable, err := pki.UsableBundle([]byte(elements[last]))
 	if err != nil {
 		return ca.Certificate{}, ca.Errorf(ca.Internal, "the last element of the reply's cert_chain has no roots: %w", err)
 	}
@@ -32,5 +32,9 @@ func certificateOf(elements []string) (ca.Certificate, error) {
 	if len(chain) == 0 {
 		return ca.Certificate{}, ca.Errorf(ca.Internal, "the reply's cert_chain has roots and no leaf")
 	}
-	return ca.Certificate{Chain: pki.EncodeCertificates(chain), Roots: roots.PEM()}, nil
+	reply := ca.Certificate{Chain: pki.EncodeCertificates(chain), Roots: roots.PEM()}
+	if len(unusable) > 0 {
+		reply.Roots = []byte(elements[last]) // the agent leaves them out and says why
+	}
+	return reply, nil
 }

@@ -80,7 +80,10 @@ func (c *CA) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, e
 	if kept, ok := c.issued.Of(id); ok {
 		return ca.Certificate{Chain: bytes.Clone(kept.Chain)}, nil
 	}
-	above, err := c.authorities(ctx) // before a certificate is issued that would have no chain
+	above, err := c.authorities(ctx)
+	if err == nil {
+		err = c.examine(above)
+	}
 	if err != nil {
 		return ca.Certificate{}, err
 	}

@@ -24,11 +24,27 @@ func (c *CA) Roots(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	return c.rootsIn(bag)
+}
+
+func (c *CA) rootsIn(bag []byte) ([]byte, error) {
 	roots, err := chain.Roots(bag)
 	if err != nil {
 		return nil, ca.Errorf(ca.ReasonFor(err), "%s of %s: %w; set bundle_file if its root is elsewhere", cacerts, c.client.Host(), err)
 	}
 	return roots, nil
+}
+
+// examine fails if no certificate could be verified, so that none is issued in vain.
+func (c *CA) examine(bag []byte) error {
+	if c.settings.BundleFile == "" {
+		_, err := c.rootsIn(bag)
+		return err
+	}
+	if _, err := chain.Parse(bag); err != nil {
+		return ca.Errorf(ca.ReasonFor(err), "%s of %s: %w", cacerts, c.client.Host(), err)
+	}
+	return nil
 }
 
 // authorities returns the bag of the CA's certificates, which needs no credentials.

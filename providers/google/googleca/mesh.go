@@ -56,7 +56,7 @@ func (m *mesh) certificateOf(elements []string) (ca.Certificate, error) {
 	if last < 1 {
 		return ca.Certificate{}, ca.Errorf(ca.Internal, "%s: the reply's cert_chain has %d elements, want at least two: the leaf first and its roots last", m.endpoint, len(elements))
 	}
-	roots, err := pki.ParseBundle([]byte(elements[last]))
+	roots, unusable, err := pki.UsableBundle([]byte(elements[last]))
 	if err != nil {
 		return ca.Certificate{}, ca.Errorf(ca.Internal, "%s: the last element of the reply's cert_chain has no roots: %w", m.endpoint, err)
 	}
@@ -71,5 +71,9 @@ func (m *mesh) certificateOf(elements []string) (ca.Certificate, error) {
 	if chain = slices.DeleteFunc(chain, roots.Contains); len(chain) == 0 {
 		return ca.Certificate{}, ca.Errorf(ca.Internal, "%s: the reply's cert_chain has roots and no leaf", m.endpoint)
 	}
-	return ca.Certificate{Chain: pki.EncodeCertificates(chain), Roots: roots.PEM()}, nil
+	reply := ca.Certificate{Chain: pki.EncodeCertificates(chain), Roots: roots.PEM()}
+	if len(unusable) > 0 {
+		reply.Roots = []byte(elements[last]) // the agent leaves them out and says why
+	}
+	return reply, nil
 }

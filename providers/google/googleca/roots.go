@@ -101,8 +101,9 @@ func (c *CA) rootsOf(reply *privatecapb.FetchCaCertsResponse) (*pki.Bundle, erro
 		}
 		texts := chain.GetCertificates()
 		certs, err := pki.ParseCertificates([]byte(texts[len(texts)-1]))
-		if err != nil {
-			return nil, ca.Errorf(ca.Internal, "%s: the last certificate of CA chain %d: %w", c.name, i+1, err)
+		if err != nil { // the roots of the pool's other CAs must arrive
+			c.settings.Log.Warn("ignoring a CA whose root cannot be used", "ca_pool", c.name, "chain", i+1, "error", err)
+			continue
 		}
 		last := certs[len(certs)-1]
 		root := rootOf(last)

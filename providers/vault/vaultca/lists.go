@@ -13,9 +13,13 @@ import (
 // Revocations implements [ca.RevocationSource]. It returns the revocation list of each issuer of
 // the mount that has one, and the issuers that are no roots. The server needs no token for that.
 func (c *CA) Revocations(ctx context.Context) ([]byte, error) {
-	certs, err := c.issuers(ctx)
+	issuers, err := c.issuers(ctx)
 	if err != nil {
 		return nil, err
+	}
+	certs, _, err := pki.UsableCertificates(issuers) // Roots passes on the others
+	if err != nil {
+		return nil, ca.Errorf(ca.Internal, "the issuers of the mount %s: %w", c.settings.mount(), err)
 	}
 	lists, err := c.lists(ctx)
 	if err != nil {
@@ -24,7 +28,7 @@ func (c *CA) Revocations(ctx context.Context) ([]byte, error) {
 	if len(lists) == 0 {
 		return nil, ca.Errorf(ca.Unavailable, "the mount %s has no revocation list: is it disabled in config/crl?", c.settings.mount())
 	}
-	between := slices.DeleteFunc(certs, rest.SelfSigned)
+	between := slices.DeleteFunc(certs, pki.SelfSigned)
 	return append(bytes.Join(lists, nil), pki.NewBundle(between...).PEM()...), nil
 }
 

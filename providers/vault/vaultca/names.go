@@ -54,7 +54,7 @@ func (r requested) check(chain []byte) error {
 	if r.repeated { // then the host judges how closely they fit
 		return nil
 	}
-	certs, err := pki.ParseCertificates(chain)
+	certs, _, err := pki.UsableCertificates(chain)
 	if err != nil {
 		return ca.Errorf(ca.Internal, "the reply's chain: %w", err)
 	}

@@ -2,12 +2,13 @@ package vaultca
 
 import (
 	"context"
-	"crypto/x509"
 	"errors"
 	"slices"
+	"strings"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/provider/chain"
 	"github.com/countersign-dev/countersign/sdk/provider/rest"
 )
 
@@ -42,36 +43,41 @@ func (c *CA) roots(ctx context.Context) ([]byte, error) {
 		}
 		return bundle.PEM(), nil
 	}
-	certs, err := c.issuers(ctx)
+	issuers, err := c.issuers(ctx)
 	if err != nil {
 		return nil, err
 	}
-	roots := slices.DeleteFunc(certs, func(cert *x509.Certificate) bool { return !rest.SelfSigned(cert) })
-	if len(roots) == 0 {
-		return nil, ca.Errorf(ca.Unavailable, "the mount %s has no self-signed issuer: import its root there, or set bundle_file", c.settings.mount())
+	roots, err := chain.Roots(issuers)
+	if err != nil {
+		return nil, ca.Errorf(ca.Unavailable, "the mount %s has no self-signed issuer: import its root there, or set bundle_file: %w", c.settings.mount(), err)
 	}
-	return pki.NewBundle(roots...).PEM(), nil
+	return roots, nil
 }
 
-// issuers returns the certificates of all issuers of the mount with their chains. Before
-// Vault 1.11 a mount has one issuer, at another path.
-func (c *CA) issuers(ctx context.Context) ([]*x509.Certificate, error) {
+// issuers returns the certificates of all issuers of the mount with their chains, in PEM and
+// each once. Before Vault 1.11 a mount has one issuer, at another path.
+func (c *CA) issuers(ctx context.Context) ([]byte, error) {
 	ids, err := c.issuerIDs(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if ids == nil {
-		return c.issuer(ctx, c.at("cert/ca_chain"))
+		texts, err := c.issuer(ctx, c.at("cert/ca_chain"))
+		return []byte(strings.Join(texts, "\n")), err
 	}
-	var all []*x509.Certificate
+	var all []string
 	for _, id := range ids {
-		certs, err := c.issuer(ctx, c.at("issuer/"+id+"/json"))
+		texts, err := c.issuer(ctx, c.at("issuer/"+id+"/json"))
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, certs...)
+		for _, text := range texts {
+			if !slices.Contains(all, text) {
+				all = append(all, text)
+			}
+		}
 	}
-	return all, nil
+	return []byte(strings.Join(all, "\n")), nil
 }
 
 // at returns a path of the mount.
@@ -98,7 +104,7 @@ func (c *CA) issuerIDs(ctx context.Context) ([]string, error) {
 	return append([]string{}, list.Data.Keys...), nil // not nil
 }
 
-func (c *CA) issuer(ctx context.Context, path string) ([]*x509.Certificate, error) {
+func (c *CA) issuer(ctx context.Context, path string) (texts []string, err error) {
 	var reply struct {
 		Data struct {
 			Certificate string   `json:"certificate"`
@@ -108,13 +114,22 @@ func (c *CA) issuer(ctx context.Context, path string) ([]*x509.Certificate, erro
 	if err := c.call(ctx, rest.Call{Path: path}, "", &reply); err != nil {
 		return nil, err
 	}
-	var certs []*x509.Certificate
 	for _, text := range append([]string{reply.Data.Certificate}, reply.Data.Chain...) {
-		found, err := pki.ParseCertificates([]byte(text))
-		if err != nil {
+		if err := sound(text); err != nil {
 			return nil, ca.Errorf(ca.Internal, "%s returned an invalid issuer from %s: %w", c.client.Host(), path, err)
 		}
-		certs = append(certs, found...)
+		texts = append(texts, strings.TrimSpace(text))
 	}
-	return certs, nil
+	return texts, nil
+}
+
+// sound fails unless a text is PEM of which each block can be read.
+func sound(text string) error {
+	err := errors.New("it holds no PEM block")
+	for _, err = range pki.Blocks([]byte(text)) {
+		if err != nil {
+			break
+		}
+	}
+	return err
 }

@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"bytes"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -133,15 +132,10 @@ func namesAsAsked(_ context.Context, s *Session) error {
 	})
 }
 
-func selfSigned(cert *x509.Certificate) bool {
-	return bytes.Equal(cert.RawSubject, cert.RawIssuer) &&
-		cert.CheckSignature(cert.SignatureAlgorithm, cert.RawTBSCertificate, cert.Signature) == nil
-}
-
 func noRootInChain(_ context.Context, s *Session) error {
 	return looking(s, func(r *reply) error {
 		for i, cert := range r.chain {
-			if selfSigned(cert) {
+			if pki.SelfSigned(cert) {
 				return fmt.Errorf("certificate %d of %d, %q, is self-signed", i+1, len(r.chain), cert.Subject)
 			}
 		}

@@ -10,6 +10,7 @@ package chain
 
 import (
 	"crypto/x509"
+	"encoding/pem"
 	"slices"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
@@ -29,7 +30,7 @@ func Certificate(csr []byte, bags ...[]byte) (ca.Certificate, error) {
 	if err != nil {
 		return ca.Certificate{}, ca.Errorf(ca.Invalid, "the CSR: %w", err)
 	}
-	certs, err := Parse(bags...)
+	certs, unusable, err := parse(bags...)
 	if err != nil {
 		return ca.Certificate{}, err
 	}
@@ -37,41 +38,44 @@ func Certificate(csr []byte, bags ...[]byte) (ca.Certificate, error) {
 	if len(leaves) == 0 {
 		return ca.Certificate{}, ca.Errorf(ca.Internal, "none of the authority's %d certificates has the key of the CSR", len(certs))
 	}
-	return certificate(leaves[0], certs)
+	return certificate(leaves[0], certs, unusable)
 }
 
-func certificate(leaf *x509.Certificate, certs []*x509.Certificate) (out ca.Certificate, err error) {
+func certificate(leaf *x509.Certificate, certs []*x509.Certificate, unusable [][]byte) (out ca.Certificate, err error) {
 	g := graph{certs: certs}
 	way, roots, err := g.climb(leaf)
 	if err != nil {
 		return out, err
 	}
 	out.Chain = pki.EncodeCertificates(way)
-	if len(roots) > 0 {
-		out.Roots = pki.NewBundle(roots...).PEM()
+	if len(roots) == 0 { // one of these may be missing on the way
+		out.Chain = append(out.Chain, encode(unusable)...)
+		return out, nil
 	}
+	out.Roots = pki.NewBundle(roots...).PEM()
 	return out, nil
 }
 
-// Roots returns the self-signed CA certificates of a bag in PEM, each once. An error has the
-// reason [ca.Internal]; a bag without any is one.
+// Roots returns the self-signed CA certificates of a bag in PEM, each once, and after them the
+// certificates that Go cannot read: the agent leaves them out and says why. An error has the
+// reason [ca.Internal]; a bag without a root is one.
 func Roots(bag []byte) ([]byte, error) {
-	certs, err := Parse(bag)
+	certs, unusable, err := parse(bag)
 	if err != nil {
 		return nil, err
 	}
-	g := graph{certs: certs}
-	var roots []*x509.Certificate
-	for _, cert := range certs {
-		if cert.IsCA && g.signed(cert, cert) {
-			roots = append(roots, cert)
-		}
-	}
-	switch {
-	case g.spent():
-		return nil, errTooMany
-	case len(roots) == 0:
+	roots := slices.DeleteFunc(slices.Clone(certs), func(cert *x509.Certificate) bool { return !isRoot(cert) })
+	if len(roots) == 0 {
 		return nil, ca.Errorf(ca.Internal, "none of the authority's %d certificates is a root", len(certs))
 	}
-	return pki.NewBundle(roots...).PEM(), nil
+	return append(pki.NewBundle(roots...).PEM(), encode(unusable)...), nil
+}
+
+func isRoot(cert *x509.Certificate) bool { return cert.IsCA && pki.SelfSigned(cert) }
+
+func encode(ders [][]byte) (text []byte) {
+	for _, der := range ders {
+		text = append(text, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...)
+	}
+	return text
 }

@@ -60,7 +60,7 @@ func (g *graph) climb(leaf *x509.Certificate) (way, roots []*x509.Certificate, e
 			switch {
 			case seen[issuer]:
 				continue
-			case g.signed(issuer, issuer):
+			case isRoot(issuer):
 				roots = append(roots, issuer)
 				if way == nil {
 					way = at

@@ -20,11 +20,17 @@ const (
 
 // Parse returns the certificates of all bags without duplicates, those that end last first. A bag
 // is PEM with blocks CERTIFICATE, PKCS7 or CMS in any order, or PKCS #7 as BER, which includes DER,
-// or bare base64. Its signatures, revocation lists and attribute certificates are ignored. An error
-// has the reason [ca.Internal] and does not quote the bag.
+// or bare base64. Its signatures, revocation lists and attribute certificates are ignored, and so
+// are certificates that Go cannot read unless there is no other. An error has the reason
+// [ca.Internal] and does not quote the bag.
 func Parse(bags ...[]byte) ([]*x509.Certificate, error) {
+	certs, _, err := parse(bags...)
+	return certs, err
+}
+
+// parse also returns what Go cannot read, as it is.
+func parse(bags ...[]byte) (certs []*x509.Certificate, unusable [][]byte, err error) {
 	var ders [][]byte
-	var err error
 	for _, bag := range bags {
 		found, wrong := dersIn(bag)
 		ders, err = append(ders, found...), errors.Join(err, wrong)
@@ -36,19 +42,18 @@ func Parse(bags ...[]byte) ([]*x509.Certificate, error) {
 		err = errMany
 	}
 	if err != nil {
-		return nil, ca.Errorf(ca.Internal, "the authority's certificates: %w", err)
+		return nil, nil, ca.Errorf(ca.Internal, "the authority's certificates: %w", err)
 	}
-	var certs []*x509.Certificate
 	for i, der := range ders {
 		cert, wrong := pki.ParseCertificate(der)
 		if wrong != nil {
-			err = fmt.Errorf("certificate %d of %d %w", i+1, len(ders), wrong)
-			break
+			unusable, err = append(unusable, der), errors.Join(err, fmt.Errorf("certificate %d of %d %w", i+1, len(ders), wrong))
+			continue
 		}
 		certs = append(certs, cert)
 	}
-	if err != nil {
-		return nil, ca.Errorf(ca.Internal, "the authority's certificates: %w", err)
+	if len(certs) == 0 {
+		return nil, nil, ca.Errorf(ca.Internal, "the authority's certificates: none can be used: %w", err)
 	}
 	slices.SortFunc(certs, func(a, b *x509.Certificate) int {
 		if later := b.NotAfter.Compare(a.NotAfter); later != 0 {
@@ -56,7 +61,7 @@ func Parse(bags ...[]byte) ([]*x509.Certificate, error) {
 		}
 		return bytes.Compare(a.Raw, b.Raw) // the same bag in another order is the same
 	})
-	return slices.CompactFunc(certs, (*x509.Certificate).Equal), nil
+	return slices.CompactFunc(certs, (*x509.Certificate).Equal), unusable, nil
 }
 
 // dersIn returns the certificates of a bag in DER.

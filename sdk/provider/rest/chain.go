@@ -1,7 +1,6 @@
 package rest
 
 import (
-	"crypto/x509"
 	"slices"
 	"strings"
 
@@ -10,21 +9,20 @@ import (
 )
 
 // Chain joins the certificates of a reply, PEM with the leaf first, to the chain of a
-// [ca.Certificate]: without roots, which do not belong there. An error has the reason
-// [ca.Internal].
+// [ca.Certificate]: without roots, which do not belong there. Certificates that Go cannot read
+// stay: the agent leaves them out and says why. An error has the reason [ca.Internal].
 func (c *Client) Chain(certificates ...string) ([]byte, error) {
-	certs, err := pki.ParseCertificates([]byte(strings.Join(certificates, "\n")))
+	text := []byte(strings.Join(certificates, "\n"))
+	certs, unusable, err := pki.UsableCertificates(text)
 	if err != nil {
 		return nil, ca.Errorf(ca.Internal, "%s returned an invalid chain: %w", c.Host(), err)
 	}
-	certs = slices.DeleteFunc(certs, SelfSigned)
-	if len(certs) == 0 {
+	certs = slices.DeleteFunc(certs, pki.SelfSigned)
+	switch {
+	case len(certs) == 0:
 		return nil, ca.Errorf(ca.Internal, "%s returned a root and no leaf", c.Host())
+	case len(unusable) > 0:
+		return text, nil
 	}
 	return pki.EncodeCertificates(certs), nil
-}
-
-// SelfSigned reports whether cert is a root.
-func SelfSigned(cert *x509.Certificate) bool {
-	return cert.IsCA && cert.CheckSignatureFrom(cert) == nil
 }

@@ -48,7 +48,7 @@ func Request(tb testing.TB, spiffeID string, dnsNames ...string) (ca.SignRequest
 func Check(tb testing.TB, req ca.SignRequest, key crypto.Signer) pki.Check {
 	tb.Helper()
 	id := Identity(tb, req.SubjectID, req.DNSNames, nil)
-	return pki.Check{Key: key.Public(), Identity: id, Now: time.Now(), AskedUntil: time.Now().Add(req.TTL)}
+	return pki.Check{Key: key.Public(), Identity: id, RequestID: req.ID, Now: time.Now(), AskedUntil: time.Now().Add(req.TTL)}
 }
 
 // Pair has an authority sign a certificate for the identity. It returns the chain, leaf

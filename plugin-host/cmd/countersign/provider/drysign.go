@@ -105,7 +105,7 @@ func signedSentence(ctx context.Context, client ca.Client, check pki.Check, repl
 		}
 	}
 	var err error
-	if check.Roots, err = pki.ParseBundle(roots); err != nil {
+	if check.Roots, _, err = pki.UsableBundle(roots); err != nil {
 		return "", fmt.Errorf("signed, but cannot get the roots to verify it with: %w", err)
 	}
 	chain, err := check.Chain(reply.Chain)

@@ -43,7 +43,6 @@ var advice = map[string]string{
 	"usage":      "Configure the CA to sign for TLS servers and clients, usually in a profile or template. " + notServed,
 	"ca":         "Configure the CA to sign end-entity certificates, usually in a profile or template. " + notServed,
 	"names":      "Configure the CA to sign the requested names, or relax identity_check. " + notServed,
-	"order":      wrongReply,
 	"roots":      "Check the CA's roots and pinned_roots. " + notServed,
 	"not-before": "Compare the clocks of this machine and the CA. " + notServed,
 	"not-after":  "Set ttl to the lifetime that the CA grants, or set accept_longer_ttl. " + notServed,

@@ -40,7 +40,7 @@ func TestEveryReasonAndActionHasAdvice(t *testing.T) {
 		}
 	}
 	// The checks of pki.CheckError.
-	for _, check := range []string{"format", "key", "usage", "ca", "names", "order", "roots", "not-before", "not-after", "expired", "chain"} {
+	for _, check := range []string{"format", "key", "usage", "ca", "names", "roots", "not-before", "not-after", "expired", "chain"} {
 		if advice[check] == "" {
 			t.Errorf("there is none for the check %q", check)
 		}
