@@ -9,6 +9,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -467,6 +468,18 @@ func TestSelfSignedIsDecidedInOnePlace(t *testing.T) {
 }
 
 func same(a, b string) bool { return a != "" && a == b }
+
+// A terminal acts on what encoding/json leaves raw: what programs print goes through text.WriteJSON.
+func TestProgramsPrintJSONInOneWay(t *testing.T) {
+	for _, path := range goFiles(t) {
+		if !strings.HasPrefix(path, "plugin-host/cmd/") && !strings.HasPrefix(path, "plugin-host/program/") && !strings.HasPrefix(path, "control-plane/cmd/") {
+			continue
+		}
+		if text := read(t, path); strings.Contains(text, "json.NewEncoder(") || strings.Contains(text, "json.MarshalIndent(") {
+			t.Errorf("%s encodes JSON: use text.WriteJSON", path)
+		}
+	}
+}
 
 // goFiles returns the Go files of all modules, for every system, except tests.
 func goFiles(t *testing.T) (paths []string) {

@@ -1,12 +1,12 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
 	"github.com/countersign-dev/countersign/internal/program/buildinfo"
+	"github.com/countersign-dev/countersign/internal/text"
 )
 
 // Version returns the command that prints the version.
@@ -15,7 +15,7 @@ func Version() *cobra.Command {
 	output := Output(cmd, "text", "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if *output == "json" {
-			return json.NewEncoder(cmd.OutOrStdout()).Encode(buildinfo.This())
+			return text.WriteJSON(cmd.OutOrStdout(), buildinfo.This(), "")
 		}
 		_, err := fmt.Fprintln(cmd.OutOrStdout(), versionLine(cmd.Root().Name()))
 		return err

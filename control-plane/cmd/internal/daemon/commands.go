@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/plugin-host/program/cli"
 	agent "github.com/countersign-dev/countersign/plugin-host/program/config"
 )
@@ -69,7 +69,7 @@ func Explain[C Config](in Flags[C]) *cobra.Command {
 
 func explain(w io.Writer, c Config, output string) error {
 	if output == "json" {
-		return json.NewEncoder(w).Encode(c.Explain())
+		return text.WriteJSON(w, c.Explain(), "")
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "SETTING\tVALUE\tFROM")

@@ -16,6 +16,7 @@ import (
 	"github.com/countersign-dev/countersign/control-plane/cmd/internal/settings"
 	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/internal/host/unixsocket"
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/internal/transport"
 	"github.com/countersign-dev/countersign/plugin-host/program/cli"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
@@ -31,17 +32,16 @@ func Status[R any](program, short string, write func(io.Writer, R) error) *cobra
 	cmd.Flags().StringVar(&address, "address", settings.StatusAddress, "status.address of the service: host:port or unix:PATH")
 	output := cli.Output(cmd, "table", "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		text, err := fetch(cmd.Context(), program, address)
+		said, err := fetch(cmd.Context(), program, address)
 		if err != nil {
 			return err
 		}
-		if *output == "json" {
-			_, err := cmd.OutOrStdout().Write(text)
-			return err
-		}
 		var r R
-		if err := json.Unmarshal(text, &r); err != nil {
+		if err := json.Unmarshal(said, &r); err != nil && (*output != "json" || !json.Valid(said)) {
 			return fmt.Errorf("the server at %s is not a %s of this version: %s", address, program, wire.CleanText(err.Error(), ""))
+		}
+		if *output == "json" {
+			return text.WriteJSON(cmd.OutOrStdout(), json.RawMessage(said), "  ")
 		}
 		return write(cmd.OutOrStdout(), r)
 	}

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/countersign-dev/countersign/control-plane/cmd/internal/settings"
 	"github.com/countersign-dev/countersign/internal/program/operatorpage"
+	"github.com/countersign-dev/countersign/internal/text"
 )
 
 // Pages serves operators at two addresses: everything on this machine, and probes and
@@ -45,9 +45,7 @@ func (p *Pages) Show(c Content) {
 	mux := c.probes()
 	mux.HandleFunc("GET /status.json", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		encoder := json.NewEncoder(w)
-		encoder.SetIndent("", "  ")
-		_ = encoder.Encode(c.Report()) // the client went away
+		_ = text.WriteJSON(w, c.Report(), "  ") // the client went away
 	})
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { c.Page(w) })
 	p.full.Show(mux)

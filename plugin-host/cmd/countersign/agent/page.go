@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"encoding/json"
 	"net/http"
 	"strings"
 
@@ -27,9 +26,7 @@ func showAgent(page *operatorpage.Page, out *outsidePages, a *agent.Agent, provi
 	mux.Handle("GET /{$}", status.Page(report))
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		encoder := json.NewEncoder(w)
-		encoder.SetIndent("", "  ")
-		_ = encoder.Encode(report()) // a client that went away
+		_ = text.WriteJSON(w, report(), "  ") // a client that went away
 	})
 	page.Show(mux)
 	out.show(a.Secrets(), m.Registry, readiness(a, child, func() []string { return nil })) // who may ask there learns no more

@@ -80,9 +80,7 @@ func explain(c config.Config) explained {
 }
 
 func encodeExplained(w io.Writer, e explained) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(e)
+	return text.WriteJSON(w, e, "  ")
 }
 
 func writeExplained(w io.Writer, e explained) error {

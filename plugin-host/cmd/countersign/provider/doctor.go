@@ -2,7 +2,6 @@ package provider
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/doctor"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/settings"
 	"github.com/countersign-dev/countersign/plugin-host/program/cli"
@@ -122,7 +122,7 @@ func examine(cmd *cobra.Command, p doctor.Patient, output string) error {
 	})
 	all.OK = err == nil
 	if output == "json" {
-		err = errors.Join(err, json.NewEncoder(w).Encode(all))
+		err = errors.Join(err, text.WriteJSON(w, all, ""))
 	}
 	if failed, ok := errors.AsType[*doctor.Error](err); ok {
 		err = fmt.Errorf("provider %s: %w", p.What, err)

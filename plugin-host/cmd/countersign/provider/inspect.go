@@ -1,13 +1,13 @@
 package provider
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/catalog"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/schema"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/settings"
@@ -31,7 +31,7 @@ it) is run as it is.`,
 			return err
 		}
 		if *output == "json" {
-			return json.NewEncoder(cmd.OutOrStdout()).Encode(seen)
+			return text.WriteJSON(cmd.OutOrStdout(), seen, "")
 		}
 		return seen.write(cmd.OutOrStdout())
 	}

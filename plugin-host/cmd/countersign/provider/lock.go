@@ -2,7 +2,6 @@ package provider
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/catalog"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/install"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/settings"
@@ -205,7 +205,7 @@ func demandSignatures(all []catalog.Verified, path string) error {
 func verifyAll(w io.Writer, all []catalog.Verified, output string, signed bool) error {
 	var err error
 	if output == "json" {
-		err = json.NewEncoder(w).Encode(all)
+		err = text.WriteJSON(w, all, "")
 	} else {
 		err = writeVerified(w, all)
 	}

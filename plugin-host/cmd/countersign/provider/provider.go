@@ -5,7 +5,6 @@ package provider
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/countersign-dev/countersign/internal/text"
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/catalog"
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/settings"
@@ -50,7 +50,7 @@ their version and abilities. No other provider is run.`,
 		}
 		all := look.List(cmd.Context())
 		if *output == "json" {
-			return json.NewEncoder(cmd.OutOrStdout()).Encode(all)
+			return text.WriteJSON(cmd.OutOrStdout(), all, "")
 		}
 		return writeInstalled(cmd.OutOrStdout(), all)
 	}

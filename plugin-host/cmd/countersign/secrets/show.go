@@ -2,7 +2,6 @@ package secrets
 
 import (
 	"crypto/x509"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -132,7 +131,7 @@ func (p *printer) print(all []secretShown) error {
 
 func (p *printer) one(s secretShown) error {
 	if p.json {
-		return json.NewEncoder(p.w).Encode(s)
+		return text.WriteJSON(p.w, s, "")
 	}
 	if !p.headed {
 		p.headed = true

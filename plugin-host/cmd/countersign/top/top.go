@@ -13,7 +13,6 @@ import (
 	"os"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -133,27 +132,5 @@ func printJSON(w io.Writer, sources []*source, answers []answer) error {
 		}
 		all = append(all, o)
 	}
-	out, err := json.MarshalIndent(all, "", "  ")
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(w, "%s\n", ascii(out))
-	return err
-}
-
-// ascii escapes what is not printable ASCII, which JSON has in strings alone.
-func ascii(in []byte) []byte {
-	var out []byte
-	for _, r := range string(in) {
-		switch {
-		case r == '\n', r >= ' ' && r < 0x7f:
-			out = utf8.AppendRune(out, r)
-		case r > 0xffff:
-			r -= 0x10000
-			out = fmt.Appendf(out, `\u%04x\u%04x`, 0xd800+r>>10, 0xdc00+r&0x3ff)
-		default:
-			out = fmt.Appendf(out, `\u%04x`, r)
-		}
-	}
-	return out
+	return text.WriteJSON(w, all, "  ")
 }

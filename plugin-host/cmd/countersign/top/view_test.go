@@ -159,21 +159,3 @@ func TestKeysScrollAndQuit(t *testing.T) {
 		}
 	}
 }
-
-func TestJSONIsASCII(t *testing.T) {
-	want := "a\u009b\u202e\U0001f600\x7f"
-	in, err := json.Marshal(want)
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := ascii(in)
-	for _, b := range out {
-		if b < ' ' || b > '~' {
-			t.Errorf("%q has %#x", out, b)
-		}
-	}
-	var got string
-	if err := json.Unmarshal(out, &got); err != nil || got != want {
-		t.Errorf("got %q, %v", got, err)
-	}
-}
