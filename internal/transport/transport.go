@@ -12,9 +12,6 @@ import (
 )
 
 const (
-	// dialTimeout is shared by the addresses of a name, 2 seconds for each at least. It is shorter
-	// than the deadline of any call, which would otherwise end at the first dead address.
-	dialTimeout = 5 * time.Second
 	tlsTimeout  = 10 * time.Second
 	idleTimeout = time.Minute
 	// maxHeader bounds the header of a reply, in bytes; net/http's own bound is 10 MiB.
@@ -46,11 +43,9 @@ func Local(at net.Addr) *http.Transport {
 	return t
 }
 
-func newDialer() *net.Dialer { return &net.Dialer{Timeout: dialTimeout} }
-
 func bounded() *http.Transport {
 	return &http.Transport{
-		DialContext:            newDialer().DialContext,
+		DialContext:            dialer{}.DialContext,
 		TLSHandshakeTimeout:    tlsTimeout,
 		DisableCompression:     true,
 		MaxIdleConnsPerHost:    8,

@@ -105,9 +105,7 @@ func TestDeadAddressOfNameIsPassedOver(t *testing.T) {
 	for name, transport := range map[string]*http.Transport{"outward": Outward(nil), "local": Local(nil)} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dialer := newDialer()
-			dialer.Resolver = resolving(t, "127.0.0.2", "127.0.0.1")
-			transport.DialContext = dialer.DialContext
+			transport.DialContext = dialer{resolving(t, "127.0.0.2", "127.0.0.1")}.DialContext
 			defer transport.CloseIdleConnections()
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // as a provider's call has
 			defer cancel()

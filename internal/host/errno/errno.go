@@ -91,7 +91,7 @@ var table = map[syscall.Errno]string{
 	syscall.EIO:           "the device or the network file system fails: see the kernel's log",
 	syscall.EISDIR:        "it is a folder: name a file",
 	syscall.ELOOP:         "links lead in a circle, or a link is where a plain file has to be: replace it",
-	syscall.EMFILE:        "raise the limit for open files: LimitNOFILE of systemd, or ulimit -n",
+	syscall.EMFILE:        "raise RLIMIT_NOFILE: LimitNOFILE of systemd, or ulimit -n",
 	syscall.ENAMETOOLONG:  "choose a shorter path: 255 bytes for a name, 107 for a socket's whole path",
 	syscall.ENFILE:        "all programs of this machine together have too many files open: raise fs.file-max",
 	syscall.ENODEV:        "the file system does not support it: choose another one",

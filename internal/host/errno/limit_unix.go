@@ -14,7 +14,7 @@ func openFiles() string {
 	if limit == 0 {
 		return ""
 	}
-	return fmt.Sprintf("this process may have %d open files (RLIMIT_NOFILE): ", limit)
+	return fmt.Sprintf("this process may have %d open files: ", limit)
 }
 
 // OpenFiles returns how many files this process may have open; 0: unknown.

@@ -8,7 +8,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 
+	"github.com/countersign-dev/countersign/internal/host/errno"
 	"github.com/countersign-dev/countersign/internal/host/safefile"
 )
 
@@ -89,10 +91,18 @@ func (w *writer) putFlat(folder *os.Root, s set) error {
 		// links, the old file cannot be restored.
 		_ = folder.Link(file.Name, replaced+file.Name)
 		if err := folder.Rename(unfinished+file.Name, file.Name); err != nil {
-			return errors.Join(err, putBack(folder, files[:n]))
+			return errors.Join(mounted(err), putBack(folder, files[:n]))
 		}
 	}
 	return safefile.Sync(folder)
+}
+
+// mounted says why the system keeps a file from being replaced.
+func mounted(err error) error {
+	if errors.Is(err, syscall.EBUSY) {
+		return errno.Advise(err, "the file is a mount point of its own: mount the folder that has it, not the file")
+	}
+	return err
 }
 
 // checkLink warns of a link that a file is about to replace: what reads the link's target keeps the

@@ -53,6 +53,17 @@ func TestMalformedAnswerIsServerFaultAndNotQuoted(t *testing.T) {
 	must(t, client.Do(t.Context(), rest.Call{Path: "/299000"}, nil))
 }
 
+func TestWebPageIsNamed(t *testing.T) {
+	client, _ := serve(t, rest.Config{}, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		_, _ = io.WriteString(w, "<html>sesame</html>")
+	})
+	var out any
+	if err := client.Do(t.Context(), rest.Call{Path: "/x"}, &out); !errors.Is(err, ca.ErrInternal) || !strings.Contains(err.Error(), "GET /x with a web page") || strings.Contains(err.Error(), "sesame") {
+		t.Error(err)
+	}
+}
+
 func TestUnencodableBodyIsNotSent(t *testing.T) {
 	client, _ := serve(t, rest.Config{}, func(http.ResponseWriter, *http.Request) { t.Error("it was asked") })
 	if err := client.Do(t.Context(), rest.Call{Path: "/x", Body: func() {}}, nil); !errors.Is(err, ca.ErrInternal) {

@@ -1,0 +1,49 @@
+package agent_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/catest"
+)
+
+// A cleaner of /tmp takes files that are older than a day, sockets among them.
+func TestEachSocketComesBack(t *testing.T) {
+	t.Parallel()
+	cfg := withGateway(config(t, catest.NewCA(catest.Options{})))
+	cfg.WorkloadAPI.Path = filepath.Join(filepath.Dir(cfg.Socket.Path), "spiffe")
+	a := run(t, cfg)
+	fetch(t, cfg.Socket.Path, "default")
+	// A file that another program has put there stays, and is reported.
+	paths := []string{cfg.Socket.Path, cfg.WorkloadAPI.Path, cfg.Gateway.Socket.Path}
+	for _, path := range paths {
+		if err := errors.Join(os.WriteFile(path+"-new", nil, 0o600), os.Rename(path+"-new", path)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, path := range paths {
+		until(t, path+" is reported", func() bool {
+			err := a.SocketErr()
+			return err != nil && strings.Contains(err.Error(), path)
+		})
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	until(t, "all are back", func() bool { return a.SocketErr() == nil })
+	fetch(t, cfg.Socket.Path, "default")
+	fetchSVID(t, cfg.WorkloadAPI.Path)
+}
+
+func until(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !is(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not in time: %s", what)
+		}
+	}
+}
