@@ -186,7 +186,7 @@ var arrows = map[string][]string{
 	"plugin-host/lock":                          {"internal/host/reference", "internal/host/safefile", "internal/text", "plugin-host/internal/verified", "sdk/provider/wire"},
 	"plugin-host/internal/confine":              {},
 	"plugin-host/internal/verified":             {"internal/text", "sdk/provider/wire"},
-	"plugin-host/internal/process":              {"internal/host/errno", "internal/loglimit", "internal/redact", "internal/text", "plugin-host/internal/confine", "plugin-host/internal/verified", "sdk/ca", "sdk/pki", "sdk/provider/wire"},
+	"plugin-host/internal/process":              {"internal/host/command", "internal/host/errno", "internal/loglimit", "internal/redact", "internal/text", "plugin-host/internal/confine", "plugin-host/internal/verified", "sdk/ca", "sdk/pki", "sdk/provider/wire"},
 	"plugin-host/internal/supervise":            {"internal/clock", "internal/host/filewatch", "internal/host/reference", "internal/redact", "internal/rotation", "internal/text", "plugin-host/internal/process", "sdk/ca", "sdk/provider/wire", "sdk/trace"},
 	"plugin-host/internal/debugger":             {"plugin-host/internal/process", "plugin-host/internal/verified", "sdk/ca", "sdk/provider/wire", "sdk/unixpeer"},
 	"plugin-host/internal/output":               {"internal/text"},

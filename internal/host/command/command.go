@@ -29,7 +29,8 @@ var ErrLeftBehind = errors.New("left a process running that holds its output ope
 type Program struct {
 	Args []string // the program and its arguments. Required
 	Env  []string // its complete environment. Default: empty
-	// KillRest kills the processes that it left behind. Default: they keep running.
+	// KillRest kills the processes that it left behind, whether or not they hold its output. Default:
+	// they keep running, as one that reloads a server may start it.
 	KillRest bool
 }
 
@@ -52,21 +53,45 @@ func (p Program) Run(ctx context.Context, stdout, stderr io.Writer) error {
 	defer runtime.UnlockOSThread()
 	cmd := exec.CommandContext(ctx, p.Args[0], p.Args[1:]...) //nolint:gosec // the operator configured it
 	cmd.Env = append([]string{}, p.Env...)                    // nil would be our own
-	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr, cmd.WaitDelay = stdout, stderr, OwnGroup(), lastWords
+	cmd.SysProcAttr = OwnGroup()
 	cmd.Cancel = func() error { KillGroup(cmd.Process); return nil }
-	err := cmd.Run()
+	left, err := p.run(cmd, stdout, stderr)
 	switch {
-	case errors.Is(err, exec.ErrWaitDelay):
-		if p.KillRest {
-			KillGroup(cmd.Process) // its id is not reused: a process in it holds the output
-		}
-		return ErrLeftBehind
 	case err != nil && ctx.Err() != nil:
 		return fmt.Errorf("%.256q timed out and was killed: %w", p.Args[0], ctx.Err())
 	case err != nil:
 		return fmt.Errorf("%.256q failed: %w", p.Args[0], errno.Explain(err))
+	case left:
+		return ErrLeftBehind
 	}
 	return nil
+}
+
+// run reports whether the program left a process behind that holds its output open.
+func (p Program) run(cmd *exec.Cmd, stdout, stderr io.Writer) (left bool, err error) {
+	out, err := newOutputs(cmd, stdout, stderr)
+	if err != nil {
+		return false, err
+	}
+	err = cmd.Start()
+	out.closeChild()
+	if err != nil {
+		out.close()
+		return false, err
+	}
+	out.start()
+	unreaped := AwaitExit(cmd.Process.Pid) // until it is reaped, no other group can have its id
+	if !unreaped {
+		err = cmd.Wait()
+	}
+	if left = out.end(); p.KillRest && (unreaped || left) {
+		KillGroup(cmd.Process)
+	}
+	if unreaped {
+		err = cmd.Wait()
+	}
+	out.close()
+	return left, err
 }
 
 // Head keeps the beginning of what is written to it.

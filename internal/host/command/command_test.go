@@ -108,6 +108,45 @@ func TestLeftoverProcessesRunOnUnlessKilled(t *testing.T) {
 	}
 }
 
+// A process that holds no output of its own is ended, too.
+func TestQuietLeftoverProcessEnds(t *testing.T) {
+	p := shell("sleep 1000 >/dev/null 2>&1 & echo $!")
+	p.KillRest = true
+	out, err := p.Output(t.Context(), 100)
+	pid, wrong := strconv.Atoi(strings.TrimSpace(string(out)))
+	if err != nil || wrong != nil {
+		t.Fatal(err, wrong)
+	}
+	tick, deadline := time.NewTicker(10*time.Millisecond), time.After(patience)
+	defer tick.Stop()
+	for running(pid) {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatal("it goes on")
+		}
+	}
+}
+
+func TestFloodIsReadSlowly(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	var written counter
+	if err := shell("yes >&2").Run(ctx, &command.Head{}, &written); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+	if most := 30 << 20; int(written) > most { // 512 KiB each 50 ms
+		t.Errorf("%d bytes were read in a second, want %d at most", written, most)
+	}
+}
+
+type counter int
+
+func (c *counter) Write(b []byte) (int, error) {
+	*c += counter(len(b))
+	return len(b), nil
+}
+
 // running tells whether a process is there and no zombie.
 func running(pid int) bool {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")

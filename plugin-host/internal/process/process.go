@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/countersign-dev/countersign/internal/host/command"
 	"github.com/countersign-dev/countersign/plugin-host/internal/confine"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
@@ -52,7 +53,7 @@ type Process struct {
 
 // await waits for the end of the process, kills the rest of its group and closes ended.
 func (p *Process) await() {
-	unreaped := awaitExit(p.pid) // until it is reaped, no other group can have its id
+	unreaped := command.AwaitExit(p.pid) // until it is reaped, no other group can have its id
 	if unreaped {
 		p.endGroup()
 	}

@@ -8,6 +8,3 @@ const MissingProtection = "the verified file is executed by path, a provider tha
 	"and providers can execute set-user-ID programs"
 
 func sysProcAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
-
-// awaitExit returns at once: this system reaps a process when it reports the end.
-func awaitExit(int) (unreaped bool) { return false }

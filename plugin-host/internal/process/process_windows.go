@@ -6,8 +6,6 @@ const MissingProtection = "the verified file is executed by path, there is no li
 
 func sysProcAttr() *syscall.SysProcAttr { return nil }
 
-func awaitExit(int) (unreaped bool) { return false }
-
 func killGroup(int) {}
 
 // makeSockets makes none: no descriptors are passed here.
