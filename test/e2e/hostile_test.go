@@ -32,6 +32,7 @@ func TestHostileProviderAffectsNoOther(t *testing.T) {
 		"hangs up", "speaks no gRPC", "leaves children", "another name", "10 MB metadata", "many abilities", "hangs in Metadata",
 		"hangs in Validate", "hangs in Configure", "refuses", "away", "dies in Configure", "dies each second", "stops itself",
 		"hangs in CSRSign", "signs nothing", "boasts", "denies", "forgets", "storms of roots", "floods of roots", "replies of 4 MiB", "headers of 15 MiB",
+		"floods its output", "floods of PING", "floods of SETTINGS",
 	} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()

@@ -45,7 +45,7 @@ func (p *Process) Connect(ctx context.Context) error {
 	p.readers.Go(p.ignoreStdout)
 	credentials, dial := p.reach()
 	p.conn, err = grpc.NewClient("passthrough:///provider",
-		grpc.WithTransportCredentials(credentials), grpc.WithContextDialer(dial), grpc.WithAuthority("localhost"),
+		grpc.WithTransportCredentials(counting{credentials, func() { p.Kill(errFrameFlood) }}), grpc.WithContextDialer(dial), grpc.WithAuthority("localhost"),
 		grpc.WithIdleTimeout(0), // an idle channel must not be closed: there is no second one
 		grpc.WithNoProxy(), grpc.WithDisableServiceConfig(), grpc.WithMaxHeaderListSize(wire.MaxHeaders),
 		// A window that grows would let all replies arrive before there is room for them.
@@ -81,9 +81,10 @@ func (p *Process) silent(ctx context.Context, line string, err error) error {
 	return fmt.Errorf("closed standard output before completing the handshake line: %s", text.Quote(line))
 }
 
-// ignoreStdout drains standard output, so that the provider does not block on it.
+// ignoreStdout drains standard output, so that the provider does not block on it for long. A flood
+// is read as slowly as one of standard error.
 func (p *Process) ignoreStdout() {
-	n, _ := io.Copy(io.Discard, p.pipes.stdout)
+	n := drain(p.pipes.stdout, p.ended)
 	if p.stray.Store(n); n > 0 {
 		p.log.Warn("discarded provider output after the handshake line", "bytes", n)
 	}

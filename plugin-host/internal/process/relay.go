@@ -121,14 +121,30 @@ func (s slowed) Read(p []byte) (int, error) {
 	r := s.of
 	if r.missed >= floodLines || r.missed > 0 && r.read >= floodBytes {
 		r.missed, r.read = 0, 0
-		select {
-		case <-time.After(floodPause):
-		case <-r.ended:
-		}
+		pause(r.ended)
 	}
 	n, err := s.Reader.Read(p)
 	r.read += n
 	return n, err
+}
+
+// pause waits for as long as a flood is not read, or until the process has ended.
+func pause(ended <-chan struct{}) {
+	select {
+	case <-time.After(floodPause):
+	case <-ended:
+	}
+}
+
+// drain reads to the end, with a pause after each [floodBytes], and returns how much there was.
+func drain(from io.Reader, ended <-chan struct{}) (all int64) {
+	for {
+		n, err := io.CopyN(io.Discard, from, floodBytes)
+		if all += n; err != nil {
+			return all
+		}
+		pause(ended)
+	}
 }
 
 func (r *relay) take(line []byte) {

@@ -76,6 +76,19 @@ func TestFloodIsReadSlowly(t *testing.T) {
 	}
 }
 
+func TestFloodOfStandardOutputIsReadSlowly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const speed = int64(floodBytes * time.Second / floodPause)
+		began := time.Now()
+		if n := drain(&flood{line: 1000, most: int(speed) * 10}, nil); n < speed*10 {
+			t.Errorf("only %d bytes were read", n)
+		}
+		if took := time.Since(began); took < 9*time.Second || took > 11*time.Second {
+			t.Errorf("it took %s", took)
+		}
+	})
+}
+
 // The lines that are dropped are counted, those after the last that is logged as well.
 func TestDroppedLinesAreCounted(t *testing.T) {
 	var log logtest.Log

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
@@ -26,16 +28,19 @@ import (
 // hostile are the ways to be a bad provider from the start on; the variable HOSTILE names
 // one.
 var hostile = map[string]func(){
-	"exits":           func() { os.Exit(3) },
-	"silent":          func() { time.Sleep(time.Hour) },
-	"prints forever":  func() { flood(os.Stdout) },
-	"writes no line":  func() { _, _ = os.Stdout.WriteString(strings.Repeat("x", 100_000)); time.Sleep(time.Hour) },
-	"floods the log":  func() { go flood(os.Stderr); serve(good()) },
-	"says two lines":  func() { shakeHands("1|1|unix|fd:4|grpc\nand more"); time.Sleep(time.Hour) },
-	"unknown version": func() { shakeHands("1|99|unix|fd:4|grpc"); time.Sleep(time.Hour) },
-	"foreign socket":  func() { shakeHands("1|1|unix|/tmp/x|grpc"); time.Sleep(time.Hour) },
-	"hangs up":        func() { shakeHands("1|1|unix|fd:4|grpc"); _ = syscall.Close(wire.ChannelFD); time.Sleep(time.Hour) },
-	"speaks no gRPC":  func() { shakeHands("1|1|unix|fd:4|grpc"); flood(os.NewFile(wire.ChannelFD, "channel")) },
+	"exits":              func() { os.Exit(3) },
+	"silent":             func() { time.Sleep(time.Hour) },
+	"prints forever":     func() { flood(os.Stdout) },
+	"writes no line":     func() { _, _ = os.Stdout.WriteString(strings.Repeat("x", 100_000)); time.Sleep(time.Hour) },
+	"floods the log":     func() { go flood(os.Stderr); serve(good()) },
+	"floods its output":  func() { go floodAfter(os.Stdout); serve(good()) },
+	"floods of PING":     func() { serveBeside(good(), func(f *http2.Framer) error { return f.WritePing(false, [8]byte{}) }) },
+	"floods of SETTINGS": func() { serveBeside(good(), func(f *http2.Framer) error { return f.WriteSettings() }) },
+	"says two lines":     func() { shakeHands("1|1|unix|fd:4|grpc\nand more"); time.Sleep(time.Hour) },
+	"unknown version":    func() { shakeHands("1|99|unix|fd:4|grpc"); time.Sleep(time.Hour) },
+	"foreign socket":     func() { shakeHands("1|1|unix|/tmp/x|grpc"); time.Sleep(time.Hour) },
+	"hangs up":           func() { shakeHands("1|1|unix|fd:4|grpc"); _ = syscall.Close(wire.ChannelFD); time.Sleep(time.Hour) },
+	"speaks no gRPC":     func() { shakeHands("1|1|unix|fd:4|grpc"); flood(os.NewFile(wire.ChannelFD, "channel")) },
 	"leaves children": func() {
 		for range 20 {
 			_ = exec.Command("sleep", "1000").Start()
@@ -200,6 +205,45 @@ func flood(to *os.File) {
 	}
 }
 
+// floodAfter floods once the handshake line is read.
+func floodAfter(to *os.File) {
+	time.Sleep(time.Second)
+	flood(to)
+}
+
+// serveBeside is serve that also sends frames of its own, as many as it can.
+func serveBeside(p wire.Provider, frame func(*http2.Framer) error) {
+	beside = func(conn net.Conn) {
+		time.Sleep(time.Second) // the connection is made
+		var some bytes.Buffer
+		framer := http2.NewFramer(&some, nil)
+		for range 100 {
+			_ = frame(framer)
+		}
+		for {
+			if _, err := conn.Write(some.Bytes()); err != nil {
+				return
+			}
+		}
+	}
+	serve(p)
+}
+
+// beside writes to the channel, too. Default: nothing.
+var beside func(net.Conn)
+
+// whole has one writer at a time. gRPC writes whole frames, if they are small.
+type whole struct {
+	net.Conn
+	mu sync.Mutex
+}
+
+func (w *whole) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.Conn.Write(b)
+}
+
 func shakeHands(line string) { fmt.Println(line) }
 
 // serve serves whatever it is over the host's channel, and ends with its host.
@@ -211,6 +255,10 @@ func serve(p wire.Provider) {
 	conn, err := net.FileConn(os.NewFile(wire.ChannelFD, "channel"))
 	if err != nil {
 		panic(err)
+	}
+	conn = &whole{Conn: conn}
+	if beside != nil {
+		go beside(conn)
 	}
 	server := grpc.NewServer(grpc.MaxSendMsgSize(200 << 20))
 	wire.Register(server, wire.V1(), p)
