@@ -62,6 +62,8 @@ type authority struct {
 	lastReply atomic.Pointer[replied]    // the roots of the last reply
 	adopted   atomic.Pointer[pki.Bundle] // the reply roots now in roots
 
+	parsed atomic.Pointer[replied] // the last roots that were parsed
+
 	leaves   []*leaf
 	bundles  []*trustBundle
 	retired  bool
@@ -197,7 +199,7 @@ func rootAttrs(cert *x509.Certificate) []any {
 // admit returns the roots that may be served: unexpired CA certificates that, if there are
 // pins, are pinned.
 func (a *authority) admit(conf *Authority, pemBytes []byte) (*pki.Bundle, error) {
-	all, unusable, err := parseRoots(pemBytes)
+	all, unusable, err := a.parse(pemBytes)
 	if err != nil {
 		return nil, err
 	}

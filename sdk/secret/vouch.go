@@ -11,8 +11,21 @@ import (
 
 // replied caches the parsed roots of a reply, as thousands of replies bring the same.
 type replied struct {
-	pem   []byte
-	roots *pki.Bundle
+	pem      []byte
+	roots    *pki.Bundle
+	unusable []error
+}
+
+// parse is parseRoots, which verifies a signature for each root, unless it parsed the same
+// before.
+func (a *authority) parse(pemBytes []byte) (roots *pki.Bundle, unusable []error, err error) {
+	if last := a.parsed.Load(); last != nil && bytes.Equal(last.pem, pemBytes) {
+		return last.roots, last.unusable, nil
+	}
+	if roots, unusable, err = parseRoots(pemBytes); err == nil {
+		a.parsed.Store(&replied{bytes.Clone(pemBytes), roots, unusable})
+	}
+	return roots, unusable, err
 }
 
 // vouch verifies a reply to a [Signer]'s order. If the reply brings no new roots, vouch
@@ -22,7 +35,7 @@ func (a *authority) vouch(ctx context.Context, at *attempt, reply ca.Certificate
 	if !a.nothingNew(reply.Roots) {
 		given, chain, err := a.verifyRoots(ctx, at, reply, asked)
 		if err == nil && given != nil {
-			a.lastReply.Store(&replied{bytes.Clone(reply.Roots), given})
+			a.lastReply.Store(&replied{pem: bytes.Clone(reply.Roots), roots: given})
 		}
 		return chain, err
 	}
