@@ -17,6 +17,11 @@ const (
 	dialPause = 250 * time.Millisecond
 )
 
+// Dial connects to the first address of a name that answers.
+func Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	return dialer{}.DialContext(ctx, network, address)
+}
+
 // dialer connects to the first address of a name that answers. [net.Dialer] alone tries one after
 // the other: a dead address would cost each connection seconds.
 type dialer struct{ resolver *net.Resolver }

@@ -24,7 +24,7 @@ func TestFirstAddressThatAnswersIsTaken(t *testing.T) {
 		"one is refused":             {[]time.Duration{-time.Millisecond, 0}, 1, time.Millisecond},
 		"all are refused":            {[]time.Duration{-time.Millisecond, -time.Millisecond}, -1, 2 * time.Millisecond},
 		"all hang":                   {[]time.Duration{never, never}, -1, dialTimeout},
-		"a late one is closed":       {[]time.Duration{300 * time.Millisecond, 50 * time.Millisecond}, 0, 300 * time.Millisecond},
+		"a late one is closed":       {[]time.Duration{300 * time.Millisecond, time.Second}, 0, 300 * time.Millisecond},
 		"the last is slow and taken": {[]time.Duration{-time.Millisecond, 2 * time.Second}, 1, 2*time.Second + time.Millisecond},
 	} {
 		synctest.Test(t, func(t *testing.T) {

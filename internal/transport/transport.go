@@ -45,7 +45,7 @@ func Local(at net.Addr) *http.Transport {
 
 func bounded() *http.Transport {
 	return &http.Transport{
-		DialContext:            dialer{}.DialContext,
+		DialContext:            Dial,
 		TLSHandshakeTimeout:    tlsTimeout,
 		DisableCompression:     true,
 		MaxIdleConnsPerHost:    8,

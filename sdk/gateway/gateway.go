@@ -22,6 +22,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/transport"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
@@ -109,7 +110,7 @@ func (c Config) checked() (Config, error) {
 func (c Config) orDefaults() Config {
 	if c.Dial == nil {
 		c.Dial = func(ctx context.Context, address string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "tcp", address)
+			return transport.Dial(ctx, "tcp", address)
 		}
 	}
 	c.FirstAnswer = cmp.Or(c.FirstAnswer, 15*time.Second)

@@ -138,7 +138,7 @@ var arrows = map[string][]string{
 	"sdk/spiresecret":                           {"internal/clock", "internal/loglimit", "internal/text", "internal/version", "proto/spiffe/workload/v1", "sdk/ca", "sdk/pki", "sdk/secret", "sdk/unixpeer"},
 	"sdk/state":                                 {"internal/host/errno", "internal/host/safefile", "sdk/secret"},
 	"sdk/keysource/pkcs11":                      {"sdk/ca", "sdk/pki", "sdk/secret"},
-	"sdk/gateway":                               {"internal/host/safefile", "internal/text", "internal/version", "sdk/ca", "sdk/pki", "sdk/secret", "sdk/xds"},
+	"sdk/gateway":                               {"internal/host/safefile", "internal/text", "internal/transport", "internal/version", "sdk/ca", "sdk/pki", "sdk/secret", "sdk/xds"},
 	"sdk/revocation":                            {"internal/call", "internal/clock", "internal/host/filewatch", "internal/host/safefile", "internal/rotation", "internal/text", "internal/version", "sdk/ca", "sdk/pki", "sdk/secret"},
 	"sdk/agent":                                 {"sdk/gateway", "sdk/identities", "sdk/revocation", "sdk/sds", "sdk/secret", "sdk/trace", "sdk/workloadapi"},
 	"sdk/authn":                                 {"internal/clock", "internal/text", "sdk/ca", "sdk/pki"},

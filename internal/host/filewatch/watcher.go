@@ -93,8 +93,18 @@ func unavailable(err error) error {
 func (w *Watcher) Set(paths ...string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.warnOfMounts(paths)
 	w.paths = slices.Clone(paths)
 	w.follow()
+}
+
+// warnOfMounts names new files whose replacement cannot be seen.
+func (w *Watcher) warnOfMounts(paths []string) {
+	for _, path := range paths {
+		if !slices.Contains(w.paths, path) && isMount(path) {
+			w.opts.Log.Warn("the file is a mount point of its own: it stays as it is when the file outside is replaced; mount the folder that has it, without subPath", "file", path)
+		}
+	}
 }
 
 // Close ends the watch and returns when it has ended. It may be called twice.

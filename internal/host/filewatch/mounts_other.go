@@ -1,0 +1,5 @@
+//go:build !linux
+
+package filewatch
+
+func isMount(string) bool { return false }
