@@ -127,7 +127,7 @@ func TestWrongSettingNamesValueAndAllowedOnes(t *testing.T) {
 		"times: {stream: 1ms}":                                                `times.stream is "1ms": write 1s or more`,
 		"times: {drain: -1s}":                                                 `times.drain is "-1s": write 0s or more`,
 		"status: {address: '0.0.0.0:1'}":                                      `status.address is "0.0.0.0:1": write a loopback address`,
-		"status: {address: 'unix:'}":                                          `status.address is "unix:": write unix:PATH`,
+		"status: {address: 'unix:'}":                                          `status.address is "unix:": write the path of a unix socket, or unix:///path`,
 		"status: {probes: x}":                                                 `status.probes is "x": write host:port`,
 		"log: {level: loud}":                                                  `log.level is "loud": debug, info, warn or error is allowed`,
 		"log: {format: xml}":                                                  `log.format is "xml": text or json is allowed`,
