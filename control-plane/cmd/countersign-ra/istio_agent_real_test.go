@@ -135,6 +135,31 @@ func startIstioMachine(t *testing.T, home realm, ca caOf) *sidecar {
 	return s
 }
 
+// A virtual machine with this repository's agent renews at istiod's CA by its certificate, over a
+// restart of the CA.
+func TestRealIstiodServesOurMachineWithoutAToken(t *testing.T) {
+	t.Parallel()
+	home := newRealm(t, "home")
+	home.ServiceAccount("vm", "db")
+	ca := startIstiod(t, home)
+	vm := startMachine(t, ca.address, ca.root.PEM(), home.Token("vm", "db", "istio-ca"))
+	renews := func(what string) {
+		had := vm.serial()
+		poll(t, vm.Process, what, func() bool { now := vm.serial(); return now != "" && now != had })
+	}
+	renews("its first certificate is written")
+	if err := os.Remove(vm.token); err != nil {
+		t.Fatal(err)
+	}
+	renews("it has renewed")
+	renews("it has renewed without a token")
+	ca.publish(ca.root)
+	renews("it has renewed after a restart of the CA")
+	if pair, ok := vm.pair(); !ok || len(pair.Leaf.URIs) != 1 || pair.Leaf.URIs[0].String() != databaseID {
+		t.Error("the certificate is not for", databaseID)
+	}
+}
+
 // again starts the program anew, as an update of a Deployment does.
 func (r *replica) again(t *testing.T, b *balancer, home realm, ca, config string) *replica {
 	t.Helper()

@@ -42,10 +42,16 @@ type machine struct {
 
 func (r *replica) machine(t *testing.T, token string) machine {
 	t.Helper()
+	return startMachine(t, r.report(t).Istio.Address, r.root(t), token)
+}
+
+// startMachine runs one whose CA is at an address, and has a root.
+func startMachine(t *testing.T, address string, root []byte, token string) machine {
+	t.Helper()
 	dir := proctest.Folder(t)
 	m := machine{certs: filepath.Join(dir, "certs"), token: filepath.Join(dir, "token")}
 	write(t, m.token, token)
-	write(t, filepath.Join(dir, "root.pem"), string(r.root(t)))
+	write(t, filepath.Join(dir, "root.pem"), string(root))
 	if err := os.Mkdir(filepath.Join(dir, "run"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +60,7 @@ func (r *replica) machine(t *testing.T, token string) machine {
 	cmd.Dir = dir
 	cmd.Env = append(proctest.Environ(dir),
 		"COUNTERSIGN_PROVIDER_PATH="+programs.Folder(t, "countersign-provider-citadel"),
-		"CA_ADDR="+r.report(t).Istio.Address, "CA_ROOT_CA="+filepath.Join(dir, "root.pem"), "ISTIOD_SAN="+caAddress, "PROV_CERT="+m.certs, "OUTPUT_CERTS="+m.certs,
+		"CA_ADDR="+address, "CA_ROOT_CA="+filepath.Join(dir, "root.pem"), "ISTIOD_SAN="+caAddress, "PROV_CERT="+m.certs, "OUTPUT_CERTS="+m.certs,
 		"TRUST_DOMAIN=cluster.local", "POD_NAMESPACE=vm", "SERVICE_ACCOUNT=db", "SECRET_TTL=1m", "SECRET_GRACE_PERIOD_RATIO=0.9",
 	)
 	m.Process = proctest.Start(t, cmd)
