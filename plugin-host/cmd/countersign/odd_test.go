@@ -47,6 +47,9 @@ func (s oddSettings) ValidateOnline(ctx context.Context) error {
 }
 
 func openOdd(_ context.Context, s oddSettings) (*oddCA, error) {
+	if _, err := os.Stat(s.Address); s.Zone == "fragile" && err != nil {
+		os.Exit(3)
+	}
 	if s.Zone == "closed" {
 		return nil, provider.Unavailable(fmt.Errorf("nobody is at %s", s.Address))
 	}
