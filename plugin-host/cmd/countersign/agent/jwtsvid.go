@@ -122,11 +122,20 @@ func (removed) WatchJWTKeys(ctx context.Context, _ func([]byte) error) error {
 	return ctx.Err()
 }
 
-func (j *jwtSVIDs) token(ctx context.Context) (ca.Bearer, error) {
-	if from, _ := j.now(); from.tokens.Token != nil {
-		return from.tokens.Token(ctx)
+// token reads the token anew if its authority was replaced meanwhile: another one must not get it.
+func (j *jwtSVIDs) token(ctx context.Context) (bearer ca.Bearer, err error) {
+	for {
+		from, replaced := j.now()
+		if from.tokens.Token == nil {
+			return ca.Bearer{}, nil
+		}
+		bearer, err = from.tokens.Token(ctx)
+		select {
+		case <-replaced:
+		default:
+			return bearer, err
+		}
 	}
-	return ca.Bearer{}, nil
 }
 
 func (j *jwtSVIDs) rejected(token ca.Token) {

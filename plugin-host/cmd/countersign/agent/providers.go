@@ -93,10 +93,11 @@ func (p *providers) onState(s pluginhost.Status) {
 	}
 }
 
-// keep stops the providers that the configuration no longer has.
-func (p *providers) keep(c config.Config) error {
-	return p.close(func(name string) bool {
-		return slices.ContainsFunc(c.Providers, func(entry config.Provider) bool { return entry.Name == name })
+// keep removes the providers that the configuration no longer has, and returns what stops
+// them.
+func (p *providers) keep(c config.Config) (stop func()) {
+	return p.remove(func(name string) bool {
+		return !slices.ContainsFunc(c.Providers, func(entry config.Provider) bool { return entry.Name == name })
 	})
 }
 
@@ -129,25 +130,28 @@ func (p *providers) refuse(peer sds.Peer) error {
 	return nil
 }
 
-// close stops all providers except those to keep, concurrently, as each may take a while.
-func (p *providers) close(keep ...func(name string) bool) error {
-	var all sync.WaitGroup
-	var mu sync.Mutex
-	var joined error
-	for name, provider := range p.all() {
-		if slices.ContainsFunc(keep, func(keep func(string) bool) bool { return keep(name) }) {
-			continue
+// close stops all providers.
+func (p *providers) close() error {
+	p.remove(func(string) bool { return true })()
+	return nil
+}
+
+// remove returns what stops the removed providers: all at the same time, as each may take a while.
+func (p *providers) remove(which func(name string) bool) (stop func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var removed []*pluginhost.Provider
+	for name, provider := range p.byName {
+		if which(name) {
+			removed = append(removed, provider)
+			delete(p.byName, name)
 		}
-		p.mu.Lock()
-		delete(p.byName, name)
-		p.mu.Unlock()
-		all.Go(func() {
-			err := provider.Close()
-			mu.Lock()
-			defer mu.Unlock()
-			joined = errors.Join(joined, err)
-		})
 	}
-	all.Wait()
-	return joined
+	return func() {
+		var all sync.WaitGroup
+		for _, provider := range removed {
+			all.Go(func() { _ = provider.Close() }) // it never fails
+		}
+		all.Wait()
+	}
 }

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -194,10 +193,8 @@ func (r *reloader) settle(c config.Config, cfg agent.Config) error {
 	r.policy = cfg.Socket.Policy
 	r.enforcePolicy()
 	r.level.Set(levelOf(c.Log))
-	return errors.Join(
-		r.agent.SetRevocation(revocationOf(c, r.providers, r.spire.lists(r.given)).Bundles), // Complete has checked them
-		r.providers.keep(c),
-	)
+	r.wg.Go(r.providers.keep(c))                                                               // no authority waits for their calls in flight
+	return r.agent.SetRevocation(revocationOf(c, r.providers, r.spire.lists(r.given)).Bundles) // Complete has checked them
 }
 
 func (r *reloader) enforcePolicy() {

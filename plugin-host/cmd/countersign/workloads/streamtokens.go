@@ -88,11 +88,18 @@ func (f *Followed) Take(authority string, exchange identities.Exchange) {
 	}
 }
 
+// token exchanges the token anew if the authority was replaced meanwhile: another one must not
+// get the result.
 func (f *Followed) token(ctx context.Context, brought ca.Token) (ca.Token, error) {
-	if hook := f.now.Load().Token; hook != nil {
-		return hook(ctx, brought)
+	for {
+		now := f.now.Load()
+		if now.Token == nil {
+			return brought, nil
+		}
+		if got, err := now.Token(ctx, brought); f.now.Load() == now {
+			return got, err
+		}
 	}
-	return brought, nil
 }
 
 func (f *Followed) rejected(sent ca.Token) {
