@@ -109,7 +109,8 @@ type Limits struct {
 	// for them. Default: 16.
 	Refused int
 	// RefusedPerUser is the same for all processes of one uid. Processes with the same uid
-	// can thus keep each other's new tokens out, but not streams that were verified.
+	// can thus keep each other's first tokens out, but not streams that were verified, nor a process
+	// of which a token was verified in the last hour: its refused tokens count for itself alone.
 	// Default: 4 times Refused.
 	RefusedPerUser int
 }

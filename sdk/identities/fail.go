@@ -72,7 +72,7 @@ func (c *Set) refuse(f *flight) {
 	t := f.entry.trouble
 	if t.refused == nil {
 		t.by = f.by
-		c.strangers.refused.add(t.by, 1)
+		c.strangers.addRefused(t.by, 1)
 	}
 	t.refused = ca.Errorf(ca.ReasonFor(f.err), "the authority does not sign for the token of this stream")
 	c.counts.Refused++

@@ -55,7 +55,7 @@ func (c *Set) start(e *entry, now time.Time) {
 	f.signer = c.idle[len(c.idle)-1]
 	c.idle = c.idle[:len(c.idle)-1]
 	if stranger {
-		c.strangers.trying.add(by, 1)
+		c.strangers.addTrying(by, 1)
 	}
 	e.rotation.Begin(rotation.Now(now))
 	c.counts.Requests++
@@ -145,7 +145,7 @@ func (c *Set) land(f *flight) {
 	now := c.now()
 	c.idle = append(c.idle, f.signer)
 	if f.stranger {
-		c.strangers.trying.add(f.by, -1)
+		c.strangers.addTrying(f.by, -1)
 	}
 	switch {
 	case c.ctx.Err() != nil:

@@ -113,6 +113,7 @@ func (c *Set) joinToken(peer secret.Caller, token ca.Token, print fingerprint, c
 // verified it.
 func (c *Set) entryFor(cred *credential, claim Claim, peer secret.Caller, now time.Time) (*entry, error) {
 	if cred.proven(now) {
+		c.strangers.succeeded(processOf(peer))
 		return c.entryOf(cred.owner)
 	}
 	if e := cred.entry; e != nil {

@@ -197,6 +197,6 @@ func (c *Set) dropNameless(e *entry) {
 		e.token.entry = nil
 	}
 	if t := e.trouble; t != nil && t.refused != nil {
-		c.strangers.refused.add(t.by, -1)
+		c.strangers.addRefused(t.by, -1)
 	}
 }

@@ -12,6 +12,7 @@ import (
 func (c *Set) introduce(f *flight, now time.Time) {
 	e, id := f.entry, f.item.Identity.SPIFFEID.String()
 	f.credential.prove(id, now)
+	c.strangers.succeeded(f.by)
 	there := c.entries[id]
 	if there == nil {
 		c.dropNameless(e)

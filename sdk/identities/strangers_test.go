@@ -170,3 +170,36 @@ func TestRepeatedlyRefusedTokenCountsOnce(t *testing.T) {
 		}
 	})
 }
+
+// The proxies of a node may all have one uid.
+func TestForgedTokensOfOthersDoNotStopKnownProcess(t *testing.T) {
+	for name, with := range map[string]func(*engine, *identities.Config){"authority": nil, "verifier": verified} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, with, func(e *engine) {
+				known := proxy
+				known.PID = 1
+				join := func(token ca.Token) {
+					t.Helper()
+					s, err := e.joinAs(known, token)
+					if err != nil {
+						t.Fatal(err)
+					}
+					after(2 * time.Second)
+					s.held()
+				}
+				join(token("web"))
+				if n := len(e.flood(8, 16, forged)); n != 128 {
+					t.Fatal(n)
+				}
+				join(token("db"))
+				for i := range 16 { // which do not count against its user
+					_, _ = e.joinAs(known, forged(0, 1000+i))
+					after(time.Second)
+				}
+				if _, err := e.joinAs(known, token("third")); !errors.Is(err, ca.ErrRateLimited) || !strings.Contains(err.Error(), "of one process") {
+					t.Errorf("its own forged tokens: %v", err)
+				}
+			})
+		})
+	}
+}

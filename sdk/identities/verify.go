@@ -145,7 +145,7 @@ func (c *checks) try(k *check) (bool, error) {
 			return false, nil
 		}
 		k.tried = true
-		c.strangers.trying.add(k.by, 1)
+		c.strangers.addTrying(k.by, 1)
 	}
 	return true, nil
 }
@@ -153,17 +153,18 @@ func (c *checks) try(k *check) (bool, error) {
 // note remembers how a verification ended; the caller holds the lock.
 func (c *checks) note(print fingerprint, k *check) {
 	if k.tried {
-		c.strangers.trying.add(k.by, -1)
+		c.strangers.addTrying(k.by, -1)
 	}
 	switch old, counted := c.refused[print]; {
 	case k.err == nil:
 		c.forget(print)
+		c.strangers.succeeded(k.by)
 	case !refuses(k.err):
 	case counted:
 		c.refused[print] = refusal{k.err, old.by, time.Now()}
 	case len(c.refused) < maxRefused:
 		c.refused[print] = refusal{k.err, k.by, time.Now()}
-		c.strangers.refused.add(k.by, 1)
+		c.strangers.addRefused(k.by, 1)
 	}
 }
 
@@ -182,7 +183,7 @@ func (c *checks) sweep(now time.Time) {
 
 func (c *checks) forget(print fingerprint) {
 	if r, ok := c.refused[print]; ok {
-		c.strangers.refused.add(r.by, -1)
+		c.strangers.addRefused(r.by, -1)
 		delete(c.refused, print)
 	}
 }
