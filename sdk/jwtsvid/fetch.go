@@ -23,8 +23,6 @@ const (
 	// A token with less left is not given to anybody.
 	leastLeft = 5 * time.Second
 	maxHeld   = 4096 // tokens
-	// longestWord bounds the authority's own word in calls that fail beside another.
-	longestWord = 10 * time.Minute
 )
 
 // holding is the last token of an order, or why there is none.
@@ -32,17 +30,7 @@ type holding struct {
 	token       ca.Token
 	signer      jose.JSONWebKey // which has signed it
 	renew, ends time.Time
-	refusal     outage // the authority's no, or a reply that failed a check
-}
-
-// outage is the wait after failures in a row: of one order, or of the authority, whatever it was
-// asked for.
-type outage struct {
-	count int // of all pauses so far
-	pause rotation.Pause
-	waits rotation.Waits
-	since time.Time // monotonic: of the first failure
-	err   error     // the one that the pause is for
+	refusal     outage // of this order alone
 }
 
 // Fetch returns a JWT-SVID of the SPIFFE ID for these audiences, which have to be allowed. Of
@@ -99,12 +87,10 @@ func (s *Source) look(o order, now rotation.Time) (token ca.Token, due bool, err
 	if token != "" && now.Wall.Before(h.renew) {
 		return token, false, nil
 	}
-	switch {
-	case !h.refusal.pause.Over(now):
+	if _, err = s.outagesOf(o.id, now); !h.refusal.pause.Over(now) {
 		err = h.refusal.err
-	case !s.outage.pause.Over(now):
-		err = s.outage.err
-	default:
+	}
+	if err == nil {
 		return token, true, nil
 	}
 	if token != "" {
@@ -148,17 +134,17 @@ func (s *Source) renew(o order) (ca.Token, error) {
 	}
 	asked := s.now()
 	s.mu.Lock()
-	before := s.outage
+	before, err := s.outagesOf(o.id, asked)
 	s.mu.Unlock()
-	if !before.pause.Over(asked) { // it began while this call waited for its slot
-		return "", before.err
+	if err != nil { // it began while this call waited for its slot
+		return "", err
 	}
 	got, err := s.traced(ctx, o)
 	if s.ctx.Err() != nil {
 		return "", errClosed
 	}
 	got.renew = asked.Wall.Add(got.ends.Sub(asked.Wall) / 2)
-	s.settle(o, got, err, before.count)
+	s.settle(o, got, err, before)
 	return got.token, err
 }
 
@@ -222,23 +208,18 @@ func (s *Source) ask(ctx context.Context, o order, credential ca.Token) (token c
 	return token, redact.Error(err, credential)
 }
 
-// settle remembers how a call ended that began after so many pauses.
-func (s *Source) settle(o order, got holding, err error, pauses int) {
+// settle remembers how a call ended that began after these outages.
+func (s *Source) settle(o order, got holding, err error, before outages) {
 	now := s.now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err == nil {
-		s.outage = outage{count: s.outage.count}
-		s.record.succeeded()
-		s.keep(o.key(), &got, now)
+	if err != nil {
+		s.record.failed(err, now.Wall, s.fail(o, err, now, before))
 		return
 	}
-	if ca.ActionFor(err) == ca.EndAttempt {
-		s.record.failed(err, now.Wall, s.refuse(o, err, now))
-		return
-	}
-	// The agent's own credential, and what the authority cannot do, are everybody's.
-	s.record.failed(err, now.Wall, s.outage.extend(err, now, 0, pauses))
+	s.succeed(o)
+	s.record.succeeded()
+	s.keep(o.key(), &got, now)
 }
 
 // refuse remembers why an order has no new token, and returns when it is next asked for.
@@ -250,23 +231,6 @@ func (s *Source) refuse(o order, err error, now rotation.Time) time.Time {
 	next := h.refusal.extend(err, now, h.ends.Sub(now.Wall), h.refusal.count)
 	s.keep(o.key(), h, now)
 	return next
-}
-
-// extend returns when the pause ends. A call that failed beside the one that began the pause tells
-// nothing new, except of how long to wait.
-func (f *outage) extend(err error, now rotation.Time, left time.Duration, pauses int) time.Time {
-	wait := min(ca.RetryAfter(err), longestWord)
-	if pauses == f.count {
-		if f.err == nil {
-			f.since = now.Mono
-		}
-		f.count++
-		wait = f.waits.After(err, now.Mono, max(0, left), now.Mono.Sub(f.since))
-	}
-	if next := rotation.NewPause(wait, now); next.Left(now) > f.pause.Left(now) {
-		f.pause, f.err = next, err
-	}
-	return now.Wall.Add(f.pause.Left(now))
 }
 
 // keep stores what is held of an order. When there is too much, another order goes.

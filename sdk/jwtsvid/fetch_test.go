@@ -132,6 +132,66 @@ func TestCallsThatFailTogetherPauseOnce(t *testing.T) {
 	})
 }
 
+const other = "spiffe://example.org/other"
+
+// What one caller asks for may fail for a reason of its own.
+func TestFailingOrderPausesNoOther(t *testing.T) {
+	inBubble(t, func(t *testing.T, a *authority, s *jwtsvid.Source) {
+		a.answer(func(_ context.Context, req ca.JWTRequest) (ca.Token, error) {
+			if req.Audiences[0] == database {
+				return "", ca.Errorf(ca.Unavailable, "for this audience")
+			}
+			return token(t, "a", "a", claimsOf(req, nil), nil), nil
+		})
+		for i := range 100 {
+			if _, err := s.Fetch(t.Context(), web, []string{database}); !errors.Is(err, ca.ErrUnavailable) {
+				t.Fatal(err)
+			}
+			fetch(t, s, fmt.Sprintf("https://%d", i))
+			time.Sleep(100 * time.Millisecond)
+		}
+		if failed := a.calls.Load() - 100; failed > 12 {
+			t.Errorf("%d calls for it in 10 s", failed)
+		}
+	})
+}
+
+// One caller may also make many orders that fail.
+func TestFailingOrdersOfOneIdentityPauseNoOther(t *testing.T) {
+	inBubble(t, func(t *testing.T, a *authority, s *jwtsvid.Source) {
+		a.answer(func(_ context.Context, req ca.JWTRequest) (ca.Token, error) {
+			if req.SubjectID == other {
+				return "", ca.Errorf(ca.Unavailable, "for this identity")
+			}
+			return token(t, "a", "a", claimsOf(req, nil), nil), nil
+		})
+		for i := range 100 {
+			if _, err := s.Fetch(t.Context(), other, []string{fmt.Sprintf("https://%d", i)}); !errors.Is(err, ca.ErrUnavailable) {
+				t.Fatal(err)
+			}
+			if i%10 == 0 {
+				fetch(t, s, fmt.Sprintf("https://%d", i))
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		if failed := a.calls.Load() - 10; failed > 12 {
+			t.Errorf("%d calls for it in 10 s", failed)
+		}
+	})
+}
+
+func TestFailuresOfDifferentIdentitiesPauseAll(t *testing.T) {
+	inBubble(t, func(t *testing.T, a *authority, s *jwtsvid.Source) {
+		a.fail(ca.Errorf(ca.Unavailable, "away"))
+		for i := range 100 {
+			if _, err := s.Fetch(t.Context(), fmt.Sprint(other, i), []string{database}); !errors.Is(err, ca.ErrUnavailable) {
+				t.Fatal(err)
+			}
+		}
+		a.asked(2)
+	})
+}
+
 func TestLongestRetryAfterOfCallsTogetherCounts(t *testing.T) {
 	inBubble(t, func(t *testing.T, a *authority, s *jwtsvid.Source) {
 		a.answer(func(_ context.Context, req ca.JWTRequest) (ca.Token, error) {
@@ -151,7 +211,7 @@ func TestLongestRetryAfterOfCallsTogetherCounts(t *testing.T) {
 		if _, err := s.Fetch(t.Context(), web, []string{database}); !errors.Is(err, ca.ErrRateLimited) {
 			t.Error(err)
 		}
-		time.Sleep(5 * time.Second)
+		time.Sleep(35 * time.Second) // it is spread by its own length
 		fetch(t, s, database)
 	})
 }

@@ -125,12 +125,13 @@ type Source struct {
 	published atomic.Pointer[published]
 	missing   atomic.Bool // the authority lacks the ability
 
-	mu       sync.Mutex
-	held     map[string]*holding // by order.key
-	outage   outage
-	record   record
-	watchers map[*func()]struct{}
-	changed  chan struct{} // closed when the keys change, and replaced
+	mu         sync.Mutex
+	held       map[string]*holding // by order.key
+	outage     outage              // of the authority, whatever it is asked for
+	identities map[string]*outage  // by SPIFFE ID
+	record     record
+	watchers   map[*func()]struct{}
+	changed    chan struct{} // closed when the keys change, and replaced
 }
 
 // New starts to follow the authority's keys. Call [Source.Close].
@@ -140,7 +141,7 @@ func New(cfg Config) (*Source, error) {
 		return nil, err
 	}
 	s := &Source{
-		cfg: cfg, slots: make(chan struct{}, maxCalls), held: map[string]*holding{}, watchers: map[*func()]struct{}{}, changed: make(chan struct{}), record: newRecord(),
+		cfg: cfg, slots: make(chan struct{}, maxCalls), held: map[string]*holding{}, identities: map[string]*outage{}, watchers: map[*func()]struct{}{}, changed: make(chan struct{}), record: newRecord(),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.wg.Go(s.follow)

@@ -1,0 +1,102 @@
+package jwtsvid
+
+import (
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/clock"
+	"github.com/countersign-dev/countersign/internal/rotation"
+	"github.com/countersign-dev/countersign/sdk/ca"
+)
+
+// longestWord bounds the authority's own word in calls that fail beside another.
+const longestWord = 10 * time.Minute
+
+// outage is the wait after failures in a row: of one order, of the orders of one identity, or of the
+// authority.
+type outage struct {
+	of    string // what failed first
+	count int    // of all pauses so far
+	pause rotation.Pause
+	waits rotation.Waits
+	since time.Time // monotonic: of the first failure
+	err   error     // the one that the pause is for
+}
+
+// extend returns when the pause ends. A call that failed beside the one that began the pause tells
+// nothing new, except of how long to wait.
+func (f *outage) extend(err error, now rotation.Time, left time.Duration, pauses int) time.Time {
+	wait := min(ca.RetryAfter(err), longestWord)
+	if pauses == f.count {
+		if f.err == nil {
+			f.since = now.Mono
+		}
+		f.count++
+		wait = f.waits.After(err, now.Mono, max(0, left), now.Mono.Sub(f.since))
+	}
+	if next := rotation.NewPause(wait, now); next.Left(now) > f.pause.Left(now) {
+		f.pause, f.err = next, err
+	}
+	return now.Wall.Add(f.pause.Left(now))
+}
+
+// spreads notes a failure of one of those that it is an outage of, and reports whether different
+// ones have failed since the last success: only then does a pause of all of them follow.
+func (f *outage) spreads(of string) bool {
+	if f.of == "" {
+		f.of = of
+	}
+	return f.count > 0 || f.of != of
+}
+
+// outages are those that a call began after.
+type outages struct{ identity, authority int }
+
+// outagesOf returns the counts, and the error of the first pause that is not over. The caller holds
+// the lock.
+func (s *Source) outagesOf(id string, now rotation.Time) (before outages, err error) {
+	before.authority = s.outage.count
+	if !s.outage.pause.Over(now) {
+		err = s.outage.err
+	}
+	if of := s.identities[id]; of != nil {
+		before.identity = of.count
+		if !of.pause.Over(now) {
+			err = of.err
+		}
+	}
+	return before, err
+}
+
+// fail remembers why a call failed, and returns when its order is next asked for. One caller's order
+// may fail for a reason of its own, and it may make many: the pause is of the order first, of its
+// identity when different orders fail, and of the authority when those of different identities do.
+func (s *Source) fail(o order, err error, now rotation.Time, before outages) time.Time {
+	switch ca.ActionFor(err) {
+	case ca.EndAttempt:
+		return s.refuse(o, err, now)
+	case ca.RefreshToken, ca.Missing, ca.Configure: // the agent's own credential and provider are everybody's
+		return s.outage.extend(err, now, 0, before.authority)
+	}
+	next := s.refuse(o, err, now)
+	of := s.identities[o.id]
+	if of == nil {
+		if len(s.identities) >= maxHeld {
+			clear(s.identities) // a pause less costs a call more
+		}
+		of = &outage{}
+		s.identities[o.id] = of
+	}
+	if of.spreads(o.key()) {
+		next = clock.Later(next, of.extend(err, now, 0, before.identity))
+	}
+	if s.outage.spreads(o.id) {
+		next = clock.Later(next, s.outage.extend(err, now, 0, before.authority))
+	}
+	return next
+}
+
+// succeed ends the outages that an order shows to be over.
+func (s *Source) succeed(o order) {
+	s.outage = outage{count: s.outage.count}
+	delete(s.identities, o.id)
+}
