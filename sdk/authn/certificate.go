@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/clock"
@@ -72,7 +73,7 @@ func (a Certificates) verify(chain []*x509.Certificate, trustDomain string) erro
 		CurrentTime:   a.now(),
 		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
-	return err
+	return pki.Explain(err, chain[0], slices.Concat(chain[1:], roots.Certificates())...)
 }
 
 func (a Certificates) now() time.Time {

@@ -40,7 +40,7 @@ func verify(chain []*x509.Certificate, roots *x509.CertPool, id string) error {
 	if _, err := leaf.Verify(x509.VerifyOptions{
 		Roots: roots, Intermediates: pki.NewBundle(chain[1:]...).Pool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}); err != nil {
-		return err
+		return pki.Explain(err, leaf, chain[1:]...)
 	}
 	switch {
 	case leaf.IsCA, leaf.KeyUsage&(x509.KeyUsageCertSign|x509.KeyUsageCRLSign) != 0:

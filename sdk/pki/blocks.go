@@ -3,11 +3,16 @@ package pki
 import (
 	"bytes"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"iter"
 	"unicode"
 	"unicode/utf16"
 )
+
+// ErrMalformed means that a PEM block or its content is damaged, as by an editor or by a program that
+// is still writing; another error, that Go does not take what others may.
+var ErrMalformed = errors.New("is malformed")
 
 // Blocks returns the PEM blocks of a text (RFC 7468) in order. It takes what editors and
 // other systems leave in such files: byte order marks, UTF-16, any line ending, white space
@@ -137,7 +142,7 @@ func (s *blockScanner) abandon() bool {
 
 func (s *blockScanner) spoiled(reason string) bool {
 	s.open = false
-	return s.yield(nil, fmt.Errorf("PEM block %d%s at line %d is malformed: %s", s.block, s.label, s.begun, reason))
+	return s.yield(nil, fmt.Errorf("PEM block %d%s at line %d %w: %s", s.block, s.label, s.begun, ErrMalformed, reason))
 }
 
 // boundary returns the word BEGIN or END of a line that delimits a block, however many and

@@ -248,7 +248,11 @@ func (c Check) root(chain *Chain) error {
 		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	})
 	if err != nil {
-		return failed("chain", "%s", c.explain(chain, err))
+		err = Explain(err, chain.Leaf, slices.Concat(chain.sent, c.Roots.Certificates())...)
+		if len(chain.unusable) > 0 {
+			err = fmt.Errorf("%w; left out: %w", err, chain.unusable[0])
+		}
+		return failed("chain", "%v", err)
 	}
 	verified = slices.DeleteFunc(verified, func(path []*x509.Certificate) bool {
 		return len(path)-1 > maxChain || sizeOf(path[:len(path)-1]) > maxCertificate

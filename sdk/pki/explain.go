@@ -7,22 +7,30 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/countersign-dev/countersign/internal/text"
 )
 
-// explain returns why crypto/x509 refuses a chain, with the certificate that is to blame.
-func (c Check) explain(chain *Chain, err error) string {
-	reason := c.blame(chain, err)
-	if len(chain.unusable) > 0 {
-		reason += "; left out: " + chain.unusable[0].Error()
+// Explain returns the error of leaf.Verify with the certificate that is to blame and the extension
+// or the algorithm: crypto/x509 names neither. others are the intermediates and roots that the leaf
+// was verified with. It is nil for nil.
+func Explain(err error, leaf *x509.Certificate, others ...*x509.Certificate) error {
+	if err == nil {
+		return nil
 	}
-	return reason
+	return explained{blame(err, leaf, others), err}
 }
 
-func (c Check) blame(chain *Chain, err error) string {
-	for _, cert := range c.issuers(chain) {
+type explained struct {
+	text string
+	err  error
+}
+
+func (e explained) Error() string { return e.text }
+func (e explained) Unwrap() error { return e.err }
+
+func blame(err error, leaf *x509.Certificate, others []*x509.Certificate) string {
+	for _, cert := range above(leaf, others) {
 		if lack := lacking(cert.Raw); lack != nil {
 			return fmt.Sprintf("%s %v", nameOf(cert), lack)
 		}
@@ -30,7 +38,7 @@ func (c Check) blame(chain *Chain, err error) string {
 			return fmt.Sprintf("%s has the critical extension %s, which Go's crypto/x509 does not support", nameOf(cert), extensionName(cert.UnhandledCriticalExtensions[0]))
 		}
 	}
-	reason := text.Clean(strings.TrimPrefix(err.Error(), "x509: "))
+	reason := text.Clean(err.Error())
 	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok {
 		return nameOf(invalid.Cert) + ": " + reason
 	}
@@ -40,12 +48,11 @@ func (c Check) blame(chain *Chain, err error) string {
 	return reason
 }
 
-// issuers returns the leaf and all that may be above it, by name.
-func (c Check) issuers(chain *Chain) []*x509.Certificate {
-	way := []*x509.Certificate{chain.Leaf}
-	all := slices.Concat(chain.sent, c.Roots.Certificates())
+// above returns the leaf and all that may have issued it, by name.
+func above(leaf *x509.Certificate, others []*x509.Certificate) []*x509.Certificate {
+	way := []*x509.Certificate{leaf}
 	for i := 0; i < len(way); i++ {
-		for _, cert := range all {
+		for _, cert := range others {
 			if bytes.Equal(cert.RawSubject, way[i].RawIssuer) && !slices.Contains(way, cert) {
 				way = append(way, cert)
 			}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"crypto/x509/pkix"
 	"encoding/asn1"
-	"errors"
 	"fmt"
 	"math/big"
 	"strings"
@@ -38,7 +37,7 @@ func refusal(der []byte, err error) error {
 	}
 	var cert outline
 	if rest, malformed := asn1.Unmarshal(der, &cert); malformed != nil || len(rest) > 0 {
-		return errors.New("is malformed")
+		return ErrMalformed
 	}
 	reason := cmp.Or(keyRefusal(cert.TBS.PublicKey.Algorithm),
 		"is not accepted by Go's crypto/x509: "+text.Clean(strings.TrimPrefix(err.Error(), "x509: ")))

@@ -72,7 +72,7 @@ func (r *roots) verify(certs []*x509.Certificate, usage x509.ExtKeyUsage) ([]*x5
 		Roots: r.pool, Intermediates: between, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{usage},
 	})
 	if err != nil {
-		return nil, err
+		return nil, pki.Explain(err, certs[0], certs[1:]...)
 	}
 	p, err := r.unrevoked(chains, now)
 	if err != nil {

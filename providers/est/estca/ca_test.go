@@ -283,6 +283,27 @@ func TestNothingIsIssuedWhileCACertsAreAway(t *testing.T) {
 	}
 }
 
+func TestNothingIsIssuedBelowUselessCACerts(t *testing.T) {
+	s := newServer(t)
+	c := s.open(t, s.settings())
+	for says, bag := range map[string][]byte{
+		"none can be used: certificate 1 of 1 is malformed": []byte("-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n"),
+		"is a root": pki.EncodeCertificates(s.intermediates()),
+	} {
+		s.set(func() {
+			s.asked = nil
+			s.replace = func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(bag) }
+		})
+		req, _ := testkit.Request(t, web)
+		req.Token = password
+		_, err := c.CSRSign(t.Context(), req)
+		testkit.Fails(t, err, password, ca.ErrInternal, says)
+		if got := s.operations(); !slices.Equal(got, []string{cacerts}) {
+			t.Errorf("it asked %q", got)
+		}
+	}
+}
+
 func TestRoots(t *testing.T) {
 	s := newServer(t)
 	settings := s.settings()

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"crypto"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -18,6 +20,8 @@ type authority struct {
 	key   crypto.Signer
 	above []*x509.Certificate // what follows a leaf in its chain: cert first, without the root
 	roots *pki.Bundle
+
+	leftOut []error // roots of the file that cannot be used
 
 	// The validity of the whole path, and so the bounds of a leaf's.
 	notBefore, notAfter time.Time
@@ -37,7 +41,7 @@ func newAuthority(dir string, f *files, now time.Time) (*authority, error) {
 	if !pki.SameKey(a.key.Public(), a.cert.PublicKey) {
 		return nil, in(keyFile, fmt.Errorf("not the key of %s", certFile))
 	}
-	if a.roots, err = pki.ParseBundle(f.root); err != nil {
+	if a.roots, a.leftOut, err = parseRoots(f.root); err != nil {
 		return nil, in(rootFile, err)
 	}
 	between, err := parseChain(f.chain)
@@ -85,6 +89,18 @@ func timeFault(cert *x509.Certificate, now time.Time) error {
 	return nil
 }
 
+// parseRoots leaves out roots that cannot be used, but takes no file that is damaged: it may be half
+// written.
+func parseRoots(pemBytes []byte) (roots *pki.Bundle, unusable []error, err error) {
+	roots, unusable, err = pki.UsableBundle(pemBytes)
+	for _, reason := range unusable {
+		if errors.Is(reason, pki.ErrMalformed) {
+			return nil, nil, reason
+		}
+	}
+	return roots, unusable, err
+}
+
 // parseChain reads the certificates between the CA and its root. Istio's tools add the CA
 // itself and the root.
 func parseChain(pemBytes []byte) ([]*x509.Certificate, error) {
@@ -105,7 +121,7 @@ func findPath(cert *x509.Certificate, between []*x509.Certificate, roots *pki.Bu
 		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("does not chain to a root of %s through %s (%s): %.256s", rootFile, chainFile, name(cert), err) //nolint:errorlint // it quotes a certificate, so it is cut
+		return nil, fmt.Errorf("does not chain to a root of %s through %s (%s): %w", rootFile, chainFile, name(cert), pki.Explain(err, cert, slices.Concat(between, roots.Certificates())...))
 	}
 	var tooDeep error
 	for _, path := range paths {

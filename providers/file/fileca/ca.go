@@ -123,6 +123,9 @@ func (c *CA) take(files *files) error {
 	if before != nil {
 		close(before.replaced)
 	}
+	for _, reason := range next.leftOut {
+		c.log.Warn("a root is left out", "file", filepath.Join(c.dir, rootFile), "reason", reason)
+	}
 	c.log.Info("loaded the CA", "dir", c.dir, "subject", fmt.Sprintf("%.256s", next.cert.Subject),
 		"fingerprint", pki.Fingerprint(next.cert), "not_after", stamp(next.notAfter), "roots", next.roots.Len())
 	return nil

@@ -1,6 +1,7 @@
 package fileca
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/rand"
 	"crypto/rsa"
@@ -8,6 +9,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -199,6 +201,31 @@ func TestInconsistentFolderIsAnErrorWithPath(t *testing.T) {
 				t.Errorf("%v\nwant an invalid %s that says %q", err, path, test.says)
 			}
 		})
+	}
+}
+
+func TestUselessRootIsLeftOutOfFolder(t *testing.T) {
+	good := catest.NewCA(catest.Options{}).IstioFiles()
+	useless, err := os.ReadFile("testdata/brainpool.pem")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	c, err := Open(t.Context(), Settings{Dir: folderOf(t, with(good, rootFile, append(useless, good[rootFile]...))), Log: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots, err := c.Roots(t.Context())
+	c.Close() // logs nothing any more
+	if err != nil || !bytes.Equal(roots, good[rootFile]) || !strings.Contains(log.String(), "brainpoolP256r1") {
+		t.Errorf("%s, %v\n%s", roots, err, &log)
+	}
+	damaged := append([]byte("-----BEGIN CERTIFICATE-----\nMAA"), good[rootFile]...) // it may be half written
+	if c, err := Open(t.Context(), Settings{Dir: folderOf(t, with(good, rootFile, damaged))}); err == nil || !errors.Is(err, pki.ErrMalformed) {
+		if err == nil {
+			c.Close()
+		}
+		t.Errorf("damaged: %v", err)
 	}
 }
 
