@@ -37,7 +37,7 @@ type child struct {
 
 // byHand starts the provider as a host would: with a lifeline and a channel, or
 // as a bare go-plugin host that opens no stream for what is printed.
-func byHand(t *testing.T, channel bool) *child {
+func byHand(t *testing.T, channel bool, change ...func(*exec.Cmd)) *child {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), speaks+"=1", promptExit, wire.MagicCookieKey+"="+wire.MagicCookieValue,
@@ -58,6 +58,9 @@ func byHand(t *testing.T, channel bool) *child {
 		if conn, err = net.FileConn(ours); err != nil {
 			t.Fatal(err)
 		}
+	}
+	for _, change := range change {
+		change(cmd)
 	}
 	stdout, stdoutErr := cmd.StdoutPipe()
 	// Not StderrPipe: Wait would close that one with the last records unread.

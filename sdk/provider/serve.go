@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/countersign-dev/countersign/internal/host/protect"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
@@ -39,7 +40,8 @@ func Main[S any, C ca.Client](name, version string, open func(ctx context.Contex
 // A Countersign host passes a connection and a lifeline as descriptors (see
 // proto/provider/PROTOCOL.md); any other go-plugin host gets stock plugin.Serve. Standard
 // output is redirected to standard error, as only the handshake line belongs there. Records
-// of [slog.Default] reach the host's log.
+// of [slog.Default] reach the host's log. On Linux, no other process of the user can read the memory
+// of this one, and it leaves no core dump; attach a debugger as root, or start the provider in one.
 func (d *Definition) Serve() {
 	if _, err := d.metadata(); err != nil { // its author sees it at the first start, by hand, too
 		fmt.Fprintf(os.Stderr, "%s %s cannot be served: %v\n", d.name, d.version, err)
@@ -51,6 +53,10 @@ func (d *Definition) Serve() {
 	}
 	log := newLog(os.Stderr)
 	slog.SetDefault(log)
+	if err := protectMemory(); err != nil {
+		log.Error("cannot serve the provider", "error", err)
+		os.Exit(1)
+	}
 	discardInterrupts()
 	if os.Getenv(wire.EnvChannelFD) == "" {
 		d.serveStock(log)
@@ -61,6 +67,15 @@ func (d *Definition) Serve() {
 		os.Exit(1)
 	}
 	os.Exit(0)
+}
+
+// protectMemory keeps tokens and the author's credentials out of core dumps and away from other
+// processes of this user, such as other providers. A debugger that started the provider goes on.
+func protectMemory() error {
+	if protect.Traced() {
+		return nil
+	}
+	return protect.Process()
 }
 
 // discardInterrupts drops SIGINT: ^C in a terminal reaches host and provider, and the host

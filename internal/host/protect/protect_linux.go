@@ -2,6 +2,8 @@ package protect
 
 import (
 	"fmt"
+	"os"
+	"regexp"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,4 +18,11 @@ func protect() error {
 		return fmt.Errorf("disable core dumps: %w", err)
 	}
 	return nil
+}
+
+var tracer = regexp.MustCompile(`(?m)^TracerPid:\s*[1-9]`)
+
+func traced() bool {
+	status, err := os.ReadFile("/proc/self/status")
+	return err == nil && tracer.Match(status)
 }
