@@ -22,6 +22,7 @@ type entry struct {
 
 	// Owned by the run goroutine:
 	said    string // the last failure logged
+	useless string // the last root left out that was logged
 	expired bool   // the expiry was reported
 }
 

@@ -31,17 +31,17 @@ const (
 	tooEarly = "not-before" // the check that passes with time
 )
 
-// read returns what the reply has for the Spec, verified.
-func (s Spec) read(reply *workloadv1.X509SVIDResponse, now time.Time) (*secret.Item, error) {
+// read returns what the reply has for the Spec, verified, and the roots that it leaves out.
+func (s Spec) read(reply *workloadv1.X509SVIDResponse, now time.Time) (item *secret.Item, useless []error, err error) {
 	if n := len(reply.GetSvids()); n > maxSVIDs {
-		return nil, failed("format", "the reply has %d X.509-SVIDs, %d are allowed", n, maxSVIDs)
+		return nil, nil, failed("format", "the reply has %d X.509-SVIDs, %d are allowed", n, maxSVIDs)
 	}
 	i := slices.IndexFunc(reply.GetSvids(), s.selects)
 	if s.Kind == secret.TrustBundle {
 		return s.readBundle(reply, i, now)
 	}
 	if i < 0 {
-		return nil, s.missing(reply)
+		return nil, nil, s.missing(reply)
 	}
 	return s.readPair(reply.GetSvids()[i], now)
 }
@@ -59,74 +59,79 @@ func (s Spec) missing(reply *workloadv1.X509SVIDResponse) error {
 	return ca.Errorf(ca.Denied, "the Workload API does not send %s; it sends %d X.509-SVIDs (%s)", s, len(reply.GetSvids()), strings.Join(there, ", "))
 }
 
-func (s Spec) readBundle(reply *workloadv1.X509SVIDResponse, i int, now time.Time) (*secret.Item, error) {
+func (s Spec) readBundle(reply *workloadv1.X509SVIDResponse, i int, now time.Time) (*secret.Item, []error, error) {
 	der, federated := reply.GetFederatedBundles()[idOf(s.TrustDomain)]
 	switch {
 	case i >= 0:
 		der = reply.GetSvids()[i].GetBundle()
 	case s.TrustDomain == "":
-		return nil, s.missing(reply)
+		return nil, nil, s.missing(reply)
 	case !federated:
-		return nil, ca.Errorf(ca.Denied, "the Workload API sends no trust bundle of %s", s)
+		return nil, nil, ca.Errorf(ca.Denied, "the Workload API sends no trust bundle of %s", s)
 	}
-	roots, err := readRoots(der, now)
+	roots, useless, err := readRoots(der, now)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	item := secret.NewTrustBundle(s.Name, AuthorityName, roots)
 	item.Issued = now
-	return item, nil
+	return item, useless, nil
 }
 
-// readRoots reads the roots of a trust domain. It leaves out those that have ended.
-func readRoots(der []byte, now time.Time) (*pki.Bundle, error) {
-	certs, err := parse(der, maxRoots)
+// readRoots reads the roots of a trust domain. It leaves out those that have ended and those that
+// are of no use, so that a new root arrives beside them.
+func readRoots(der []byte, now time.Time) (roots *pki.Bundle, useless []error, err error) {
+	certs, useless, err := parseUsable(der, maxRoots)
 	if err != nil {
-		return nil, failed("roots", "the trust bundle: %v", err)
+		return nil, nil, failed("roots", "the trust bundle: %v", err)
 	}
-	for i, cert := range certs {
-		// A leaf among the roots would itself be trusted.
-		if !cert.BasicConstraintsValid || !cert.IsCA {
-			return nil, failed("roots", "certificate %d of the trust bundle (%.128q) is no CA certificate", i+1, cert.Subject.String())
+	certs = slices.DeleteFunc(certs, func(cert *x509.Certificate) bool {
+		fit := cert.BasicConstraintsValid && cert.IsCA // a leaf among the roots would itself be trusted
+		if !fit {
+			useless = append(useless, fmt.Errorf("%.128q is not a CA certificate", cert.Subject.String()))
 		}
+		return !fit
+	})
+	roots = pki.NewBundle(certs...).Filter(func(cert *x509.Certificate) bool { return !now.After(cert.NotAfter) })
+	if roots.Len() == 0 && len(useless) > 0 {
+		return nil, nil, failed("roots", "the trust bundle has no root that can be used: %v", useless[0])
 	}
-	roots := pki.NewBundle(certs...).Filter(func(cert *x509.Certificate) bool { return !now.After(cert.NotAfter) })
 	if roots.Len() == 0 {
-		return nil, failed("roots", "the trust bundle has no root that is valid now")
+		return nil, nil, failed("roots", "the trust bundle has no root that is valid now")
 	}
-	return roots, nil
+	return roots, useless, nil
 }
 
-func (s Spec) readPair(svid *workloadv1.X509SVID, now time.Time) (*secret.Item, error) {
+func (s Spec) readPair(svid *workloadv1.X509SVID, now time.Time) (item *secret.Item, useless []error, err error) {
 	certs, err := parse(svid.GetX509Svid(), maxChain)
 	if err != nil {
-		return nil, failed("format", "the chain: %v", err)
+		return nil, nil, failed("format", "the chain: %v", err)
 	}
 	// The error never quotes the key.
 	key, err := pki.ParseKey(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: svid.GetX509SvidKey()}))
 	if err != nil {
-		return nil, failed("key", "the key: %v", err)
+		return nil, nil, failed("key", "the key: %v", err)
 	}
 	identity, err := identityOf(certs[0], svid.GetSpiffeId())
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	roots, err := readRoots(svid.GetBundle(), now)
+	roots, useless, err := readRoots(svid.GetBundle(), now)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	chain, err := pki.Check{Key: key.Public(), Identity: identity, Roots: roots, Now: now}.Chain(pki.EncodeCertificates(certs))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if begins := chain.Leaf.NotBefore; begins.After(now) {
-		return nil, failed(tooEarly, "the certificate begins at %s", clock.Stamp(begins))
+		return nil, nil, failed(tooEarly, "the certificate begins at %s", clock.Stamp(begins))
 	}
 	encoded, err := pki.EncodeKey(key)
 	if err != nil {
-		return nil, failed("key", "%v", err)
+		return nil, nil, failed("key", "%v", err)
 	}
-	return s.pair(chain, encoded, now), nil
+	return s.pair(chain, encoded, now), useless, nil
 }
 
 // identityOf returns the names of the leaf, whose SPIFFE ID must be the one that the reply
@@ -160,26 +165,36 @@ func renewalOf(begins, ends time.Time) time.Time {
 
 // parse reads certificates that stand one after another, DER.
 func parse(der []byte, most int) ([]*x509.Certificate, error) {
-	var certs []*x509.Certificate
+	certs, useless, err := parseUsable(der, most)
+	if err == nil && len(useless) > 0 {
+		err = useless[0]
+	}
+	return certs, err
+}
+
+// parseUsable leaves out those that cannot be used.
+func parseUsable(der []byte, most int) (certs []*x509.Certificate, useless []error, err error) {
 	for n := 1; len(der) > 0; n++ {
 		if n > most {
-			return nil, fmt.Errorf("it has more than %d certificates", most)
+			return nil, nil, fmt.Errorf("it has more than %d certificates", most)
 		}
 		var whole asn1.RawValue
 		rest, err := asn1.Unmarshal(der, &whole)
 		if err != nil {
-			return nil, fmt.Errorf("certificate %d is malformed", n)
+			return nil, nil, fmt.Errorf("certificate %d is malformed", n)
 		}
+		der = rest
 		cert, err := pki.ParseCertificate(whole.FullBytes)
 		if err != nil {
-			return nil, fmt.Errorf("certificate %d %w", n, err)
+			useless = append(useless, fmt.Errorf("certificate %d %w", n, err))
+			continue
 		}
-		certs, der = append(certs, cert), rest
+		certs = append(certs, cert)
 	}
-	if len(certs) == 0 {
-		return nil, errors.New("it has no certificate")
+	if len(certs)+len(useless) == 0 {
+		return nil, nil, errors.New("it has no certificate")
 	}
-	return certs, nil
+	return certs, useless, nil
 }
 
 func failed(check, format string, args ...any) error {

@@ -136,8 +136,8 @@ func TestBadReplyKeepsHeld(t *testing.T) {
 		}, "expired"},
 		"is-a-ca":   {asCA, "ca"},
 		"no-bundle": {func(_ *testing.T, _ *certtest.Pair, r *reply) { r.Svids[0].Bundle = nil }, "roots"},
-		"leaf-in-bundle": {func(t *testing.T, root *certtest.Pair, r *reply) {
-			r.Svids[0].Bundle = der(root, root.Leaf(t, time.Hour, web))
+		"leaf-as-bundle": {func(t *testing.T, root *certtest.Pair, r *reply) {
+			r.Svids[0].Bundle = der(root.Leaf(t, time.Hour, web))
 		}, "roots"},
 		"huge-bundle":      {func(_ *testing.T, root *certtest.Pair, r *reply) { r.Svids[0].Bundle = slices.Repeat(der(root), 1001) }, "roots"},
 		"expired-root":     {expiredRoot, "roots"},
@@ -171,6 +171,23 @@ func TestBadReplyKeepsHeld(t *testing.T) {
 			})
 		})
 	}
+}
+
+// One that cannot be used does not keep a new root from arriving.
+func TestUselessRootOfBundleIsLeftOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root, next := certtest.Root(t), certtest.Root(t)
+		first := of(t, root, web)
+		first.Svids[0].Bundle = append([]byte{0x30, 0}, der(root, root.Leaf(t, time.Hour, web), next)...)
+		r := reading(t, sending(t, first))
+		r.serves(first.Svids[0].X509Svid)
+		if got := r.held("ROOTCA").RootFingerprints; !slices.Equal(got, pki.NewBundle(root.Cert, next.Cert).Fingerprints()) {
+			t.Errorf("the roots are %q", got)
+		}
+		if n := strings.Count(r.log.String(), "certificate 1 is malformed"); n != 2 { // "default", "ROOTCA"
+			t.Errorf("it was logged %d times\n%s", n, r.log)
+		}
+	})
 }
 
 func asCA(t *testing.T, root *certtest.Pair, r *reply) {

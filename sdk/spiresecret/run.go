@@ -87,8 +87,9 @@ func (s *Source) take(reply *workloadv1.X509SVIDResponse) {
 func (s *Source) judge(reply *workloadv1.X509SVIDResponse) {
 	s.early = nil
 	for _, e := range s.entries {
-		item, err := e.spec.read(reply, s.config.Now())
+		item, useless, err := e.spec.read(reply, s.config.Now())
 		if err == nil {
+			s.leaveOut(e, useless)
 			s.serve(e, item, len(reply.GetSvids()))
 			continue
 		}
@@ -99,6 +100,18 @@ func (s *Source) judge(reply *workloadv1.X509SVIDResponse) {
 			s.early = reply
 		}
 	}
+}
+
+// leaveOut logs roots that are not served, once.
+func (s *Source) leaveOut(e *entry, useless []error) {
+	said := ""
+	if len(useless) > 0 {
+		said = text.Clean(useless[0].Error())
+	}
+	if said != "" && said != e.useless {
+		s.config.Log.Warn("roots of the Workload API are left out", "secret", text.Clean(e.spec.Name), "count", len(useless), "first", said)
+	}
+	e.useless = said
 }
 
 // serve replaces the held item if the new one differs.

@@ -30,7 +30,8 @@ const (
 type published struct {
 	roots      *pki.Bundle
 	jwks       []byte // the keys of JWT-SVIDs, without those of X.509-SVIDs
-	passedOver int    // non-CA certificates
+	passedOver int    // non-CA certificates, and those that cannot be used
+	useless    string // why the first of those cannot be used
 	refresh    time.Duration
 }
 
@@ -58,16 +59,19 @@ func parse(trustDomain string, content []byte) (published, error) {
 	if err != nil {
 		return published{}, err
 	}
+	content, useless := usable(content)
 	bundle, err := spiffebundle.Parse(td, content)
-	if err != nil {
+	switch {
+	case err != nil:
 		return published{}, err
+	case len(useless) > 0 && len(bundle.X509Authorities()) == 0: // which is not a revocation of all
+		return published{}, useless[0]
 	}
 	authorities := bundle.X509Authorities()
 	if len(authorities) > maxRootCount {
 		return published{}, errors.New("bundle has more than 1000 roots")
 	}
-	for i, c := range authorities {
-		// go-spiffe takes keys of any size, and any server's or caller's signature is checked with them.
+	for i, c := range authorities { // go-spiffe may read a document in another way than usable does
 		if _, err := pki.ParseCertificate(c.Raw); err != nil {
 			return published{}, fmt.Errorf("root %d of the bundle %w", i+1, err)
 		}
@@ -75,7 +79,7 @@ func parse(trustDomain string, content []byte) (published, error) {
 	// A leaf among the roots would itself be trusted.
 	roots := pki.NewBundle(authorities...).Filter(func(c *x509.Certificate) bool { return c.BasicConstraintsValid && c.IsCA })
 	jwks, err := jwtKeys(bundle)
-	return published{roots, jwks, len(authorities) - roots.Len(), refreshOf(bundle)}, err
+	return published{roots, jwks, len(authorities) - roots.Len() + len(useless), firstOf(useless), refreshOf(bundle)}, err
 }
 
 // jwtKeys returns the keys of JWT-SVIDs as a JWK set, sorted, so that the same keys are the same
@@ -94,6 +98,13 @@ func jwtKeys(bundle *spiffebundle.Bundle) ([]byte, error) {
 		}
 	}
 	return json.Marshal(set)
+}
+
+func firstOf(errs []error) string {
+	if len(errs) == 0 {
+		return ""
+	}
+	return text.Clean(errs[0].Error())
 }
 
 func refreshOf(bundle *spiffebundle.Bundle) time.Duration {

@@ -45,6 +45,8 @@ type domain struct {
 	mu     sync.Mutex
 	roots  *pki.Bundle
 	status Status
+	// useless is why the first root left out of the last answer cannot be used.
+	useless string
 }
 
 // Bundle returns the current roots of a trust domain, or nil. Fetched roots stay while
@@ -140,7 +142,12 @@ func (s *Source) keep(d *domain, got published) {
 	d.mu.Lock()
 	roots := !d.roots.Equal(got.roots)
 	d.roots, d.status.Fetched, d.status.Problem = got.roots, time.Now(), ""
+	news := got.useless != "" && got.useless != d.useless
+	d.useless = got.useless
 	d.mu.Unlock()
+	if news {
+		s.Log.Warn("roots of a SPIFFE bundle are left out", "trust_domain", d.TrustDomain, "first", got.useless)
+	}
 	if s.JWTKeys != nil {
 		s.JWTKeys(d.TrustDomain, got.jwks)
 	}

@@ -162,13 +162,14 @@ func TestTrustDomainCanRevokeAllRoots(t *testing.T) {
 	}
 }
 
-// A partner needs no private key to have others check signatures with a dear one.
-func TestBundleWithAnExpensiveKeyIsRefused(t *testing.T) {
+// A partner needs no private key to have others check signatures with a dear one. The other roots
+// of the bundle are taken.
+func TestRootWithAnExpensiveKeyIsLeftOut(t *testing.T) {
 	root := newRoot(t, "root")
 	for want, key := range map[string]*rsa.PublicKey{
-		"root 2 of the bundle has an RSA key of 8193 bits": certtest.DearKey(8193, 65537),
-		"a public exponent of more":                        certtest.DearKey(2048, 1<<32+1),
-		"":                                                 certtest.DearKey(8192, 65537),
+		"key 2 of the bundle has an RSA key of 8193 bits": certtest.DearKey(8193, 65537),
+		"a public exponent of more":                       certtest.DearKey(2048, 1<<32+1),
+		"":                                                certtest.DearKey(8192, 65537),
 	} {
 		dear, err := x509.ParseCertificate(certtest.Dear(t, key))
 		if err != nil {
@@ -178,9 +179,30 @@ func TestBundleWithAnExpensiveKeyIsRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := parse("example.org", content); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
-			t.Errorf("want %q, got %v", want, err)
+		got, err := parse("example.org", content)
+		if err != nil || !got.roots.Contains(root.Cert) || got.roots.Contains(dear) != (want == "") || !strings.Contains(got.useless, want) {
+			t.Errorf("want %q, got %q, %v", want, got.useless, err)
 		}
+		content, err = spiffebundle.FromX509Authorities(example, []*x509.Certificate{dear}).Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := parse("example.org", content); (err == nil) != (want == "") {
+			t.Errorf("alone: %d roots, %v", got.roots.Len(), err) // which would revoke all
+		}
+	}
+}
+
+func TestNewRootArrivesBesideOneThatGoCannotRead(t *testing.T) {
+	root := newRoot(t, "root")
+	content, err := spiffebundle.FromX509Authorities(example, []*x509.Certificate{root.Cert}).Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const bad = `{"use":"x509-svid","kty":"EC","crv":"brainpoolP256r1","x":"AA","y":"AA","x5c":["MAA="]}`
+	got, err := parse("example.org", []byte(strings.Replace(string(content), "[", "["+bad+",", 1)))
+	if err != nil || !got.roots.Equal(pki.NewBundle(root.Cert)) || got.useless != "key 1 of the bundle is malformed" || got.passedOver != 1 {
+		t.Errorf("%d roots, %q, %v", got.roots.Len(), got.useless, err)
 	}
 }
 
