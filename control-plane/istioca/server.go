@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
 
+	"github.com/countersign-dev/countersign/internal/loglimit"
 	"github.com/countersign-dev/countersign/internal/strangers"
 )
 
@@ -27,6 +28,7 @@ type Server struct {
 	cfg Config
 	// What strangers may use, and what authenticated callers may.
 	connections, authenticating, calls *strangers.Places
+	repeats                            loglimit.Repeats // log lines of the same client
 
 	ending context.Context // ends when the server drains
 	drain  context.CancelFunc
@@ -118,7 +120,9 @@ func (s *Server) tlsConfig() *tls.Config {
 func (s *Server) limited(on net.Listener) net.Listener {
 	return &strangers.Listener{Listener: on, Places: s.connections, Full: func(conn net.Conn, full error) {
 		s.cfg.Observe(Event{Result: limitOf(full)})
-		s.cfg.Log.Warn("too many connections, closing a new one", "reason", string(limitOf(full)), "peer", conn.RemoteAddr().String())
+		if suppressed, ok := s.repeats.Allow(strangers.HostOf(conn.RemoteAddr()), time.Now()); ok {
+			s.cfg.Log.Warn("too many connections, closing a new one", "reason", string(limitOf(full)), "peer", conn.RemoteAddr().String(), "suppressed", suppressed)
+		}
 	}}
 }
 

@@ -1,5 +1,5 @@
 // Package loglimit bounds how much a stranger makes us log: [Limit] wraps a logger,
-// [Bucket] counts what is logged otherwise.
+// [Bucket] counts what is logged otherwise, and [Repeats] what the same client causes again.
 package loglimit
 
 import (

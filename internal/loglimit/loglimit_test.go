@@ -1,6 +1,7 @@
 package loglimit_test
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -62,5 +63,32 @@ func TestBucketHasARateOfItsOwn(t *testing.T) {
 	}
 	if allowed < 200+2*99 || allowed > 200+2*100 {
 		t.Errorf("%d lines in 100 s, want 200 and 2 a second", allowed)
+	}
+}
+
+func TestRepeatedLineIsLoggedOnceAMinute(t *testing.T) {
+	var r loglimit.Repeats
+	now := time.Unix(1000, 0)
+	for i := range 121 {
+		dropped, ok := r.Allow("a", now.Add(time.Duration(i)*time.Second))
+		if want := i%60 == 0; ok != want || ok && i > 0 && dropped != 59 {
+			t.Errorf("after %d s: %t, %d dropped", i, ok, dropped)
+		}
+		if _, ok := r.Allow("b", now.Add(time.Duration(i)*time.Minute)); !ok {
+			t.Errorf("the line of another client %d", i)
+		}
+	}
+}
+
+func TestManyKindsOfLinesShareOne(t *testing.T) {
+	var r loglimit.Repeats
+	lines := 0
+	for i := range 100_000 {
+		if _, ok := r.Allow(strconv.Itoa(i), time.Unix(1000, 0)); ok {
+			lines++
+		}
+	}
+	if lines != 1001 {
+		t.Errorf("%d lines", lines)
 	}
 }

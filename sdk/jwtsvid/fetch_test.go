@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/holder"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/jwtsvid"
 )
@@ -129,6 +130,34 @@ func TestCallsThatFailTogetherPauseOnce(t *testing.T) {
 		a.answer(nil)
 		time.Sleep(1300 * time.Millisecond)
 		fetch(t, s, database)
+	})
+}
+
+// Nobody else pays for a caller that asks for ever more, and what is held stays free.
+func TestSignaturesAreBoundedForEachCaller(t *testing.T) {
+	inBubble(t, func(t *testing.T, a *authority, s *jwtsvid.Source) {
+		greedy, modest := holder.With(t.Context(), "uid:1"), holder.With(t.Context(), "uid:2")
+		for i := range 1000 {
+			_, err := s.Fetch(greedy, web, []string{fmt.Sprintf("https://%d", i)})
+			if i >= 200 && !errors.Is(err, ca.ErrRateLimited) || i < 200 && err != nil {
+				t.Fatalf("call %d: %v", i, err)
+			}
+		}
+		a.asked(200)
+		for range 1000 {
+			if _, err := s.Fetch(greedy, web, []string{"https://7"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := s.Fetch(modest, web, []string{database}); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(10 * time.Second)
+		for i := range 40 {
+			if _, err := s.Fetch(greedy, web, []string{fmt.Sprintf("https://later/%d", i)}); err != nil {
+				t.Fatal(err)
+			}
+		}
 	})
 }
 

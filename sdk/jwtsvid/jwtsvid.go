@@ -116,6 +116,7 @@ func isAudience(text string) bool {
 // Source holds JWT-SVIDs and the authority's keys. Its methods are safe for concurrent use.
 type Source struct {
 	cfg     Config
+	repeats loglimit.Repeats
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
@@ -130,6 +131,8 @@ type Source struct {
 	outage     outage              // of the authority, whatever it is asked for
 	identities map[string]*outage  // by SPIFFE ID
 	record     record
+	budgets    map[string]*loglimit.Bucket // by holder
+	signing    map[string]int              // calls in flight, by order.key
 	watchers   map[*func()]struct{}
 	changed    chan struct{} // closed when the keys change, and replaced
 }
@@ -141,7 +144,7 @@ func New(cfg Config) (*Source, error) {
 		return nil, err
 	}
 	s := &Source{
-		cfg: cfg, slots: make(chan struct{}, maxCalls), held: map[string]*holding{}, identities: map[string]*outage{}, watchers: map[*func()]struct{}{}, changed: make(chan struct{}), record: newRecord(),
+		cfg: cfg, slots: make(chan struct{}, maxCalls), held: map[string]*holding{}, identities: map[string]*outage{}, budgets: map[string]*loglimit.Bucket{}, signing: map[string]int{}, watchers: map[*func()]struct{}{}, changed: make(chan struct{}), record: newRecord(),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.wg.Go(s.follow)

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/countersign-dev/countersign/internal/holder"
 	"github.com/countersign-dev/countersign/internal/text"
 	workloadv1 "github.com/countersign-dev/countersign/proto/spiffe/workload/v1"
 	"github.com/countersign-dev/countersign/sdk/ca"
@@ -76,15 +78,23 @@ func (s *Service) FetchJWTSVID(ctx context.Context, in *workloadv1.JWTSVIDReques
 // jwtSVIDs has the JWTSource sign for these identities.
 func (s *Service) jwtSVIDs(ctx context.Context, caller secret.Caller, identities []held, audiences []string) (*workloadv1.JWTSVIDResponse, error) {
 	out := &workloadv1.JWTSVIDResponse{}
+	ctx = holder.With(ctx, caller.ID)
 	for _, h := range identities {
 		token, err := s.offer.JWT.Fetch(ctx, h.pair.id, audiences)
 		if err != nil {
-			s.refused.Warn("no JWT-SVID for a caller", "caller", caller.String(), "spiffe_id", h.pair.id, "error", text.Clean(err.Error()))
+			s.refuse(caller, h.pair.id, err)
 			return nil, jwtStatus(err)
 		}
 		out.Svids = append(out.Svids, &workloadv1.JWTSVID{SpiffeId: h.pair.id, Svid: token.Reveal(), Hint: h.Hint})
 	}
 	return out, nil
+}
+
+// refuse logs that a caller got no JWT-SVID, once a minute for each reason.
+func (s *Service) refuse(caller secret.Caller, id string, err error) {
+	if suppressed, ok := s.repeats.Allow(caller.ID+" "+ca.ReasonFor(err).String(), time.Now()); ok {
+		s.refused.Warn("no JWT-SVID for a caller", "caller", caller.String(), "spiffe_id", id, "error", text.Clean(err.Error()), "suppressed", suppressed)
+	}
 }
 
 // FetchJWTBundles sends the keys of the caller's own and of federated trust domains, and again after

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,6 +18,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/countersign-dev/countersign/internal/test/logtest"
 	"github.com/countersign-dev/countersign/internal/test/secrettest"
 	workloadv1 "github.com/countersign-dev/countersign/proto/spiffe/workload/v1"
 	"github.com/countersign-dev/countersign/sdk/ca"
@@ -157,6 +159,28 @@ func TestErrorOfJWTSourceIsItsStatus(t *testing.T) {
 		if status.Code(err) != want || reply != nil || len(err.Error()) > 400 || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v", reason, err)
 		}
+	}
+}
+
+func TestRefusedCallerIsLoggedOnceAMinute(t *testing.T) {
+	j := newJWTs("keys")
+	j.fetch = func(context.Context) error { return ca.Errorf(ca.Denied, "no") }
+	var log logtest.Log
+	service, err := workloadapi.NewService(workloadapi.ServiceConfig{
+		Secrets: twoIdentities(t), Admit: func(context.Context) (secret.Caller, error) { return secret.Caller{ID: "uid:1"}, nil },
+		Offer: workloadapi.Offer{Identities: []workloadapi.Identity{of("default", "internal")}, JWT: j}, Log: log.Logger(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 100 {
+		_, err := service.FetchJWTSVID(asWorkload(t), &workloadv1.JWTSVIDRequest{Audience: []string{strconv.Itoa(i)}})
+		if status.Code(err) != codes.PermissionDenied {
+			t.Fatal(err)
+		}
+	}
+	if n := strings.Count(log.String(), "no JWT-SVID for a caller"); n != 1 {
+		t.Errorf("%d lines", n)
 	}
 }
 

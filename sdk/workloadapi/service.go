@@ -43,6 +43,7 @@ type Service struct {
 	admit     func(context.Context) (secret.Caller, error)
 	log       *slog.Logger
 	refused   *slog.Logger // for what callers can have logged
+	repeats   loglimit.Repeats
 	documents documents
 	startup   clock.Startup // in which first replies wait for foreign bundles
 
