@@ -94,7 +94,7 @@ func advice(ctx context.Context, run func(func()), conf *Authority, turn call.Tu
 
 // advised takes the answer to a question.
 func (l *leaf) advised(q *question) {
-	if q.chain != l.held {
+	if l.held == nil || q.chain.Leaf != l.held.Leaf { // its root may be another copy since
 		return // on a certificate that is replaced
 	}
 	now := l.now()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
+	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
 // advisor is an authority that says when to renew.
@@ -82,6 +83,34 @@ func TestRevokedCertificateIsRenewedSoon(t *testing.T) {
 		revoked.Store(pem.EncodeToMemory(leaf))
 		after(9 * time.Minute) // the next question, and the spread
 		e.requests(2)
+	})
+}
+
+// The root comes again with another serial number, and the same key, while the CA thinks.
+func TestAdviceInFlightSurvivesReissuedRoot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		free := make(chan struct{})
+		moment := time.Now().Add(20 * time.Minute)
+		a := &advisor{advise: func(context.Context, []byte) (ca.RenewalInfo, error) {
+			<-free
+			return ca.RenewalInfo{Start: moment, End: moment.Add(time.Second)}, nil
+		}}
+		e := newEngine(t, func(c *secret.Config) {
+			client(func(c *catest.CA) ca.Client { a.CA = c; return a })(c)
+			overlap(0)(c)
+		})
+		e.held("default")
+		for a.asked.Load() == 0 {
+			after(time.Second)
+		}
+		again := issueAgain(t, e.ca)
+		e.ca.SetRoots(again)
+		e.serves(again.Fingerprints()...)
+		close(free)
+		synctest.Wait()
+		if at := e.held("default").RenewAt; at.Before(moment) || at.After(moment.Add(time.Second)) {
+			t.Errorf("it is renewed at %s, want %s", at, moment)
+		}
 	})
 }
 

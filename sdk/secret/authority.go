@@ -12,6 +12,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/call"
 	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/internal/loglimit"
+	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
@@ -139,7 +140,7 @@ func (a *authority) quietly(f func()) {
 // leaves, which may need a new certificate. It serves an empty set only where the operator
 // took the last root away.
 func (a *authority) publish() {
-	before, after := a.bundle.Load(), a.roots.served(a.now()).Filter(a.allowed)
+	before, after := a.bundle.Load(), a.roots.served(rotation.Now(a.now())).Filter(a.allowed)
 	changed := !after.Equal(before) && (after.Len() > 0 || a.retired || before.Filter(a.allowed).Len() == 0)
 	if changed || after.Len() > 0 {
 		a.show(after)

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
@@ -21,7 +22,8 @@ type rootSet struct {
 // certificates under it have expired.
 type droppedRoot struct {
 	cert  *x509.Certificate
-	until time.Time
+	until time.Time // by the wall clock
+	after time.Time // by the monotonic one; zero: until the next look at what is served
 	// restored: the root comes from the last run and the authority has not spoken yet, so
 	// it is unknown whether it was dropped.
 	restored bool
@@ -119,15 +121,35 @@ func (s *rootSet) hasRoom(cert *x509.Certificate) bool {
 	return len(s.dropped) < maxDropped && size <= maxRootsSize
 }
 
+// over reports whether both clocks say that the time of a dropped root is over: one that was
+// set ahead for a minute must not remove what peers still need.
+func (d *droppedRoot) over(now rotation.Time) bool {
+	if d.after.IsZero() {
+		d.after = now.Mono.Add(max(0, d.until.Sub(now.Wall)))
+	}
+	return !d.until.After(now.Wall) && !d.after.After(now.Mono)
+}
+
+// prune forgets the dropped roots whose time is over.
+func (s *rootSet) prune(now rotation.Time) {
+	for print, d := range s.dropped {
+		if d.over(now) {
+			delete(s.dropped, print)
+		} else {
+			s.dropped[print] = d
+		}
+	}
+}
+
 // served returns the roots to serve at now. No root is served beyond its own NotAfter.
-func (s *rootSet) served(now time.Time) *pki.Bundle {
-	maps.DeleteFunc(s.dropped, func(_ string, d droppedRoot) bool { return !d.until.After(now) })
+func (s *rootSet) served(now rotation.Time) *pki.Bundle {
+	s.prune(now)
 	kept := make([]*x509.Certificate, 0, len(s.dropped))
 	for _, d := range s.dropped {
 		kept = append(kept, d.cert)
 	}
 	return s.current().Union(pki.NewBundle(kept...)).Filter(func(c *x509.Certificate) bool {
-		return c.NotAfter.After(now)
+		return c.NotAfter.After(now.Wall)
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/internal/test/certtest"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -21,12 +22,39 @@ func rootAt(t *testing.T, life time.Duration) *pki.Bundle {
 
 func in(d time.Duration) func() time.Time { return func() time.Time { return aDay.Add(d) } }
 
+func both(t time.Time) rotation.Time { return rotation.Time{Wall: t, Mono: t} }
+
+// The clock is ahead for a minute, as before the first answer of an NTP server.
+func TestClockAheadRemovesNoDroppedRoot(t *testing.T) {
+	was, is := rootAt(t, 240*time.Hour), rootAt(t, 240*time.Hour)
+	var s rootSet
+	s.announce(was, aDay, in(time.Hour))
+	s.announce(is, aDay, in(time.Hour))
+	all := is.Union(was)
+	for _, now := range []rotation.Time{
+		both(aDay),
+		{Wall: aDay.Add(24 * time.Hour), Mono: aDay.Add(time.Minute)},
+		{Wall: aDay.AddDate(1, 0, 0), Mono: aDay.Add(2 * time.Minute)},
+		both(aDay.Add(3 * time.Minute)),
+	} {
+		if s.prune(now); len(s.dropped) != 1 {
+			t.Errorf("at %s: %d dropped roots", now.Wall, len(s.dropped))
+		}
+	}
+	if got := s.served(both(aDay.Add(4 * time.Minute))); !got.Equal(all) {
+		t.Errorf("%d roots are served", got.Len())
+	}
+	if got := s.served(both(aDay.Add(time.Hour))); !got.Equal(is) {
+		t.Errorf("after the overlap %d roots are served", got.Len())
+	}
+}
+
 func TestDroppedRootsAreBounded(t *testing.T) {
 	var s rootSet
 	for i := range maxDropped + 20 {
 		s.announce(rootAt(t, 240*time.Hour), aDay.Add(time.Duration(i)), in(time.Hour))
 	}
-	if n := s.served(aDay).Len(); n != maxDropped+1 {
+	if n := s.served(both(aDay)).Len(); n != maxDropped+1 {
 		t.Errorf("%d roots are served", n)
 	}
 }
@@ -38,10 +66,10 @@ func TestReplySentBeforeNewSetCountsAsDropped(t *testing.T) {
 			var s rootSet
 			s.announce(is, aDay.Add(time.Minute), in(overlap))
 			s.reply(was, aDay, in(overlap))
-			if got := s.served(aDay); !got.Equal(want) {
+			if got := s.served(both(aDay)); !got.Equal(want) {
 				t.Errorf("%d roots are served, want %d", got.Len(), want.Len())
 			}
-			if got := s.served(aDay.Add(2 * time.Hour)); !got.Equal(is) {
+			if got := s.served(both(aDay.Add(2 * time.Hour))); !got.Equal(is) {
 				t.Errorf("later, %d roots are served", got.Len())
 			}
 		})
@@ -54,7 +82,7 @@ func TestRepeatedSetDoesNotOutdateReplies(t *testing.T) {
 	s.announce(told, aDay, in(0))
 	s.reply(replied, aDay.Add(time.Minute), in(0))
 	s.announce(told, aDay.Add(2*time.Minute), in(0))
-	if got := s.served(aDay); !got.Equal(told.Union(replied)) {
+	if got := s.served(both(aDay)); !got.Equal(told.Union(replied)) {
 		t.Errorf("%d roots are served", got.Len())
 	}
 }
@@ -67,7 +95,7 @@ func TestDroppedRootEndsByItsExpiry(t *testing.T) {
 	if next := s.next(aDay); !next.Equal(aDay.Add(2 * time.Hour)) {
 		t.Errorf("the next change is at %s", next)
 	}
-	if !s.served(aDay.Add(2 * time.Hour)).Equal(long) {
+	if !s.served(both(aDay.Add(2 * time.Hour))).Equal(long) {
 		t.Error("a root outlived itself")
 	}
 }

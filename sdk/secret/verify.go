@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/clock"
+	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
@@ -70,7 +71,7 @@ func (a *authority) preview(given *pki.Bundle, asked time.Time) (roots *pki.Bund
 			// The reply's own certificate will then be held, which keeps its roots.
 			return clock.Later(a.keptUntil(), a.now().Add(a.ownOverlap()))
 		})
-		roots = try.served(a.now()).Filter(a.allowed)
+		roots = try.served(rotation.Now(a.now())).Filter(a.allowed)
 	})
 	return roots
 }

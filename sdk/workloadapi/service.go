@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -45,7 +46,8 @@ type Service struct {
 	refused   *slog.Logger // for what callers can have logged
 	repeats   loglimit.Repeats
 	documents documents
-	startup   clock.Startup // in which first replies wait for foreign bundles
+	now       func() time.Time // the wall clock
+	startup   clock.Startup    // in which first replies wait for foreign bundles
 
 	mu      sync.Mutex
 	streams map[*stream]struct{}
@@ -67,7 +69,7 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 	return &Service{
 		offer: offer, foreign: slices.Sorted(maps.Keys(offer.Federated)), names: offer.names(),
 		secrets: cfg.Secrets, admit: cfg.Admit, log: cfg.Log, refused: loglimit.Limit(cfg.Log), streams: make(map[*stream]struct{}), calling: make(map[string]*callerCalls),
-		startup: clock.BeginStartup(),
+		now: clock.Wall, startup: clock.BeginStartup(),
 	}, nil
 }
 

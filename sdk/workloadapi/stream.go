@@ -72,30 +72,36 @@ func (s *Service) serve(ctx context.Context, st *stream, version func(view) stri
 		if sent != "" {
 			until = v.ends
 		}
-		if err := st.wait(ctx, time.Until(until)); err != nil {
+		if err := st.wait(ctx, until, s.now); err != nil {
 			return err
 		}
 	}
 }
 
-// wait returns nil when the view must be looked at again: after a change, or after a time
+// wallLook is how often a waiting stream looks at the wall clock: its timer stands still in a suspend.
+const wallLook = 30 * time.Second
+
+// wait returns nil when the view must be looked at again: after a change, or at a time
 // unless that has passed before.
-func (st *stream) wait(ctx context.Context, d time.Duration) error {
-	var due <-chan time.Time
-	if d > 0 {
-		timer := time.NewTimer(d)
-		defer timer.Stop()
-		due = timer.C
-	}
-	select {
-	case <-due:
-		return nil
-	case <-st.changed:
-		return nil
-	case err := <-st.ended:
-		return err
-	case <-ctx.Done():
-		return status.FromContextError(ctx.Err()).Err()
+func (st *stream) wait(ctx context.Context, until time.Time, now func() time.Time) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for left := until.Sub(now()); ; left = until.Sub(now()) {
+		if timer.Stop(); left > 0 {
+			timer.Reset(min(left, wallLook))
+		}
+		select {
+		case <-timer.C:
+			if !now().Before(until) {
+				return nil
+			}
+		case <-st.changed:
+			return nil
+		case err := <-st.ended:
+			return err
+		case <-ctx.Done():
+			return status.FromContextError(ctx.Err()).Err()
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -46,12 +47,15 @@ func (r *recorded[M]) replies() []*M {
 }
 
 // fetch opens a stream of X.509-SVIDs; end waits for its end.
-func fetch(t *testing.T, source secret.Source) (to *recorded[workloadv1.X509SVIDResponse], end func() error) {
+func fetch(t *testing.T, source secret.Source, clock ...func() time.Time) (to *recorded[workloadv1.X509SVIDResponse], end func() error) {
 	t.Helper()
 	service, err := workloadapi.NewService(workloadapi.ServiceConfig{Secrets: source,
 		Admit: func(context.Context) (secret.Caller, error) { return secret.Caller{ID: "uid:1"}, nil }})
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, now := range clock {
+		service.SetClock(now)
 	}
 	to = &recorded[workloadv1.X509SVIDResponse]{ctx: metadata.NewIncomingContext(t.Context(), metadata.Pairs("workload.spiffe.io", "true"))}
 	ended := make(chan error, 1)
@@ -126,6 +130,23 @@ func TestStreamEndsWhenAnIssuerExpiresBeforeTheLeaf(t *testing.T) {
 		began := time.Now()
 		_, end := fetch(t, expiring{secrettest.New(pair, bundle(authority, "ROOTCA")), pair.NotAfter})
 		if err := end(); status.Code(err) != codes.Unavailable || time.Since(began) > 2*time.Minute {
+			t.Errorf("got %v after %s", err, time.Since(began))
+		}
+	})
+}
+
+// The machine is suspended: timers stand still, and the certificate expires meanwhile.
+func TestStreamEndsSoonAfterASuspend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		authority := catest.NewCA(catest.Options{TTL: time.Hour})
+		pair := keyPair(t, authority, "default", "spiffe://example.org/web")
+		var suspended atomic.Int64
+		source := expiring{secrettest.New(pair, bundle(authority, "ROOTCA")), time.Now().Add(70 * time.Second)}
+		_, end := fetch(t, source, func() time.Time { return time.Now().Add(time.Duration(suspended.Load())).Round(0) })
+		time.Sleep(time.Minute)
+		suspended.Store(int64(2 * time.Hour))
+		began := time.Now()
+		if err := end(); status.Code(err) != codes.Unavailable || time.Since(began) > time.Minute {
 			t.Errorf("got %v after %s", err, time.Since(began))
 		}
 	})
