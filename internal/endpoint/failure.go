@@ -41,7 +41,7 @@ type Refusal struct {
 }
 
 // Error returns it as a [*ca.Error], with the wait that the header asks for.
-func (r Refusal) Error() error {
+func (r Refusal) Error() *ca.Error {
 	said := r.Said
 	if r.Status/100 == 3 {
 		said = "redirects are not followed; configure the URL that it redirects to" // its Location may repeat a token

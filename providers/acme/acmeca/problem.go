@@ -64,15 +64,17 @@ func (p problem) kind() string {
 }
 
 // reason is that of the kind, or of the status. A 500 without a kind is a load balancer's page
-// as a rule: it is no reason to give up an order, as [ca.Internal] would be.
+// as a rule, and a 4xx that is no problem document a proxy's: neither is a reason to give up an
+// order.
 func (p problem) reason(status int) ca.Reason {
 	if reason, ok := kinds[p.kind()]; ok {
 		return reason
 	}
-	if reason := rest.Reason(status); reason != ca.Internal {
-		return reason
+	reason := rest.Reason(status)
+	if page := p.Type == "" && p.Detail == ""; reason == ca.Internal || reason == ca.Invalid && status >= http.StatusBadRequest && page {
+		return ca.Unavailable
 	}
-	return ca.Unavailable
+	return reason
 }
 
 // words describe it.

@@ -49,7 +49,7 @@ func TestStatusWithoutErrorHasItsReason(t *testing.T) {
 	c := s.opened(t, theSettings())
 	mustSign(t, c)
 	for status, want := range map[int]*ca.Error{
-		302: ca.ErrInvalid, 400: ca.ErrInvalid, 401: ca.ErrUnauthenticated, 403: ca.ErrDenied, 404: ca.ErrInvalid, 408: ca.ErrUnavailable,
+		302: ca.ErrInvalid, 400: ca.ErrUnavailable, 401: ca.ErrUnauthenticated, 403: ca.ErrDenied, 404: ca.ErrUnavailable, 408: ca.ErrUnavailable,
 		429: ca.ErrRateLimited, 500: ca.ErrInternal, 502: ca.ErrUnavailable, 503: ca.ErrUnavailable, 504: ca.ErrUnavailable,
 	} {
 		s.next("IssueCertificate", func(w http.ResponseWriter, r *http.Request) {

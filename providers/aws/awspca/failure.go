@@ -67,7 +67,11 @@ func refusal(name string, err error, hidden []ca.Token) *ca.Error {
 	case status/100 == 2:
 		return ca.Errorf(ca.Internal, "%s: the reply is malformed", name)
 	case status != 0:
-		out := ca.Errorf(byStatus(status), "%s: it answered with %d", name, status)
+		reason := byStatus(status)
+		if reason == ca.Invalid && status >= http.StatusBadRequest {
+			reason = ca.Unavailable // a proxy's page: the service's own replies have a code
+		}
+		out := ca.Errorf(reason, "%s: it answered with %d", name, status)
 		out.RetryAfter = rest.RetryAfter(headerOf(err))
 		return out
 	}

@@ -109,7 +109,7 @@ func (c *CA) explain(ctx context.Context, csr *x509.CertificateRequest, refusal 
 func (c *CA) demands(ctx context.Context) (demands, error) {
 	reply, err := c.client.Send(ctx, rest.Call{Path: c.settings.path(csrattrs), Header: http.Header{"Accept": {"application/csrattrs"}}})
 	switch {
-	case ca.ReasonFor(err) == ca.Invalid: // 404
+	case ca.ReasonFor(err) == ca.Invalid, errors.Is(err, rest.ErrForeign): // 404
 		return demands{}, nil
 	case err != nil:
 		return demands{}, err

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
+	"errors"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -44,7 +45,7 @@ func Open(settings Settings) (*CA, error) {
 	if err := settings.Validate(); err != nil {
 		return nil, err
 	}
-	client, err := rest.New(rest.Config{URL: settings.URL, TLS: settings.TLS, Failure: words})
+	client, err := rest.New(rest.Config{URL: settings.URL, TLS: settings.TLS, Failure: words, Own: own})
 	if err != nil {
 		return nil, err
 	}
@@ -61,6 +62,9 @@ func words(body []byte) string {
 	}
 	return text
 }
+
+// own reports whether an error may be the server's: that of a proxy is a page.
+func own(_ int, body []byte) bool { return words(body) != "" }
 
 // CSRSign implements [ca.Client] by simplereenroll where a certificate with the subject and
 // the names of the CSR is held, and by simpleenroll otherwise or if the server refuses that. A
@@ -158,7 +162,8 @@ func (c *CA) ask(ctx context.Context, operation string, csr *x509.CertificateReq
 
 // refused reports whether the server does not renew by the held certificate.
 func refused(err error) bool {
-	return slices.Contains([]ca.Reason{ca.Denied, ca.Unauthenticated, ca.Invalid}, ca.ReasonFor(err)) && err != nil
+	return slices.Contains([]ca.Reason{ca.Denied, ca.Unauthenticated, ca.Invalid}, ca.ReasonFor(err)) && err != nil ||
+		errors.Is(err, rest.ErrForeign)
 }
 
 // holds reports whether a certificate is held that simplereenroll can renew: its subject and

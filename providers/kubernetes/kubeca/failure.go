@@ -64,5 +64,9 @@ func reasonFor(status int, message string) ca.Reason {
 	case status == http.StatusForbidden && strings.Contains(message, "exceeded quota"):
 		return ca.RateLimited // a ResourceQuota: requests that are done make room
 	}
-	return rest.Reason(status)
+	reason := rest.Reason(status)
+	if reason == ca.Invalid && status >= http.StatusBadRequest && message == "" {
+		return ca.Unavailable // a proxy's page
+	}
+	return reason
 }

@@ -28,6 +28,8 @@ func TestEachAnswerHasItsReason(t *testing.T) {
 		{403, "", `{"message":"forbidden: exceeded quota: requests"}`, ca.ErrRateLimited, 0},
 		{404, "", said, ca.ErrUnavailable, 7 * time.Second},
 		{410, "", "", ca.ErrUnavailable, 0},
+		{400, "", "<html>", ca.ErrUnavailable, 0},
+		{405, "", "no such method", ca.ErrUnavailable, 0},
 		{422, "", said, ca.ErrInvalid, 7 * time.Second},
 		{429, "3", said, ca.ErrRateLimited, 3 * time.Second},
 		{429, "", `{"details":{"retryAfterSeconds":-5}}`, ca.ErrRateLimited, 0},

@@ -44,7 +44,7 @@ func Open(ctx context.Context, settings Settings) (*CA, error) {
 			return nil, ca.Errorf(ca.Invalid, "key_file: %w", err)
 		}
 	}
-	config := rest.Config{URL: settings.URL, TLS: setting.TLS{RootFile: string(settings.RootFile)}, Failure: message}
+	config := rest.Config{URL: settings.URL, TLS: setting.TLS{RootFile: string(settings.RootFile)}, Failure: message, Own: own}
 	var err error
 	if settings.RootFingerprint != "" {
 		if config.Roots, err = bootstrap(ctx, settings.URL, settings.fingerprint()); err != nil {
@@ -62,6 +62,14 @@ func message(body []byte) string {
 	}
 	_ = json.Unmarshal(body, &said) // any other body has no message
 	return said.Message
+}
+
+// own reports whether a body has the form of step-ca's errors, which repeat the status.
+func own(status int, body []byte) bool {
+	var said struct {
+		Status int `json:"status"`
+	}
+	return json.Unmarshal(body, &said) == nil && said.Status == status
 }
 
 // signed is the reply to a CSR: the leaf and the certificates above it, in PEM.
@@ -128,9 +136,9 @@ func (c *CA) rekey(ctx context.Context, req ca.SignRequest) ([]byte, error) {
 	return c.ask(ctx, rest.Call{Path: rekeyPath, Pair: c.settings.pair(), Body: map[string]any{"csr": string(req.CSR)}})
 }
 
-// refused reports whether step-ca refused to renew the certificate.
+// refused reports whether step-ca refused to renew the certificate. Before 0.15 it had no /rekey.
 func refused(err error) bool {
-	return slices.ContainsFunc([]error{ca.ErrDenied, ca.ErrUnauthenticated, ca.ErrInvalid}, func(no error) bool { return errors.Is(err, no) })
+	return slices.ContainsFunc([]error{ca.ErrDenied, ca.ErrUnauthenticated, ca.ErrInvalid, rest.ErrForeign}, func(no error) bool { return errors.Is(err, no) })
 }
 
 // ask makes the call and returns the chain of the reply.

@@ -98,6 +98,15 @@ func TestRootIsFetchedByFingerprint(t *testing.T) {
 	if _, err := Open(t.Context(), settings); !errors.Is(err, ca.ErrInvalid) || !strings.Contains(err.Error(), other) {
 		t.Errorf("a fingerprint that step-ca does not have: %v", err)
 	}
+	for _, page := range []string{"<html>404", "default backend - 404", `{"message":"no Route matched with those values"}`} { // as of ingresses
+		s.answerAll(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusNotFound)
+			_, _ = w.Write([]byte(page))
+		})
+		if _, err := Open(t.Context(), settings); !errors.Is(err, ca.ErrUnavailable) {
+			t.Errorf("what a proxy says: %v", err)
+		}
+	}
 	s.answerAll(func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, http.StatusOK, map[string]string{"ca": string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))})
 	})

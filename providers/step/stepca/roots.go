@@ -56,21 +56,24 @@ func bootstrap(ctx context.Context, url setting.URL, fingerprint string) (*x509.
 		return nil, ca.Errorf(ca.Unavailable, "fetch the root by its fingerprint: %w", err)
 	}
 	defer func() { _ = reply.Body.Close() }() // in memory
+	body, err := io.ReadAll(reply.Body)
 	switch {
-	case reply.StatusCode == http.StatusNotFound:
+	case err != nil:
+		return nil, ca.Errorf(ca.Unavailable, "fetch the root by its fingerprint: %w", err)
+	case reply.StatusCode == http.StatusNotFound && own(reply.StatusCode, body):
 		return nil, ca.Errorf(ca.Invalid, "root_fingerprint: step-ca has no root with the fingerprint %s", fingerprint)
 	case reply.StatusCode != http.StatusOK:
-		return nil, ca.Errorf(rest.Reason(reply.StatusCode), "fetch the root by its fingerprint: step-ca answered with %d", reply.StatusCode)
+		return nil, ca.Errorf(ca.Unavailable, "fetch the root by its fingerprint: %s answered with %d", url.Host, reply.StatusCode)
 	}
-	return pinned(reply.Body, fingerprint)
+	return pinned(body, fingerprint)
 }
 
 // pinned reads step-ca's answer to GET /root/FINGERPRINT and returns the root in it.
-func pinned(body io.Reader, fingerprint string) (*x509.CertPool, error) {
+func pinned(body []byte, fingerprint string) (*x509.CertPool, error) {
 	var reply struct {
 		Root string `json:"ca"`
 	}
-	_ = json.NewDecoder(body).Decode(&reply) // without a root, parsing fails
+	_ = json.Unmarshal(body, &reply) // without a root, parsing fails
 	certs, err := pki.ParseCertificates([]byte(reply.Root))
 	if err != nil || len(certs) != 1 {
 		return nil, ca.Errorf(ca.Internal, "fetch the root by its fingerprint: the reply has no root certificate")

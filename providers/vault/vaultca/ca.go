@@ -33,7 +33,7 @@ func Open(settings Settings) (*CA, error) {
 		return nil, err
 	}
 	client, err := rest.New(rest.Config{
-		URL: settings.URL, TLS: settings.TLS, Failure: words, Reason: reason,
+		URL: settings.URL, TLS: settings.TLS, Failure: words, Own: own, Reason: reason,
 	})
 	if err != nil {
 		return nil, err
@@ -170,6 +170,15 @@ func words(body []byte) string {
 	}
 	_ = json.Unmarshal(body, &said) // any other body has no message
 	return strings.Join(said.Errors, "; ")
+}
+
+// own reports whether a body has the form of Vault's errors. The list may be empty, as in a 404 for
+// what does not exist.
+func own(_ int, body []byte) bool {
+	var said struct {
+		Errors *[]string `json:"errors"`
+	}
+	return json.Unmarshal(body, &said) == nil && said.Errors != nil
 }
 
 // reason maps the server's own statuses, and a 400 that a role answers.

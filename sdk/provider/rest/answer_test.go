@@ -22,6 +22,9 @@ func TestEachStatusHasItsReason(t *testing.T) {
 	client, _ := serve(t, rest.Config{Failure: silent}, func(w http.ResponseWriter, r *http.Request) {
 		status, _ := strconv.Atoi(r.URL.Path[1:])
 		w.WriteHeader(status)
+		if status >= 400 {
+			_, _ = io.WriteString(w, "{}")
+		}
 	})
 	for status, wants := range map[int]*ca.Error{
 		300: ca.ErrInvalid, 304: ca.ErrInvalid, 400: ca.ErrInvalid, 401: ca.ErrUnauthenticated, 403: ca.ErrDenied, 404: ca.ErrInvalid, 408: ca.ErrUnavailable,
@@ -35,6 +38,29 @@ func TestEachStatusHasItsReason(t *testing.T) {
 	}
 	for _, status := range []int{200, 201, 204} {
 		must(t, client.Do(t.Context(), rest.Call{Path: "/" + strconv.Itoa(status)}, nil))
+	}
+}
+
+// An ingress says 404, and others 400 or 405, until the authority behind it is there.
+func TestProxysRefusalSaysNothingOfTheRequest(t *testing.T) {
+	for body, foreign := range map[string]bool{
+		"<html><h1>404 Not Found</h1>": true, "default backend - 404": true, "": true, "null": true, "[]": true, `"no"`: true,
+		"{}": false, `{"errors":[]}`: false,
+	} {
+		client, _ := serve(t, rest.Config{}, func(w http.ResponseWriter, r *http.Request) {
+			status, _ := strconv.Atoi(r.URL.Path[1:])
+			w.WriteHeader(status)
+			_, _ = io.WriteString(w, body)
+		})
+		for _, status := range []int{400, 404, 405, 410, 421} {
+			err := client.Do(t.Context(), rest.Call{Path: "/" + strconv.Itoa(status)}, nil)
+			if wants := map[bool]*ca.Error{true: ca.ErrUnavailable, false: ca.ErrInvalid}[foreign]; !errors.Is(err, wants) || errors.Is(err, rest.ErrForeign) != foreign {
+				t.Errorf("%d with %q: %v", status, body, err)
+			}
+		}
+		if err := client.Do(t.Context(), rest.Call{Path: "/403"}, nil); !errors.Is(err, ca.ErrDenied) {
+			t.Errorf("403 with %q: %v", body, err)
+		}
 	}
 }
 

@@ -3,7 +3,9 @@ package rest
 import (
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
+	"net/http"
 
 	"github.com/countersign-dev/countersign/internal/endpoint"
 	"github.com/countersign-dev/countersign/internal/text"
@@ -13,23 +15,49 @@ import (
 // Reason maps an HTTP status other than 2xx (RFC 9110, section 15) to a reason of package
 // ca: 401 to [ca.Unauthenticated], 403 to [ca.Denied], 409 to [ca.Aborted], 425 and 429 to
 // [ca.RateLimited], 500 to [ca.Internal], 408 and all other 5xx to [ca.Unavailable], and
-// everything else, redirects included, to [ca.Invalid].
+// everything else, redirects included, to [ca.Invalid]. A [Client] maps a 4xx to that only if
+// the reply is the authority's own: see [Config.Own].
 func Reason(status int) ca.Reason { return endpoint.Reason(status) }
+
+// ErrForeign is in the error of a reply with a 4xx that is not the authority's own: a proxy
+// says 404 until its upstream is there.
+var ErrForeign = errors.New("a proxy or another server answered in place of the authority")
 
 // failure returns the error that a reply other than 2xx stands for.
 func (c *Client) failure(reply endpoint.Reply, call Call) error {
-	status := reply.Status
-	reason := Reason(status)
+	refusal := endpoint.Refusal{Host: c.Host(), Call: call.name(), Status: reply.Status, Header: reply.Header}
+	var foreign bool
+	if refusal.Reason, foreign = c.reason(reply.Status, reply.Body); foreign {
+		refusal.Said = ErrForeign.Error()
+		failed := refusal.Error()
+		failed.Err = ErrForeign
+		return failed
+	}
+	if c.config.Failure != nil {
+		refusal.Said = text.Redact(c.config.Failure(reply.Body), call.Hide...)
+	}
+	return refusal.Error()
+}
+
+// reason returns the reason of a reply other than 2xx. A status that calls the request wrong
+// counts only in the authority's own form.
+func (c *Client) reason(status int, body []byte) (reason ca.Reason, foreign bool) {
 	if c.config.Reason != nil {
-		if other, ok := c.config.Reason(status, reply.Body); ok {
-			reason = other
+		if reason, ok := c.config.Reason(status, body); ok {
+			return reason, false
 		}
 	}
-	said := ""
-	if c.config.Failure != nil {
-		said = text.Redact(c.config.Failure(reply.Body), call.Hide...)
+	reason = Reason(status)
+	if reason == ca.Invalid && status >= http.StatusBadRequest && !c.config.Own(status, body) {
+		return ca.Unavailable, true
 	}
-	return endpoint.Refusal{Reason: reason, Host: c.Host(), Call: call.name(), Status: status, Header: reply.Header, Said: said}.Error()
+	return reason, false
+}
+
+// isObject reports whether a body is a JSON object, as an API's errors are.
+func isObject(_ int, body []byte) bool {
+	var object map[string]json.RawMessage
+	return json.Unmarshal(body, &object) == nil && object != nil
 }
 
 // unanswered returns the error of a call without a usable reply.

@@ -45,6 +45,10 @@ type Config struct {
 	// Failure returns the authority's message in the body of an error reply, or "". The
 	// message is cleaned and cut before it is used. Default: no message.
 	Failure func(body []byte) string
+	// Own reports whether the body of an error reply has the authority's form. Without it a 4xx
+	// that calls the request wrong is [ca.Unavailable], with [ErrForeign]: it may come from a
+	// proxy whose upstream is not there yet. Default: it is a JSON object.
+	Own func(status int, body []byte) bool
 	// Reason overrides the reason of a reply, where ok is true. Default: [Reason] of the
 	// status.
 	Reason func(status int, body []byte) (reason ca.Reason, ok bool)
@@ -88,6 +92,9 @@ func New(config Config) (*Client, error) {
 		return nil, ca.Errorf(ca.Invalid, "%w", err)
 	}
 	config.Timeout = cmp.Or(config.Timeout, defaultTimeout)
+	if config.Own == nil {
+		config.Own = isObject
+	}
 	return &Client{config}, nil
 }
 

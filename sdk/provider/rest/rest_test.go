@@ -146,7 +146,7 @@ func TestProviderCanOverrideReasonOfStatus(t *testing.T) {
 		w.WriteHeader(http.StatusBadRequest)
 		_, _ = w.Write([]byte(r.URL.Query().Get("say")))
 	})
-	for say, wants := range map[string]*ca.Error{"sealed": ca.ErrUnavailable, "": ca.ErrInvalid} {
+	for say, wants := range map[string]*ca.Error{"sealed": ca.ErrUnavailable, "{}": ca.ErrInvalid} {
 		if err := client.Do(t.Context(), rest.Call{Path: "/x?say=" + say}, nil); !errors.Is(err, wants) {
 			t.Errorf("%q: %v", say, err)
 		}

@@ -226,8 +226,18 @@ func FromUpstream(err error, token ca.Token) error {
 		st = status.FromContextError(err)
 	}
 	out := &ca.Error{Reason: rowOfCode(st.Code()).upstream, Message: CleanText(st.Message(), token), RetryAfter: retryAfterIn(st)}
-	if tooLarge(st) {
+	switch {
+	case tooLarge(st):
 		out.Reason = ca.Internal
+	case fromProxy(st):
+		out.Reason = ca.Unavailable
 	}
 	return out
+}
+
+// fromProxy reports whether gRPC made the status of an HTTP status that says nothing of the
+// call: a 400 or 404 of a proxy whose upstream is not there yet.
+func fromProxy(st *status.Status) bool {
+	return (st.Code() == codes.Unimplemented || st.Code() == codes.Internal) &&
+		strings.HasPrefix(st.Message(), "unexpected HTTP status code received from server: ")
 }

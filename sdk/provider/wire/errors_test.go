@@ -179,6 +179,18 @@ func TestUpstreamTextOmitsSentToken(t *testing.T) {
 	}
 }
 
+// gRPC makes these of what an ingress says before its upstream is there.
+func TestProxysPageIsUnavailableUpstream(t *testing.T) {
+	for code, said := range map[codes.Code]string{
+		codes.Unimplemented: "unexpected HTTP status code received from server: 404 (Not Found); transport: received unexpected content-type \"text/html\"",
+		codes.Internal:      "unexpected HTTP status code received from server: 400 (Bad Request)",
+	} {
+		if got := wire.FromUpstream(status.Error(code, said), ""); !errors.Is(got, ca.ErrUnavailable) {
+			t.Errorf("got %v", got)
+		}
+	}
+}
+
 func TestOversizedUpstreamReplyIsNotRateLimited(t *testing.T) {
 	// The words are gRPC's own, of a client that takes no such message.
 	err := status.Error(codes.ResourceExhausted, "grpc: received message larger than max (3145728 vs. 2097152)")
