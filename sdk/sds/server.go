@@ -23,7 +23,7 @@ type Config struct {
 	Resources xds.Source[secret.Caller]
 	// SPIRE serves secrets by SPIRE's names, too; see [ServiceConfig].
 	SPIRE *SPIRE
-	// Path of the unix socket, 107 bytes at most. A missing directory is created with
+	// Path of the unix socket, or unix:///path, 107 bytes at most. A missing directory is created with
 	// mode 0700. Required.
 	Path string
 	// Mode is the mode of the socket file. Default: 0600.

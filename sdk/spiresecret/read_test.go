@@ -223,7 +223,9 @@ func TestWrongConfigurationIsRefused(t *testing.T) {
 			}
 		}
 	}
-	if _, err := spiresecret.New(spiresecret.Config{}); err == nil {
-		t.Error("no socket is accepted")
+	for _, socket := range []string{"", "tcp://127.0.0.1:1"} {
+		if _, err := spiresecret.New(spiresecret.Config{Socket: socket}); err == nil {
+			t.Errorf("the socket %q is accepted", socket)
+		}
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/clock"
+	"github.com/countersign-dev/countersign/internal/host/unixsocket"
 	"github.com/countersign-dev/countersign/internal/loglimit"
 	workloadv1 "github.com/countersign-dev/countersign/proto/spiffe/workload/v1"
 	"github.com/countersign-dev/countersign/sdk/secret"
@@ -27,8 +28,8 @@ import (
 
 // Config says where the Workload API is, and which secrets to take from it.
 type Config struct {
-	// Socket is the path of the Workload API's unix socket. It need not exist yet. Required
-	// without Dial.
+	// Socket is the Workload API's unix socket: a path, or unix:///path, as in
+	// SPIFFE_ENDPOINT_SOCKET. It need not exist yet. Required without Dial.
 	Socket string
 	// UIDs are users who may serve the socket, besides the agent's own user and root: who
 	// serves it decides which roots this agent trusts. Default: none.
@@ -104,6 +105,12 @@ func New(config Config) (*Source, error) { return open(config, false) }
 func open(config Config, lent bool) (*Source, error) {
 	if config.Socket == "" && config.Dial == nil {
 		return nil, errors.New("spiresecret: Config.Socket is empty; name the unix socket of a SPIFFE Workload API")
+	}
+	if config.Dial == nil {
+		var err error
+		if config.Socket, err = unixsocket.ParsePath(config.Socket); err != nil {
+			return nil, fmt.Errorf("spiresecret: invalid Config.Socket: %w", err)
+		}
 	}
 	config = config.withDefaults()
 	s := &Source{config: config, byName: map[string]*entry{}, lent: lent, listed: make(chan struct{}), answered: make(chan struct{}), done: make(chan struct{})}

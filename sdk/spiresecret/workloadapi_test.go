@@ -41,7 +41,7 @@ func TestOurOwnWorkloadAPIIsASource(t *testing.T) {
 	fakeSource := secrettest.New(pairOf(t, own, "default", web), pairOf(t, own, "api", api2), bundleOf("ROOTCA", own), bundleOf("partner", foreign))
 	socket := filepath.Join(proctest.Folder(t), "socket")
 	log := &logtest.Log{}
-	source, err := spiresecret.New(spiresecret.Config{Socket: socket, Log: log.Logger(), Secrets: []spiresecret.Spec{
+	source, err := spiresecret.New(spiresecret.Config{Socket: "unix://" + socket, Log: log.Logger(), Secrets: []spiresecret.Spec{
 		{Name: "default", Kind: secret.KeyPair}, {Name: "other", Kind: secret.KeyPair, Hint: "internal"},
 		{Name: "ROOTCA", Kind: secret.TrustBundle}, {Name: "foreign", Kind: secret.TrustBundle, TrustDomain: "example.com"},
 	}})

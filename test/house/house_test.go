@@ -135,7 +135,7 @@ var arrows = map[string][]string{
 	"sdk/unixpeer":                              {"sdk/secret"},
 	"sdk/filesecret":                            {"internal/clock", "internal/host/filewatch", "internal/host/safefile", "internal/text", "internal/version", "sdk/pki", "sdk/secret"},
 	"sdk/filesecret/output":                     {"internal/host/command", "internal/host/errno", "internal/host/safefile", "internal/text", "sdk/pki", "sdk/secret"},
-	"sdk/spiresecret":                           {"internal/clock", "internal/loglimit", "internal/text", "internal/version", "proto/spiffe/workload/v1", "sdk/ca", "sdk/pki", "sdk/secret", "sdk/unixpeer"},
+	"sdk/spiresecret":                           {"internal/clock", "internal/host/unixsocket", "internal/loglimit", "internal/text", "internal/version", "proto/spiffe/workload/v1", "sdk/ca", "sdk/pki", "sdk/secret", "sdk/unixpeer"},
 	"sdk/state":                                 {"internal/host/errno", "internal/host/safefile", "sdk/secret"},
 	"sdk/keysource/pkcs11":                      {"sdk/ca", "sdk/pki", "sdk/secret"},
 	"sdk/gateway":                               {"internal/host/safefile", "internal/text", "internal/transport", "internal/version", "sdk/ca", "sdk/pki", "sdk/secret", "sdk/xds"},

@@ -59,7 +59,7 @@ func adviceFor(err error) string {
 	return advice
 }
 
-const noProc = "this system has no /proc: mount it (mount -t proc proc /proc)"
+const noProc = "this system has no /proc: mount a file system of type proc there"
 
 // inProc reports whether a file of /proc is missing as all of /proc is.
 func inProc(err error) bool {
