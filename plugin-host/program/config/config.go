@@ -117,7 +117,7 @@ type Limits struct {
 // Trust limits what is accepted from a provider.
 type Trust struct {
 	// IdentityCheck says which names of a certificate are accepted: exact, trust-domain or
-	// any. Default: exact.
+	// any. A common name counts as one. Default: exact.
 	IdentityCheck string `json:"identity_check"`
 	// AcceptLongerTTL accepts certificates that live longer than requested. Default: false.
 	AcceptLongerTTL bool `json:"accept_longer_ttl"`

@@ -3,6 +3,7 @@ package googleca
 import (
 	"bytes"
 	"context"
+	"os"
 	"strings"
 	"testing"
 
@@ -108,6 +109,10 @@ func TestRootsAreLastOfChainsSortedAndUnique(t *testing.T) {
 	other := catest.NewCA(catest.Options{})
 	one, two := server.pool.IstioFiles(), other.IstioFiles()
 	intermediate, root, second := string(one["ca-cert.pem"]), string(one["root-cert.pem"]), string(two["root-cert.pem"])
+	brainpool, err := os.ReadFile("testdata/brainpool.pem")
+	if err != nil {
+		t.Fatal(err)
+	}
 	want := string(server.pool.Bundle().Union(other.Bundle()).PEM())
 	for name, test := range map[string]struct {
 		chains [][]string
@@ -119,6 +124,7 @@ func TestRootsAreLastOfChainsSortedAndUnique(t *testing.T) {
 		"chain-in-one-element":   {[][]string{{intermediate + root}, {second}}, false},
 		"a-chain-of-nothing":     {[][]string{{}, {intermediate, root}, {second}}, false},
 		"a-chain-without-a-root": {[][]string{{intermediate}, {intermediate, root}, {second}}, true},
+		"a-root-go-cannot-read":  {[][]string{{string(brainpool)}, {intermediate, root}, {second}}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server.set(func() { server.chains = func() [][]string { return test.chains } })
@@ -126,7 +132,7 @@ func TestRootsAreLastOfChainsSortedAndUnique(t *testing.T) {
 			if err != nil || string(got) != want {
 				t.Errorf("got %s, %v", got, err)
 			}
-			if text := log.Take(); strings.Contains(text, "ends in no root") != test.warns {
+			if text := log.Take(); strings.Contains(text, "ignoring a CA whose") != test.warns {
 				t.Errorf("logged %q", text)
 			}
 		})

@@ -100,8 +100,11 @@ func (c *CA) rootsOf(reply *privatecapb.FetchCaCertsResponse) (*pki.Bundle, erro
 			continue
 		}
 		texts := chain.GetCertificates()
-		certs, err := pki.ParseCertificates([]byte(texts[len(texts)-1]))
-		if err != nil { // the roots of the pool's other CAs must arrive
+		certs, unusable, err := pki.UsableCertificates([]byte(texts[len(texts)-1]))
+		switch {
+		case err != nil && (len(unusable) == 0 || errors.Is(err, pki.ErrMalformed)):
+			return nil, ca.Errorf(ca.Internal, "%s: the last certificate of CA chain %d: %w", c.name, i+1, err)
+		case err != nil: // the roots of the pool's other CAs must arrive
 			c.settings.Log.Warn("ignoring a CA whose root cannot be used", "ca_pool", c.name, "chain", i+1, "error", err)
 			continue
 		}
