@@ -94,7 +94,7 @@ func TestCheckChangesNothing(t *testing.T) {
 		before := r.held("default")
 		other := catest.NewCA(catest.Options{Now: r.now})
 		c := r.config
-		more := append(c.Secrets[:2:2], extra(t, "more", "spiffe://example.org/more"))
+		more := slices.Concat(c.Secrets, []secret.Spec{extra(t, "more", "spiffe://example.org/more")})
 		if err := r.Check(more, c.Authorities); err != nil {
 			t.Error(err)
 		}

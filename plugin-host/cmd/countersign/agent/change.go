@@ -22,20 +22,19 @@ type change struct {
 // change finds and verifies the providers of a configuration.
 func (p *providers) change(c config.Config) (*change, error) {
 	ch := &change{tokens: p.tokens.Clone(), added: map[string]*pluginhost.Provider{}, next: map[string]*pluginhost.Next{}}
-	running, errs := p.all(), make([]error, len(c.Providers))
-	var mu sync.Mutex
+	running, found, errs := p.all(), make([]func(), len(c.Providers)), make([]error, len(c.Providers))
 	var all sync.WaitGroup
 	for i, entry := range c.Providers { // at the same time, as each binary is hashed
 		all.Go(func() {
-			add := func() {}
-			if add, errs[i] = ch.find(p.opts, running[entry.Name], wiring.Entry(entry, c.BuildOf(entry))); errs[i] == nil {
-				mu.Lock()
-				defer mu.Unlock()
-				add()
-			}
+			found[i], errs[i] = ch.find(p.opts, running[entry.Name], wiring.Entry(entry, c.BuildOf(entry)))
 		})
 	}
 	all.Wait()
+	for i, add := range found {
+		if errs[i] == nil {
+			add()
+		}
+	}
 	if err := errors.Join(errs...); err != nil {
 		ch.drop()
 		return nil, err
