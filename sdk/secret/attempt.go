@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -240,23 +239,11 @@ func (a *attempt) checkOthers(leaf *x509.Certificate) error {
 		if slices.Contains(own, name) {
 			continue
 		}
-		for other, owner := range a.taken {
-			if owner != a.spec.Name && overlap(name, other) {
-				return &pki.CheckError{Check: "names", Detail: fmt.Sprintf("the leaf has %.256q, but %.256q is the name of the secret %.256q", name, other, owner)}
-			}
+		if other, owner, found := a.taken.other(name, a.spec.Name); found {
+			return &pki.CheckError{Check: "names", Detail: fmt.Sprintf("the leaf has %.256q, but %.256q is the name of the secret %.256q", name, other, owner)}
 		}
 	}
 	return nil
-}
-
-// overlap reports whether two names are the same or one covers the other: a wildcard stands for
-// one label (RFC 9525, section 6.3).
-func overlap(a, b string) bool { return a == b || covers(a, b) || covers(b, a) }
-
-func covers(pattern, name string) bool {
-	parent, wild := strings.CutPrefix(pattern, "*.")
-	_, rest, _ := strings.Cut(name, ".")
-	return wild && rest == parent
 }
 
 // newItem returns the Item for the verified chain; now is when it was verified. It draws

@@ -91,17 +91,6 @@ func (s settings) check(spec Spec) error {
 	return nil
 }
 
-// taken returns the names of all secrets, and whose they are.
-func (s settings) taken() map[string]string {
-	taken := make(map[string]string)
-	for _, spec := range s.secrets {
-		for _, name := range spec.Identity.Names() {
-			taken[name] = spec.Name
-		}
-	}
-	return taken
-}
-
 // builder makes the directory for settings, out of the last one.
 type builder struct {
 	*Manager
@@ -112,7 +101,7 @@ type builder struct {
 	fresh map[*authority]struct{} // to be started
 	born  []*leaf                 // to be started
 	bound map[*trustBundle]bound  // for those that live on
-	taken map[string]string
+	taken *owners
 }
 
 // sharers are the secrets of one authority.
@@ -132,7 +121,7 @@ type bound struct {
 func (m *Manager) build(s settings, last *directory) *builder {
 	b := &builder{
 		Manager: m, last: last, plans: make(map[*leaf]plan), conf: make(map[*authority]sharers),
-		fresh: make(map[*authority]struct{}), bound: make(map[*trustBundle]bound), taken: s.taken(),
+		fresh: make(map[*authority]struct{}), bound: make(map[*trustBundle]bound), taken: ownersOf(s.secrets),
 		directory: &directory{
 			settings: s, secrets: make(map[string]holder), authorities: make(map[string]*authority), turns: make(map[turnKey]call.Turn),
 		},

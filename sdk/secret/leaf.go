@@ -67,8 +67,8 @@ type leaf struct {
 // plan is what a leaf is configured to be. It does not change; a reload brings another.
 type plan struct {
 	spec    Spec
-	choices []*choice         // in fallback order
-	taken   map[string]string // the names of all secrets, and whose they are
+	choices []*choice // in fallback order
+	taken   *owners   // of the names of all secrets
 }
 
 func newLeaf(m *Manager, p plan) *leaf {
