@@ -86,6 +86,7 @@ func (s *Server) newGRPC() *grpc.Server {
 		grpc.ReadBufferSize(0),
 		grpc.MaxRecvMsgSize(l.Message),
 		grpc.MaxHeaderListSize(maxHeaders),
+		grpc.StaticStreamWindowSize(64<<10),                                // one that grows lets a stream send 16 MiB unread
 		grpc.MaxConcurrentStreams(uint32(min(l.CallsOfConnection, 1<<20))), // #nosec G115 -- bounded
 		grpc.ConnectionTimeout(t.Handshake),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: t.PingEvery, Timeout: t.PingTimeout, MaxConnectionIdle: t.Idle}),

@@ -112,6 +112,7 @@ func (s *Server) newGRPC(own ...grpc.ServerOption) *grpc.Server {
 		grpc.ForceServerCodecV2(s.engine.Codec()),
 		grpc.MaxRecvMsgSize(s.cfg.Limits.Message),
 		grpc.MaxHeaderListSize(maxHeaders),
+		grpc.StaticStreamWindowSize(64<<10),                                             // one that grows lets a stream send 16 MiB unread
 		grpc.MaxConcurrentStreams(uint32(min(s.cfg.Limits.StreamsOfConnection, 1<<20))), // #nosec G115 -- bounded
 		grpc.ConnectionTimeout(t.Handshake),
 		// Connections have no age limit of their own: their streams have.

@@ -2,14 +2,19 @@ package sds_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	secretv3 "github.com/envoyproxy/go-control-plane/envoy/service/secret/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
@@ -43,6 +48,21 @@ func TestOnlyPolicyPeersAreAnswered(t *testing.T) {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
 		})
+	}
+}
+
+// A message has up to 4 MiB: of a peer that is refused, none is read.
+func TestRefusedPeerIsAnsweredBeforeItsMessage(t *testing.T) {
+	refuse := func(sds.Peer) error { return errors.New("not you") }
+	socket := start(t, secrettest.New(), sds.Config{Policy: sds.Policy{Refuse: refuse}})
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	call, err := dial(t, socket).NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, secretv3.SecretDiscoveryService_FetchSecrets_FullMethodName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := call.RecvMsg(&discoveryv3.DiscoveryResponse{}); status.Code(err) != codes.PermissionDenied {
+		t.Errorf("got %v", err)
 	}
 }
 

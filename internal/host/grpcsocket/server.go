@@ -15,6 +15,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/tap"
 
 	"github.com/countersign-dev/countersign/internal/host/unixsocket"
 	"github.com/countersign-dev/countersign/sdk/secret"
@@ -95,12 +96,13 @@ func (s *Server) newGRPC(cfg Config) *grpc.Server {
 		grpc.ConnectionTimeout(cfg.Handshake),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingEvery, Timeout: pingTimeout, MaxConnectionIdle: maxIdle}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
-		// Serve admitted peers only, whatever the method.
-		grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-			if _, err := s.Admit(ctx); err != nil {
-				return nil, err
-			}
-			return next(ctx, req)
+		// A window that grows would let each stream send 16 MiB before anybody reads them.
+		grpc.StaticStreamWindowSize(64<<10),
+		// Serve admitted peers only, whatever the method. An interceptor would see a call once its
+		// message of up to 4 MiB is read.
+		grpc.InTapHandle(func(ctx context.Context, _ *tap.Info) (context.Context, error) {
+			_, err := s.Admit(ctx)
+			return ctx, err
 		}),
 		grpc.StreamInterceptor(s.stream),
 	)
