@@ -105,6 +105,9 @@ func TestCheckChangesNothing(t *testing.T) {
 		if _, err := r.Peek(agent, "more"); !errors.Is(err, secret.ErrUnknown) || r.held("default") != before {
 			t.Errorf("something was taken over: %v", err)
 		}
+		if _, due := r.Due("test"); due {
+			t.Error("a secret that was only checked is due")
+		}
 		r.untilRenewal(2 * time.Second)
 		r.requests(2)
 	})
