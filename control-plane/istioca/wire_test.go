@@ -1,6 +1,7 @@
 package istioca_test
 
 import (
+	"bytes"
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
@@ -72,7 +73,7 @@ func (verbatim) Marshal(v any) ([]byte, error) { return v.([]byte), nil }
 
 func (verbatim) Unmarshal(data []byte, v any) error {
 	if raw, ok := v.(*[]byte); ok {
-		*raw = append([]byte(nil), data...)
+		*raw = bytes.Clone(data)
 		return nil
 	}
 	return proto.Unmarshal(data, v.(proto.Message))
