@@ -113,7 +113,7 @@ func (c *Client) Do(ctx context.Context, call Call, out any) error {
 	if err := json.Unmarshal(reply.Body, out); err != nil {
 		// The cause may quote the reply, which may contain a token.
 		if kind, _, _ := mime.ParseMediaType(reply.Header.Get("Content-Type")); kind == "text/html" {
-			return ca.Errorf(ca.Internal, "%s answered %s with a web page: check that the URL is the authority's and that no proxy answers for it", c.Host(), call.name())
+			return ca.Errorf(ca.Internal, "%s answered %s with a web page, not JSON: check that the URL is the authority's and that no proxy answers for it", c.Host(), call.name())
 		}
 		return ca.Errorf(ca.Internal, "%s answered %s with invalid JSON", c.Host(), call.name())
 	}
