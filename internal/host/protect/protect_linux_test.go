@@ -49,12 +49,13 @@ func runChild(t *testing.T, traced bool) string {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for pid, signal := cmd.Process.Pid, 0; traced; {
+	for pid := cmd.Process.Pid; traced; {
 		var status unix.WaitStatus
 		if _, err := unix.Wait4(pid, &status, unix.WALL, nil); err != nil || !status.Stopped() {
 			break // it has ended
 		}
-		if signal = int(status.StopSignal()); signal == int(unix.SIGTRAP) {
+		signal := int(status.StopSignal())
+		if signal == int(unix.SIGTRAP) {
 			signal = 0 // of the exec
 		}
 		if err := unix.PtraceCont(pid, signal); err != nil {

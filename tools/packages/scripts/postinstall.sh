@@ -30,7 +30,10 @@ upgrade() {
   systemctl is-enabled --quiet "$unit" || systemctl is-active --quiet "$unit" || return 0
   started=$(systemctl show --property=ExecStart --value "$unit") || started=
   case $started in
-  *--config[=\ ]*) config=${started##*--config[= ]} config=${config%%[ ;]*} ;;
+  *--config[=\ ]*)
+    config=${started##*--config[= ]}
+    config=${config%%[ ;]*}
+    ;;
   esac
   # Variables of whoever runs the upgrade are not the service's.
   if env -i PATH="$PATH" XDG_RUNTIME_DIR=/run/countersign "$@" --config "$config" >/dev/null; then
