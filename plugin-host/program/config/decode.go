@@ -192,11 +192,18 @@ func isSecret(path string) bool {
 		strings.HasPrefix(path, "proxy.env") || strings.HasPrefix(path, "proxy.locality.headers")
 }
 
-// fieldOf returns the struct field for a key in the file.
+// fieldOf returns the struct field for a key in the file. [reflect.VisibleFields] would
+// allocate all fields for each key of thousands of entries.
 func fieldOf(v reflect.Value, key string) (reflect.Value, bool) {
-	for _, field := range reflect.VisibleFields(v.Type()) {
+	for i := range v.NumField() {
+		field := v.Type().Field(i)
 		if tag := field.Tag.Get("json"); tag != "" && tag == key {
-			return v.FieldByIndex(field.Index), true
+			return v.Field(i), true
+		}
+		if field.Anonymous && field.Type.Kind() == reflect.Struct {
+			if found, ok := fieldOf(v.Field(i), key); ok {
+				return found, true
+			}
 		}
 	}
 	return reflect.Value{}, false
