@@ -3,22 +3,21 @@ package gateway
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
+	"strings"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/countersign-dev/countersign/internal/clock"
+	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
 const (
-	// The wait after a failure doubles from minWait to maxWait; the actual wait is
-	// drawn between half and all of it.
-	minWait, maxWait = 500 * time.Millisecond, 30 * time.Second
 	// lasting is how long a stream must have been up for its end to reset the backoff.
 	lasting = time.Minute
 )
@@ -51,23 +50,25 @@ func (c *Client) Run(ctx context.Context) {
 	if stop, err := c.cfg.Secrets.Watch(secret.Caller{}, c.cfg.Certificate, c.renewed); err == nil {
 		defer stop()
 	}
-	for failures := 0; c.idle(ctx); {
+	var waits rotation.Waits
+	for since := time.Now(); c.idle(ctx); {
 		began := time.Now()
 		err := c.session(ctx)
 		if ctx.Err() != nil {
 			break
 		}
 		if time.Since(began) >= lasting {
-			failures = 0
+			waits.Reset()
+			since = time.Now()
 		}
 		if err == nil {
 			c.down(nil, 0)
 			continue
 		}
-		wait := backoff(failures)
-		failures++
+		// What is held counts for nothing: without a stream its changes are missed.
+		wait := waits.After(err, time.Now(), 0, time.Since(since))
 		c.down(err, wait)
-		c.pause(ctx, wait)
+		rotation.Sleep(ctx, wait, clock.Wall, c.changed)
 	}
 	c.down(nil, 0)
 }
@@ -90,22 +91,6 @@ func (c *Client) idle(ctx context.Context) bool {
 		}
 	}
 	return ctx.Err() == nil
-}
-
-func backoff(failures int) time.Duration {
-	wait := min(minWait<<min(failures, 10), maxWait)
-	return wait/2 + rand.N(wait/2) //nolint:gosec // jitter
-}
-
-// pause waits after a failure; a new certificate ends the wait.
-func (c *Client) pause(ctx context.Context, wait time.Duration) {
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-c.changed:
-	case <-ctx.Done():
-	}
 }
 
 // up records that the service has answered.
@@ -144,8 +129,11 @@ func (c *Client) explain(err error, with *credential) error {
 		return ca.Errorf(ca.Unavailable, "%s", text.Redact(err.Error(), with.token))
 	}
 	reason, known := reasons[s.Code()]
-	if !known {
+	switch message := s.Message(); {
+	case !known, strings.HasPrefix(message, "unexpected HTTP status code received from server: "): // a proxy's page
 		reason = ca.Unavailable
+	case strings.HasPrefix(message, "grpc: received message larger than max"): // by our own limit, no quota
+		reason = ca.Internal
 	}
 	if reason == ca.Unauthenticated && with.token != "" && c.cfg.TokenRejected != nil {
 		c.cfg.TokenRejected(with.token)

@@ -124,7 +124,11 @@ func TestStatusSaysWhyStreamEnded(t *testing.T) {
 			if s.Failure == nil || s.Failure.Text != want+"not now" || !strings.HasPrefix(want, s.Failure.Reason+": ") {
 				t.Errorf("%s: %+v, want %s", code, s.Failure, want)
 			}
-			if n := w.count(gateway.Failed); n < 5 || n > 12 || s.Connected || since.IsZero() || !s.Since.Equal(since) {
+			least := 4
+			if code == codes.ResourceExhausted || code == codes.Unimplemented { // waits of up to 10 minutes
+				least = 1
+			}
+			if n := w.count(gateway.Failed); n < least || n > 12 || s.Connected || since.IsZero() || !s.Since.Equal(since) {
 				t.Errorf("%s: failed %d times in a minute, away since %s, first %s", code, n, s.Since, since)
 			}
 		})

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
@@ -26,10 +27,10 @@ func fingerprintOf(token ca.Token) fingerprint { return sha256.Sum256([]byte(tok
 type credential struct {
 	print    fingerprint
 	token    ca.Token
-	expiry   time.Time // zero: unknown
-	owner    string    // the SPIFFE ID it was verified for; "": none yet
-	until    time.Time // when the verification expires
-	entry    *entry    // without an owner: the entry that holds its request
+	expiry   time.Time      // zero: unknown
+	owner    string         // the SPIFFE ID it was verified for; "": none yet
+	until    rotation.Pause // until the verification expires
+	entry    *entry         // without an owner: the entry that holds its request
 	sessions int
 	doubted  bool // the authority rejected it at the last rotation
 }
@@ -41,15 +42,17 @@ func (c *credential) over(now time.Time) bool {
 
 // proven reports whether the token was verified and the verification is still valid.
 func (c *credential) proven(now time.Time) bool {
-	return c != nil && c.owner != "" && now.Before(c.until)
+	return c != nil && c.owner != "" && !c.until.Over(rotation.Now(now))
 }
 
 // prove records the token's verified owner.
 func (c *credential) prove(owner string, now time.Time) {
-	c.owner, c.until, c.entry, c.doubted = owner, c.expiry, nil, false
-	if c.expiry.IsZero() {
-		c.until = now.Add(remembered)
+	c.owner, c.entry, c.doubted = owner, nil, false
+	good := remembered
+	if !c.expiry.IsZero() {
+		good = c.expiry.Sub(now)
 	}
+	c.until = rotation.NewPause(good, rotation.Now(now))
 }
 
 // better reports whether to send this token rather than other.

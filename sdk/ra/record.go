@@ -9,6 +9,7 @@ import (
 
 	"github.com/countersign-dev/countersign/internal/call"
 	"github.com/countersign-dev/countersign/internal/peers"
+	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/ra/internal/rootphase"
@@ -101,7 +102,8 @@ func (a *authority) judge(err error) {
 // one: until then nothing is signed. The error says that the record is of no use, or that the engine
 // was closed first.
 func (a *authority) read() (kept authorityRecord, there bool, err error) {
-	for wait := time.Second; ; wait = min(2*wait, 30*time.Second) {
+	var waits rotation.Waits
+	for {
 		record, err := a.load()
 		if err == nil {
 			kept, err := parseRecord(record)
@@ -110,12 +112,11 @@ func (a *authority) read() (kept authorityRecord, there bool, err error) {
 		if ca.ReasonFor(err) == ca.Invalid {
 			return kept, true, err
 		}
+		wait := waits.Next(rotation.Row{First: time.Second, Most: 30 * time.Second})
 		a.engine.cfg.Log.Error("cannot read the record of an authority's roots; nothing is signed until it can be read",
 			"authority", a.conf.Name, "error", text.Clean(err.Error()), "next_try", wait)
-		select {
-		case <-a.engine.ctx.Done():
+		if rotation.Sleep(a.engine.ctx, wait, a.engine.cfg.Now, nil); a.engine.ctx.Err() != nil {
 			return kept, false, a.engine.ctx.Err()
-		case <-time.After(wait):
 		}
 	}
 }

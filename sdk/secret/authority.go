@@ -55,7 +55,7 @@ type authority struct {
 	failure atomic.Pointer[Failure]   // the feed's last failure
 	// What the authority sent and is not served.
 	uselessRoots, besideChain leftOut
-	scouted                   atomic.Pointer[time.Time] // until when the last scout will do; outlives a reload
+	scouted                   atomic.Pointer[rotation.Pause] // until when the last scout will do; outlives a reload
 
 	// For certificates that a Signer obtains; see vouch.
 	lent      *leaf                      // stands for all of them

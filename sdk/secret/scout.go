@@ -3,6 +3,8 @@ package secret
 import (
 	"context"
 	"time"
+
+	"github.com/countersign-dev/countersign/internal/rotation"
 )
 
 // scout orders certificates for the roots in their replies, from an authority that tells
@@ -32,8 +34,8 @@ func (a *authority) scout() (s scout) {
 // scouts orders a certificate if that is due, and returns the wait before the next look.
 func (f *feed) scouts(ctx context.Context) (time.Duration, error) {
 	s := &f.scout
-	if renew := f.scouted.Load(); renew != nil && f.now().Before(*renew) {
-		return min(renew.Sub(f.now()), look), nil
+	if wait := f.scouted.Load(); wait != nil && !wait.Over(rotation.Now(f.now())) {
+		return wait.Left(rotation.Now(f.now())), nil
 	}
 	a := &attempt{
 		plan: plan{spec: s.spec}, leaf: f.lent, by: &choice{authority: f.authority, asks: f.asks}, conf: f.conf,
@@ -50,8 +52,10 @@ func (f *feed) scouts(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	f.scouted.Store(&a.item.RenewAt)
+	wait := a.item.RenewAt.Sub(f.now())
+	pause := rotation.NewPause(wait, rotation.Now(f.now()))
+	f.scouted.Store(&pause)
 	f.waits.Reset()
 	f.failure.Store(nil)
-	return min(a.item.RenewAt.Sub(f.now()), look), nil
+	return wait, nil
 }

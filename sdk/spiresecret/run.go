@@ -4,23 +4,17 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"math/rand/v2"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/internal/text"
 	workloadv1 "github.com/countersign-dev/countersign/proto/spiffe/workload/v1"
-	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
 const (
-	// minPause is the wait after a session; it doubles up to the limits. A socket of the same machine is cheap to try.
-	minPause    = time.Second
-	emptyLimit  = 10 * time.Second // while a secret is not held
-	heldLimit   = 30 * time.Second
-	deniedLimit = time.Minute
-	steady      = time.Minute // a session that held
+	steady = time.Minute // a session that held
 
 	// lookEvery is how often the wall clock is looked at: after a suspend, timers are late.
 	lookEvery = 30 * time.Second
@@ -30,13 +24,16 @@ const (
 func (s *Source) run(ctx context.Context) {
 	defer close(s.done)
 	replies, ended := make(chan *workloadv1.X509SVIDResponse), make(chan error, 1)
-	begin, look := time.NewTimer(0), time.NewTicker(lookEvery)
-	defer begin.Stop()
+	look := time.NewTicker(lookEvery)
 	defer look.Stop()
+	begin := rotation.After(ctx, 0, s.config.Now)
 	open := false
 	for {
 		select {
-		case <-begin.C:
+		case <-begin:
+			if begin = nil; ctx.Err() != nil {
+				continue
+			}
 			open, s.began = true, time.Now()
 			go func() { ended <- s.session(ctx, hand(ctx, replies)) }()
 		case reply := <-replies:
@@ -44,7 +41,7 @@ func (s *Source) run(ctx context.Context) {
 		case err := <-ended:
 			open = false
 			if ctx.Err() == nil {
-				begin.Reset(s.fail(err))
+				begin = rotation.After(ctx, s.fail(err), s.config.Now)
 			}
 		case <-look.C:
 			if s.early != nil {
@@ -224,24 +221,15 @@ func (s *Source) pairs() []string {
 	return names
 }
 
-// next returns a pause drawn from the upper half of the backoff: one second at first, and
-// after a session that held. A server that answers and hangs up does not begin anew.
+// next returns the wait before the next session. A session that held begins anew; a server that
+// answers and hangs up does not.
 func (s *Source) next(err error) time.Duration {
-	if time.Since(s.began) >= steady {
-		s.pause, s.said = 0, ""
+	now, left := time.Now(), s.left()
+	if now.Sub(s.began) >= steady {
+		s.waits.Reset()
+		s.said = ""
 	}
-	limit, left := heldLimit, s.left()
-	switch {
-	case ca.ActionFor(err) != ca.Wait:
-		limit = deniedLimit
-	case left <= 0:
-		limit = emptyLimit
-	}
-	if left > 0 { // what is held must not run out over a pause
-		limit = min(limit, max(minPause, left/10))
-	}
-	s.pause = min(max(minPause, 2*s.pause), limit)
-	return s.pause/2 + rand.N(s.pause/2+1)
+	return s.waits.After(err, now, left, 0) // short for ever: a socket of the same machine is cheap to try
 }
 
 // left returns how long all secrets are still held; zero if one is not.

@@ -22,6 +22,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/internal/host/unixsocket"
 	"github.com/countersign-dev/countersign/internal/loglimit"
+	"github.com/countersign-dev/countersign/internal/rotation"
 	workloadv1 "github.com/countersign-dev/countersign/proto/spiffe/workload/v1"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
@@ -78,7 +79,7 @@ type Source struct {
 
 	// Owned by the run goroutine:
 	began   time.Time                    // of the last session
-	pause   time.Duration                // before it
+	waits   rotation.Waits               // after failed ones
 	failing bool                         // no reply has come since the last one
 	said    string                       // the last failure of a session that was logged
 	early   *workloadv1.X509SVIDResponse // has a certificate that is not valid yet

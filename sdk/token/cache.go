@@ -11,6 +11,7 @@ import (
 
 	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/internal/redact"
+	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
@@ -59,8 +60,12 @@ type cacheKey [sha256.Size]byte
 type kept struct {
 	ca.ExchangedToken
 	subject ca.Token
-	until   time.Time // exchange again from this time on
+	again   rotation.Pause // until the next exchange
+	waits   rotation.Waits // after exchanges that failed
 }
+
+// good reports whether the token is used without another exchange.
+func (k kept) good(now rotation.Time) bool { return now.Wall.Before(k.Expiry) && !k.again.Over(now) }
 
 // flight is an exchange in progress, with the number of its waiting callers.
 type flight struct {
@@ -118,7 +123,7 @@ func keyOf(req ca.TokenRequest) cacheKey {
 func (c *Cache) join(ctx context.Context, key cacheKey, req ca.TokenRequest) (ca.ExchangedToken, *flight) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if held, ok := c.kept[key]; ok && c.Now().Before(held.until) {
+	if held, ok := c.kept[key]; ok && held.good(rotation.Now(c.Now())) {
 		return held.ExchangedToken, nil
 	}
 	f := c.flights[key]
@@ -196,8 +201,12 @@ func (c *Cache) settle(key cacheKey, f *flight, subject ca.Token, begun time.Tim
 	case f.err == nil:
 		c.makeRoom()
 		margin := min(c.Margin, f.token.Expiry.Sub(begun)/marginPart)
-		c.kept[key] = kept{f.token, subject, f.token.Expiry.Add(-margin)}
+		now := rotation.Now(c.Now())
+		again := rotation.NewPause(f.token.Expiry.Add(-margin).Sub(now.Wall), now)
+		c.kept[key] = kept{ExchangedToken: f.token, subject: subject, again: again}
 	case ok && ca.ActionFor(f.err) == ca.Wait && c.Now().Before(held.Expiry):
+		now := rotation.Now(c.Now())
+		held.again = rotation.NewPause(held.waits.After(f.err, now.Mono, held.Expiry.Sub(now.Wall), 0), now)
 		hidden, c.kept[key], f.token, f.err = f.err, held, held.ExchangedToken, nil
 	}
 	return hidden

@@ -191,6 +191,38 @@ func TestHeldTokenIsUsedToItsEndDuringOutage(t *testing.T) {
 	})
 }
 
+// With a held token, an exchange that fails is not repeated for each caller.
+func TestFailedRenewalOfHeldTokenPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		exchanger := &sts{life: time.Hour}
+		cache := token.NewCache(exchanger, token.CacheOptions{Log: slog.New(slog.DiscardHandler)})
+		demand(t, cache, asked, "me-1")
+		exchanger.err = ca.ErrUnavailable
+		time.Sleep(56 * time.Minute)
+		for range 100 {
+			demand(t, cache, asked, "me-1")
+		}
+		if n := exchanger.calls.Load(); n != 2 {
+			t.Errorf("%d exchanges", n)
+		}
+		exchanger.err = nil
+		time.Sleep(2 * time.Second)
+		demand(t, cache, asked, "me-3")
+	})
+}
+
+// The clock is set back after an exchange: the token's age goes by the monotonic clock then.
+func TestClockSetBackKeepsNoTokenLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		back := time.Duration(0)
+		cache := token.NewCache(&sts{life: time.Hour}, token.CacheOptions{Now: func() time.Time { return time.Now().Round(0).Add(-back) }})
+		demand(t, cache, asked, "me-1")
+		back = 24 * time.Hour
+		time.Sleep(56 * time.Minute)
+		demand(t, cache, asked, "me-2")
+	})
+}
+
 func TestDenialEndsHeldToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		exchanger := &sts{life: time.Hour}

@@ -125,7 +125,7 @@ var arrows = map[string][]string{
 	"sdk/ca":                                    {},
 	"sdk/pki":                                   {"internal/clock", "internal/text"},
 	"sdk/trace":                                 {"internal/text"},
-	"sdk/token":                                 {"internal/clock", "internal/host/command", "internal/host/safefile", "internal/redact", "internal/text", "internal/transport", "sdk/ca"},
+	"sdk/token":                                 {"internal/clock", "internal/host/command", "internal/host/safefile", "internal/redact", "internal/rotation", "internal/text", "internal/transport", "sdk/ca"},
 	"sdk/token/exchange":                        {"internal/clock", "internal/endpoint", "internal/text", "sdk/ca", "sdk/token"},
 	"sdk/secret":                                {"internal/call", "internal/clock", "internal/loglimit", "internal/memory", "internal/redact", "internal/rootfeed", "internal/rotation", "internal/text", "internal/version", "sdk/ca", "sdk/pki", "sdk/trace"},
 	"sdk/xds":                                   {"internal/text", "internal/version"},
@@ -135,14 +135,14 @@ var arrows = map[string][]string{
 	"sdk/unixpeer":                              {"sdk/secret"},
 	"sdk/filesecret":                            {"internal/clock", "internal/host/filewatch", "internal/host/safefile", "internal/text", "internal/version", "sdk/pki", "sdk/secret"},
 	"sdk/filesecret/output":                     {"internal/host/command", "internal/host/errno", "internal/host/safefile", "internal/text", "sdk/pki", "sdk/secret"},
-	"sdk/spiresecret":                           {"internal/clock", "internal/host/unixsocket", "internal/loglimit", "internal/text", "internal/version", "proto/spiffe/workload/v1", "sdk/ca", "sdk/pki", "sdk/secret", "sdk/unixpeer"},
+	"sdk/spiresecret":                           {"internal/clock", "internal/host/unixsocket", "internal/loglimit", "internal/rotation", "internal/text", "internal/version", "proto/spiffe/workload/v1", "sdk/ca", "sdk/pki", "sdk/secret", "sdk/unixpeer"},
 	"sdk/state":                                 {"internal/host/errno", "internal/host/safefile", "sdk/secret"},
 	"sdk/keysource/pkcs11":                      {"sdk/ca", "sdk/pki", "sdk/secret"},
-	"sdk/gateway":                               {"internal/host/safefile", "internal/text", "internal/transport", "internal/version", "sdk/ca", "sdk/pki", "sdk/secret", "sdk/xds"},
+	"sdk/gateway":                               {"internal/clock", "internal/host/safefile", "internal/rotation", "internal/text", "internal/transport", "internal/version", "sdk/ca", "sdk/pki", "sdk/secret", "sdk/xds"},
 	"sdk/revocation":                            {"internal/call", "internal/clock", "internal/host/filewatch", "internal/host/safefile", "internal/rotation", "internal/text", "internal/version", "sdk/ca", "sdk/pki", "sdk/secret"},
 	"sdk/agent":                                 {"sdk/gateway", "sdk/identities", "sdk/revocation", "sdk/sds", "sdk/secret", "sdk/trace", "sdk/workloadapi"},
 	"sdk/authn":                                 {"internal/clock", "internal/text", "sdk/ca", "sdk/pki"},
-	"sdk/authn/federation":                      {"internal/endpoint", "internal/jws", "internal/text", "sdk/ca", "sdk/pki"},
+	"sdk/authn/federation":                      {"internal/clock", "internal/endpoint", "internal/jws", "internal/rotation", "internal/text", "sdk/ca", "sdk/pki"},
 	"sdk/authn/jwt":                             {"internal/clock", "internal/endpoint", "internal/host/safefile", "internal/jws", "internal/text", "sdk/authn", "sdk/ca", "sdk/pki"},
 	"sdk/authn/tokenreview":                     {"internal/clock", "internal/endpoint", "internal/text", "sdk/authn", "sdk/ca", "sdk/token"},
 	"sdk/catest":                                {"sdk/ca", "sdk/pki"},
@@ -600,4 +600,47 @@ func httpName(e ast.Expr) string {
 		}
 	}
 	return ""
+}
+
+// notAnswers are the files with a doubling wait of their own: none is for what an authority answers.
+var notAnswers = map[string]string{
+	"providers/acme/acmeca/port.go":                          "the next Accept of a listener",
+	"providers/aws/awspca/issue.go":                          "looks at one certificate, within one call",
+	"providers/kubernetes/kubeca/ca.go":                      "looks at one request, within one call",
+	"plugin-host/cmd/countersign/secrets/secrets.go":         "a command at a terminal",
+	"plugin-host/internal/confine/cgroup_linux.go":           "a cgroup that empties",
+	"sdk/filesecret/look.go":                                 "a file that is read",
+	"sdk/filesecret/output/run.go":                           "a file that is written",
+	"control-plane/kubernetes/signing/deliver.go":            "a write to an API server",
+	"control-plane/kubernetes/signing/gate.go":               "a trial of an API server",
+	"control-plane/kubernetes/signing/guard/doc.go":          "a look at an API server's objects",
+	"control-plane/kubernetes/signing/trustbundle/keeper.go": "a write to an API server",
+	"control-plane/kubernetes/meshroots/write.go":            "a write to an API server",
+	"control-plane/kubernetes/fleet/introduce.go":            "a call to an API server",
+	"control-plane/kubernetes/fleet/excess.go":               "a cluster that exceeds its limits",
+	"control-plane/kubernetes/istiodtls/run.go":              "a write to an API server",
+}
+
+// What an authority answers is waited for by one table and by both clocks: rotation.Waits and its
+// Pause. A backoff of its own goes by one clock, and counts on after a certificate's end.
+func TestAnswersHaveOneBackoff(t *testing.T) {
+	own := regexp.MustCompile(`backoff/v\d|\b[\w.]*([wW]ait|[pP]ause|[bB]ackoff|[rR]etry)\w* \*= 2|2 ?\* ?[\w.]*([wW]ait|[pP]ause|[bB]ackoff|[rR]etry)\w*\b|([wW]ait|[pP]ause|[bB]ackoff)\w* ?<< `)
+	seen := map[string]bool{}
+	for _, path := range goFiles(t) {
+		if strings.HasSuffix(path, "_test.go") || strings.HasPrefix(path, "internal/rotation/") || strings.HasPrefix(path, "test/") || strings.HasPrefix(path, "internal/test/") || strings.HasPrefix(path, "tools/") || strings.HasPrefix(path, "examples/") {
+			continue
+		}
+		found := own.FindString(read(t, path))
+		if found == "" {
+			continue
+		}
+		if seen[path] = true; notAnswers[path] == "" {
+			t.Errorf("%s has %q: use rotation.Waits, and its Pause, for what an authority answers", path, found)
+		}
+	}
+	for path := range notAnswers {
+		if !seen[path] {
+			t.Errorf("%s has no wait of its own any more: remove it from notAnswers", path)
+		}
+	}
 }

@@ -14,6 +14,8 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"github.com/spiffe/go-spiffe/v2/spiffetls/tlsconfig"
 
+	"github.com/countersign-dev/countersign/internal/clock"
+	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
@@ -93,25 +95,23 @@ func (s *Source) Run(ctx context.Context) {
 
 // follow refetches one bundle until ctx ends.
 func (s *Source) follow(ctx context.Context, d *domain) {
-	refresh, retry := defaultRefresh, firstRetry
-	for {
+	refresh := defaultRefresh
+	var waits rotation.Waits
+	for ctx.Err() == nil {
 		got, err := d.fetch(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		wait := retry
+		var wait time.Duration
 		if err == nil {
-			refresh, retry = got.refresh, firstRetry
-			wait = refresh
+			waits.Reset()
+			refresh = got.refresh
+			wait = spread(refresh)
 		} else {
-			retry = min(2*retry, refresh)
+			wait = waits.Next(rotation.Row{First: firstRetry, Most: refresh})
 		}
 		s.take(d, got, err)
-		select {
-		case <-time.After(spread(wait)):
-		case <-ctx.Done():
-			return
-		}
+		rotation.Sleep(ctx, wait, clock.Wall, nil)
 	}
 }
 

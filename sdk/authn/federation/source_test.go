@@ -261,7 +261,7 @@ func TestBundleIsRefreshedByHintAndSoonerAfterFailure(t *testing.T) {
 			if i > 0 {
 				last = times[i-1]
 			}
-			if got := times[i] - last; got > want || got < want-want/10-1 {
+			if got := times[i] - last; got > want*5/4 || got < want*3/4 {
 				t.Errorf("fetch %d came after %s, want %s", i, got, want)
 			}
 		}

@@ -55,7 +55,7 @@ func TestRestartPolicies(t *testing.T) {
 			if s := w.p.Status(); s.State != Backoff || s.NextStart.IsZero() {
 				t.Errorf("the status is %+v", s)
 			}
-			time.Sleep(firstBackoff)
+			time.Sleep(restarts.First * 5 / 4)
 			w.starts(t, 2)
 			w.ends(7) // the limit is reached
 			w.ended(t, 7)
@@ -67,7 +67,7 @@ func TestRestartsBackOffAndAreLimited(t *testing.T) {
 	begun(t, Config{RestartLimit: 8}, func(t *testing.T, w *world) {
 		for n := range 8 {
 			w.ends(1)
-			most := min(firstBackoff<<n, maxBackoff)
+			most := min(restarts.First<<n*5/4, restarts.Most)
 			wait := time.Until(w.p.Status().NextStart)
 			if wait < most/2 || wait > most {
 				t.Errorf("restart %d comes after %s, want %s at most, and half of it at least", n+1, wait, most)
@@ -77,10 +77,10 @@ func TestRestartsBackOffAndAreLimited(t *testing.T) {
 		}
 		time.Sleep(healthyAfter) // all is forgiven
 		w.ends(1)
-		if wait := time.Until(w.p.Status().NextStart); wait > firstBackoff {
+		if wait := time.Until(w.p.Status().NextStart); wait > restarts.First*5/4 {
 			t.Errorf("after a minute of health it comes back after %s", wait)
 		}
-		time.Sleep(firstBackoff)
+		time.Sleep(restarts.First * 5 / 4)
 		if got := w.p.Status().Restarts; got != 9 {
 			t.Errorf("%d restarts", got)
 		}

@@ -1,20 +1,21 @@
 package proxy
 
 import (
-	"math/rand/v2"
 	"time"
+
+	"github.com/countersign-dev/countersign/internal/rotation"
 )
 
-const (
-	firstBackoff = time.Second
-	maxBackoff   = 30 * time.Second
-	healthyAfter = time.Minute // after this time, earlier restarts no longer count
-)
+// restarts are the waits before a restart.
+var restarts = rotation.Row{First: time.Second, Most: 30 * time.Second}
+
+// healthyAfter is when earlier restarts no longer count.
+const healthyAfter = time.Minute
 
 // recovery decides how long to wait before a restart.
 type recovery struct {
-	backoff time.Duration // the last one
-	row     int           // consecutive restarts that ran for less than healthyAfter
+	waits rotation.Waits
+	row   int // consecutive restarts that ran for less than healthyAfter
 }
 
 // next returns how long to wait after a life of that length, or false if the limit is
@@ -27,7 +28,5 @@ func (r *recovery) next(lived time.Duration, limit int) (time.Duration, bool) {
 		return 0, false
 	}
 	r.row++
-	r.backoff = min(max(firstBackoff, 2*r.backoff), maxBackoff)
-	// Jitter: many agents must not restart at once.
-	return r.backoff/2 + rand.N(r.backoff/2+1), true
+	return r.waits.Next(restarts), true
 }

@@ -148,7 +148,7 @@ func TestSignalCarriesNoLocality(t *testing.T) {
 			t.Errorf("it got %v", got)
 		}
 		w.ends(1)
-		time.Sleep(time.Second)
+		time.Sleep(restarts.First * 5 / 4)
 		synctest.Wait()
 		if f := w.last(); f.argv[1] != "--zone=eu-1" {
 			t.Errorf("it was started again as %v", f.argv)
