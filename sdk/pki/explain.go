@@ -70,7 +70,7 @@ func extensionName(oid asn1.ObjectIdentifier) string {
 
 var extensionNames = map[string]string{
 	"2.5.29.9":  "subject directory attributes",
-	"2.5.29.30": "name constraints other than DNS, IP, e-mail and URI, such as dirName",
+	"2.5.29.30": "name constraints, such as dirName",
 	"2.5.29.33": "policy mappings",
 	"2.5.29.36": "policy constraints",
 	"2.5.29.54": "inhibit any-policy",
