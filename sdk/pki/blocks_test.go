@@ -216,7 +216,7 @@ func TestRefusedKeyIsNamedWithTrueReason(t *testing.T) {
 		"has an Ed448 key, which Go does not support":                       pkcs8(asn1.ObjectIdentifier{1, 3, 101, 113}, nil),
 		"has a key on the curve brainpoolP256r1, which Go does not support": block("EC PRIVATE KEY", sec1),
 		"the key is in OpenSSH's own format; convert it with ssh-keygen":    block("OPENSSH PRIVATE KEY", []byte("sesame")),
-		"the key is encrypted":                                              pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Headers: map[string]string{"DEK-Info": "AES-128-CBC,00"}, Bytes: []byte("sesame")}),
+		"the key is encrypted": pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Headers: map[string]string{"DEK-Info": "AES-128-CBC,00"}, Bytes: []byte("sesame")}),
 	} {
 		if _, err := ParseKey(text); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "sesame") {
 			t.Errorf("got %v, want %q", err, want)

@@ -44,7 +44,8 @@ func rootFault(key json.RawMessage) error {
 		Use   string   `json:"use"`
 		Chain []string `json:"x5c"`
 	}
-	if json.Unmarshal(key, &fields) != nil || fields.Use != "x509-svid" || len(fields.Chain) != 1 {
+	_ = json.Unmarshal(key, &fields) // go-spiffe says why it is malformed
+	if fields.Use != "x509-svid" || len(fields.Chain) != 1 {
 		return nil
 	}
 	der, err := base64.StdEncoding.DecodeString(fields.Chain[0])

@@ -74,7 +74,10 @@ func unprovenIsInvalid(ctx context.Context, s *Session) error {
 
 // unproven flips the last bit of a CSR's signature.
 func unproven(csr []byte) []byte {
-	for block := range pki.Blocks(csr) {
+	for block, err := range pki.Blocks(csr) {
+		if err != nil {
+			break
+		}
 		block.Bytes[len(block.Bytes)-1] ^= 1
 		return pem.EncodeToMemory(block)
 	}
