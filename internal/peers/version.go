@@ -16,7 +16,7 @@ func CheckVersion(record []byte, known int) error {
 	var has struct {
 		Version float64 `json:"version"`
 	}
-	if err := json.Unmarshal(record, &has); err == nil && has.Version > float64(known) {
+	if json.Unmarshal(record, &has) == nil && has.Version > float64(known) {
 		return fmt.Errorf("record version %v is not supported, %d is the latest known: %w; upgrade this replica, or delete the record", has.Version, known, ErrNewer)
 	}
 	return nil // what is malformed has no version
