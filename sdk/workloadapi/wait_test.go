@@ -143,7 +143,7 @@ func TestStreamEndsSoonAfterASuspend(t *testing.T) {
 		var suspended atomic.Int64
 		source := expiring{secrettest.New(pair, bundle(authority, "ROOTCA")), time.Now().Add(70 * time.Second)}
 		_, end := fetch(t, source, func() time.Time { return time.Now().Add(time.Duration(suspended.Load())).Round(0) })
-		time.Sleep(time.Minute)
+		time.Sleep(65 * time.Second) // between two looks
 		suspended.Store(int64(2 * time.Hour))
 		began := time.Now()
 		if err := end(); status.Code(err) != codes.Unavailable || time.Since(began) > time.Minute {
