@@ -85,7 +85,7 @@ func TestRefusedSettingsAreRarelyTriedAgain(t *testing.T) {
 		if s := w.all(); len(s) > n+2 { // the call's and the reload's
 			t.Errorf("%d starts after a reload, %d before", len(s), n)
 		}
-		time.Sleep(time.Second)
+		time.Sleep(100 * time.Millisecond) // before the next start
 		if s := w.p.Status(); s.State != Refused {
 			t.Errorf("%+v", s)
 		}
