@@ -10,10 +10,12 @@ import (
 // of the file. It lists an added or removed entry once, and no derived settings.
 func Changed(old, now Config) []string {
 	before, after := old.told(), now.told()
+	half := inOne(old, now)
 	var names []string
+	noted := map[string]bool{}
 	note := func(path string) {
-		if name := entryOfBoth(path, old, now); !slices.Contains(names, name) {
-			names = append(names, name)
+		if name := entryIn(half, path); !noted[name] {
+			names, noted[name] = append(names, name), true
 		}
 	}
 	for _, e := range now.explain(true) {
@@ -41,11 +43,27 @@ func (c *Config) told() map[string]any {
 	return all
 }
 
-// entryOfBoth returns the path, or that of its whole entry if one configuration lacks it.
-func entryOfBoth(path string, old, now Config) string {
-	for _, name := range append(old.entries(), now.entries()...) {
-		if strings.HasPrefix(path, name+".") && slices.Contains(old.entries(), name) != slices.Contains(now.entries(), name) {
-			return name
+// inOne returns the entries that only one of the configurations has.
+func inOne(old, now Config) map[string]bool {
+	half := map[string]bool{}
+	for _, name := range old.entries() {
+		half[name] = true
+	}
+	for _, name := range now.entries() {
+		if half[name] {
+			delete(half, name)
+		} else {
+			half[name] = true
+		}
+	}
+	return half
+}
+
+// entryIn returns the entry of a path that is among those, or the path.
+func entryIn(entries map[string]bool, path string) string {
+	for i, c := range path {
+		if c == '.' && entries[path[:i]] {
+			return path[:i]
 		}
 	}
 	return path
