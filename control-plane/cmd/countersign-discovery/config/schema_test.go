@@ -28,7 +28,7 @@ func TestDocsExamplesAreValid(t *testing.T) {
 		if strings.HasPrefix(block[1], "# kustomization.yaml") {
 			continue // control-plane/kubernetes builds it
 		}
-		text := strings.ReplaceAll(block[1], "4be1…", pin)
+		text := block[1] + "dev: true\n" // in place of the lock file, which has the pins
 		if _, err := Parse("example.yaml", []byte(text)); err != nil {
 			t.Errorf("%s\n%v", text, err)
 		}
