@@ -85,7 +85,7 @@ func TestHeldSecretsOutliveServiceAndAreNotResent(t *testing.T) {
 		w.told(xds.Pushed)
 		w.put(other, changed)
 		w.start()
-		time.Sleep(time.Minute)
+		time.Sleep(2 * time.Minute) // it was away for long
 		w.holds(other, changed)
 		w.holds(web, kept)
 		w.mu.Lock()

@@ -104,7 +104,7 @@ func TestEpochEndingAfterTakeoverIsACrash(t *testing.T) {
 		if got := w.all()[0].got(); !slices.Equal(got, []os.Signal{syscall.SIGTERM}) {
 			t.Errorf("the one before, which serves nothing any more, got %v", got)
 		}
-		time.Sleep(time.Second)
+		time.Sleep(restarts.First * 5 / 4)
 		w.starts(t, 3)
 		if now, s := w.last(), w.p.Status(); flagOf(now.argv, "--restart-epoch") != "0" || s.Restarts != 1 {
 			t.Errorf("the next is %v; status %+v", now.argv, s)
