@@ -26,22 +26,24 @@ func (s *Source) run(ctx context.Context) {
 	replies, ended := make(chan *workloadv1.X509SVIDResponse), make(chan error, 1)
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
-	begin := rotation.After(ctx, 0, s.config.Now)
-	open := false
+	first, open := time.After(0), false
+	var again <-chan struct{} // closed when the pause after a session is over
+	begin := func() {
+		again, open, s.began = nil, true, time.Now()
+		go func() { ended <- s.session(ctx, hand(ctx, replies)) }()
+	}
 	for {
 		select {
-		case <-begin:
-			if begin = nil; ctx.Err() != nil {
-				continue
-			}
-			open, s.began = true, time.Now()
-			go func() { ended <- s.session(ctx, hand(ctx, replies)) }()
+		case <-first:
+			begin()
+		case <-again:
+			begin()
 		case reply := <-replies:
 			s.take(reply)
 		case err := <-ended:
 			open = false
 			if ctx.Err() == nil {
-				begin = rotation.After(ctx, s.fail(err), s.config.Now)
+				again = rotation.After(ctx, s.fail(err), s.config.Now)
 			}
 		case <-look.C:
 			if s.early != nil {

@@ -181,7 +181,7 @@ func TestEndOfSessionIsFollowedByAnother(t *testing.T) {
 		sent := of(t, root, web)
 		from.send(sent)
 		from.start()
-		pass(time.Second + 100*time.Millisecond)
+		pass(1250*time.Millisecond + 100*time.Millisecond)
 		r.serves(sent.Svids[0].X509Svid)
 	})
 }
