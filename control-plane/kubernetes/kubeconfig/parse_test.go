@@ -150,8 +150,8 @@ func TestKeySizesAreBounded(t *testing.T) {
 	cert, key := pair(t)
 	dear := encode("CERTIFICATE", certtest.Dear(t, certtest.DearKey(9000, 65537)))
 	for name, test := range map[string]struct{ text, want string }{
-		"a root's":        {file(server+"\n"+goodCA+dear, bearer), "certificate-authority-data: certificate 1 of 1 has an RSA key of 9000 bits"},
-		"a certificate's": {file(server, "client-certificate-data: "+dear+"\nclient-key-data: "+key), "client-certificate-data: certificate 1 of 1 has an RSA key of 9000 bits"},
+		"a root's":        {file(server+"\n"+goodCA+dear, bearer), "certificate-authority-data: PEM block 1 has an RSA key of 9000 bits"},
+		"a certificate's": {file(server, "client-certificate-data: "+dear+"\nclient-key-data: "+key), "client-certificate-data: PEM block 1 has an RSA key of 9000 bits"},
 		"the client's":    {file(server, "client-certificate-data: "+cert+"\nclient-key-data: "+encode("RSA PRIVATE KEY", make([]byte, 20<<10))), "client-key-data: its PEM block"},
 	} {
 		if _, err := Parse([]byte(test.text), Rules{}); err == nil || !strings.Contains(err.Error(), test.want) {

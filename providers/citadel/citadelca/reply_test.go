@@ -66,6 +66,19 @@ func TestLeafSignedByRootNeedsNoIntermediate(t *testing.T) {
 	}
 }
 
+func TestLeafAmongRootsIsPassedOn(t *testing.T) {
+	server := start(t)
+	server.replying(func(l, i, r string) []string { return []string{l, i, r + l} })
+	req, _ := ask(t, theToken)
+	reply, err := mustOpen(t, server.settings(t)).CSRSign(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if roots, unusable, err := pki.UsableBundle(reply.Roots); err != nil || roots.Len() != 1 || len(unusable) != 1 {
+		t.Errorf("the agent takes %v and leaves out %v (%v); want it to name the leaf", roots, unusable, err)
+	}
+}
+
 func TestMalformedReplyIsLocatedAndNotRetried(t *testing.T) {
 	server := start(t)
 	c := mustOpen(t, server.settings(t))
@@ -74,17 +87,16 @@ func TestMalformedReplyIsLocatedAndNotRetried(t *testing.T) {
 		says  string
 		reply func(leaf, intermediate, root string) []string
 	}{
-		"nothing":          {"has 0 elements, want at least two", func(_, _, _ string) []string { return nil }},
-		"leaf-only":        {"has 1 elements", func(l, _, _ string) []string { return []string{l} }},
-		"all-in-one":       {"has 1 elements", func(l, i, r string) []string { return []string{l + i + r} }},
-		"no-root":          {"the last element of the reply's cert_chain has no roots", func(l, i, _ string) []string { return []string{l, i} }},
-		"empty-root":       {"has no roots: it holds no PEM block", func(l, i, _ string) []string { return []string{l, i, ""} }},
-		"root-first":       {"has no roots", func(l, i, r string) []string { return []string{r, i, l} }},
-		"leaf-among-roots": {"has no roots", func(l, i, r string) []string { return []string{l, i, r + l} }},
-		"roots-only":       {"has roots and no leaf", func(_, _, r string) []string { return []string{r, r} }},
-		"leaf-is-text":     {"element 1 of 3 of the reply's cert_chain: it holds no PEM block", func(_, i, r string) []string { return []string{"hello", i, r} }},
-		"garbage-in-pem":   {"element 2 of 3 of the reply's cert_chain: PEM block 1 is malformed", func(l, _, r string) []string { return []string{l, begin + "aGVsbG8=\n" + end, r} }},
-		"torn-pem":         {"element 2 of 3 of the reply's cert_chain: PEM block 1", func(l, i, r string) []string { return []string{l, i[:len(i)-30], r} }},
+		"nothing":        {"has 0 elements, want at least two", func(_, _, _ string) []string { return nil }},
+		"leaf-only":      {"has 1 elements", func(l, _, _ string) []string { return []string{l} }},
+		"all-in-one":     {"has 1 elements", func(l, i, r string) []string { return []string{l + i + r} }},
+		"no-root":        {"the last element of the reply's cert_chain has no roots", func(l, i, _ string) []string { return []string{l, i} }},
+		"empty-root":     {"has no roots: it holds no PEM block", func(l, i, _ string) []string { return []string{l, i, ""} }},
+		"root-first":     {"has no roots", func(l, i, r string) []string { return []string{r, i, l} }},
+		"roots-only":     {"has roots and no leaf", func(_, _, r string) []string { return []string{r, r} }},
+		"leaf-is-text":   {"element 1 of 3 of the reply's cert_chain: it holds no PEM block", func(_, i, r string) []string { return []string{"hello", i, r} }},
+		"garbage-in-pem": {"element 2 of 3 of the reply's cert_chain: PEM block 1 is malformed", func(l, _, r string) []string { return []string{l, begin + "aGVsbG8=\n" + end, r} }},
+		"torn-pem":       {"element 2 of 3 of the reply's cert_chain: PEM block 1", func(l, i, r string) []string { return []string{l, i[:len(i)-30], r} }},
 		"a-key": {"element 2 of 3 of the reply's cert_chain: PEM block 1 is \"PRIVATE KEY\"", func(l, _, r string) []string {
 			return []string{l, "-----BEGIN PRIVATE KEY-----\naGVsbG8=\n-----END PRIVATE KEY-----\n", r}
 		}},
