@@ -18,6 +18,9 @@ const (
 	// receiveTimeout bounds how long one reply may take from its beginning to its end. Most begin
 	// when they are complete.
 	receiveTimeout = 10 * time.Second
+	// small is a reply that its caller may keep for nothing: a certificate with its chain. Its caller may
+	// wait for another reply, such as the roots, for which the whole share may be needed.
+	small = 16 << 10
 	// MaxHeaders bounds the metadata of a call, in bytes, in either direction.
 	MaxHeaders = 64 << 10
 )
@@ -62,7 +65,11 @@ func (l limited) Invoke(ctx context.Context, method string, args, reply any, opt
 	if !slow.Stop() && err != nil && ctx.Err() == nil {
 		err = status.Errorf(codes.DeadlineExceeded, "the reply did not end within %s of its beginning", receiveTimeout)
 	}
-	claim.Returned(ctx, sizeOf(reply))
+	if size := sizeOf(reply); size > small {
+		claim.Returned(ctx, size)
+	} else {
+		claim.Release()
+	}
 	return err
 }
 

@@ -214,6 +214,25 @@ func TestRepliesAreReceivedWithinBudget(t *testing.T) {
 	})
 }
 
+// A certificate whose authority publishes its roots beside it waits for them: they come with another
+// call, which the certificate must not keep out.
+func TestSmallReplyThatIsExaminedKeepsNoOtherOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		provider := &fake{sign: func(context.Context, ca.SignRequest) (ca.Certificate, error) {
+			return ca.Certificate{Chain: make([]byte, 10<<10)}, nil
+		}, roots: []byte("roots")}
+		remote := wire.NewRemoteWithin(memory.New(wire.Room), serve(t, provider), wire.RemoteOptions{})
+		ctx, examined := memory.Keep(t.Context())
+		defer examined()
+		if _, err := remote.CSRSign(ctx, good()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := remote.Roots(t.Context()); err != nil {
+			t.Errorf("roots while a certificate waits for them: %v", err)
+		}
+	})
+}
+
 func TestReplyThatDoesNotEndGivesItsRoomBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		budget := memory.New(wire.Room)
