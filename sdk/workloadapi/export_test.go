@@ -1,6 +1,14 @@
 package workloadapi
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // SetClock replaces the wall clock, before the first call.
 func (s *Service) SetClock(now func() time.Time) { s.now = now }
+
+// Wait waits as a stream without changes does.
+func Wait(ctx context.Context, until time.Time, now func() time.Time) error {
+	return (&stream{}).wait(ctx, until, now)
+}

@@ -86,15 +86,17 @@ const wallLook = 30 * time.Second
 func (st *stream) wait(ctx context.Context, until time.Time, now func() time.Time) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	for left := until.Sub(now()); ; left = until.Sub(now()) {
+	timed := false
+	for {
+		left := until.Sub(now())
 		if timer.Stop(); left > 0 {
 			timer.Reset(min(left, wallLook))
+		} else if timed {
+			return nil
 		}
 		select {
 		case <-timer.C:
-			if !now().Before(until) {
-				return nil
-			}
+			timed = true
 		case <-st.changed:
 			return nil
 		case err := <-st.ended:

@@ -164,3 +164,20 @@ func (e expiring) Peek(caller secret.Caller, name string) (*secret.Item, error) 
 	}
 	return e.Source.Peek(caller, name)
 }
+
+// The timer may fire a moment before the wall clock gets there, which it may do at any later look.
+func TestStreamWaitsForNothingOnceItsTimeHasCome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		until := time.Now().Add(time.Second)
+		looks := []time.Duration{-time.Second, -1, 1}
+		if err := workloadapi.Wait(ctx, until, func() time.Time {
+			left := looks[0]
+			looks = looks[min(1, len(looks)-1):]
+			return until.Add(left)
+		}); err != nil {
+			t.Error(err)
+		}
+	})
+}
