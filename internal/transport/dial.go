@@ -10,6 +10,9 @@ import (
 )
 
 const (
+	// lookupTimeout is for a name. A resolver waits 5 s for a dead name server before it asks the next
+	// one, for each suffix of its search list.
+	lookupTimeout = 20 * time.Second
 	// dialTimeout is for all addresses of a name. It is shorter than the deadline of any call.
 	dialTimeout = 5 * time.Second
 	// dialPause is how long an address may take before the next one is tried, too (RFC 8305,
@@ -19,27 +22,35 @@ const (
 
 // Dial connects to the first address of a name that answers.
 func Dial(ctx context.Context, network, address string) (net.Conn, error) {
-	return dialer{}.DialContext(ctx, network, address)
+	return dialer{net.DefaultResolver.LookupNetIP}.DialContext(ctx, network, address)
 }
 
 // dialer connects to the first address of a name that answers. [net.Dialer] alone tries one after
 // the other: a dead address would cost each connection seconds.
-type dialer struct{ resolver *net.Resolver }
+type dialer struct {
+	lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
+}
 
 func (d dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
-	defer cancel()
 	host, port, err := net.SplitHostPort(address)
-	if _, notIP := netip.ParseAddr(host); err != nil || notIP == nil || !strings.HasPrefix(network, "tcp") {
-		return new(net.Dialer).DialContext(ctx, network, address)
+	if _, notIP := netip.ParseAddr(host); err != nil || host == "" || notIP == nil || !strings.HasPrefix(network, "tcp") {
+		return (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, network, address)
 	}
-	found, err := cmp.Or(d.resolver, net.DefaultResolver).LookupNetIP(ctx, "ip", host)
+	found, err := d.resolve(ctx, host)
 	if err != nil {
 		return nil, &net.OpError{Op: "dial", Net: network, Err: err}
 	}
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
 	return first(ctx, len(found), func(ctx context.Context, i int) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, network, net.JoinHostPort(found[i].Unmap().String(), port))
 	})
+}
+
+func (d dialer) resolve(ctx context.Context, host string) ([]netip.Addr, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	return d.lookup(ctx, "ip", host)
 }
 
 type dialed struct {

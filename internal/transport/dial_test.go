@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/netip"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -56,4 +57,50 @@ func TestFirstAddressThatAnswersIsTaken(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A dead name server costs 5 s before the next one is asked, which leaves the whole time to connect.
+func TestSlowLookupLeavesTimeToConnect(t *testing.T) {
+	listener := listen(t)
+	_, port, err := net.SplitHostPort(listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		slow := dialer{func(ctx context.Context, _, _ string) ([]netip.Addr, error) {
+			select {
+			case <-time.After(6 * time.Second):
+				return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, nil
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}}
+		conn, err := slow.DialContext(t.Context(), "tcp", net.JoinHostPort("ca.invalid", port))
+		if err != nil {
+			t.Fatalf("a name that took 6 s to resolve: %v", err)
+		}
+		_ = conn.Close()
+	})
+}
+
+func TestAddressWithoutHostIsThisMachine(t *testing.T) {
+	_, port, err := net.SplitHostPort(listen(t).Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := Dial(t.Context(), "tcp", ":"+port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.Close()
+}
+
+func listen(t *testing.T) net.Listener {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	return listener
 }

@@ -105,7 +105,7 @@ func TestDeadAddressOfNameIsPassedOver(t *testing.T) {
 	for name, transport := range map[string]*http.Transport{"outward": Outward(nil), "local": Local(nil)} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			transport.DialContext = dialer{resolving(t, "127.0.0.2", "127.0.0.1")}.DialContext
+			transport.DialContext = dialer{resolving(t, "127.0.0.2", "127.0.0.1").LookupNetIP}.DialContext
 			defer transport.CloseIdleConnections()
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // as a provider's call has
 			defer cancel()
