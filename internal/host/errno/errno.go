@@ -6,6 +6,7 @@ package errno
 import (
 	"errors"
 	"io/fs"
+	"net"
 	"os"
 	"runtime"
 	"strings"
@@ -52,11 +53,26 @@ func adviceFor(err error) string {
 	case code == syscall.ENOENT && inProc(err):
 		return noProc
 	}
+	if advice := networkAdvice(err, code); advice != "" {
+		return advice
+	}
 	advice := table[code]
 	if say := numbers[code]; say != nil {
 		advice = say() + advice
 	}
 	return advice
+}
+
+// networkAdvice is for calls of a network that fail with the number of a file's.
+func networkAdvice(err error, code syscall.Errno) string {
+	failed, ok := errors.AsType[*net.OpError](err)
+	if !ok || strings.HasPrefix(failed.Net, "unix") {
+		return ""
+	}
+	if failed.Op == "listen" {
+		return listening[code]
+	}
+	return connecting[code]
 }
 
 const noProc = "this system has no /proc: mount a file system of type proc there"
@@ -107,6 +123,18 @@ var table = map[syscall.Errno]string{
 	syscall.ESTALE:        "the network file system's server has replaced it: mount it anew",
 	syscall.ETXTBSY:       "the program's file is being written: install programs by renaming",
 	syscall.EXDEV:         "both names have to be on one file system and one mount: choose another folder",
+}
+
+const forbidden = "a firewall, a seccomp profile or SELinux of this machine forbids the connection"
+
+var listening = map[syscall.Errno]string{
+	syscall.EACCES: "a port below 1024 needs CAP_NET_BIND_SERVICE, AmbientCapabilities of systemd: grant it, or choose a higher port",
+}
+
+var connecting = map[syscall.Errno]string{
+	syscall.EACCES:        forbidden,
+	syscall.EADDRNOTAVAIL: "this machine has no address or no port left to connect from: check its interfaces, for example for IPv6, and how many connections are open",
+	syscall.EPERM:         forbidden,
 }
 
 // numbers have what this process knows of a limit.

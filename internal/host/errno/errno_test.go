@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"strings"
 	"syscall"
@@ -25,6 +26,28 @@ func TestErrorSaysWhatToChange(t *testing.T) {
 		}
 		if again := errno.Explain(fmt.Errorf("output: %w", err)); again.Error() != "output: "+err.Error() {
 			t.Errorf("explained twice: %v", again)
+		}
+	}
+}
+
+func TestAdviceForNetworkIsNotThatForFiles(t *testing.T) {
+	for _, test := range []struct {
+		op, network string
+		code        syscall.Errno
+		says        string
+	}{
+		{"listen", "tcp", syscall.EACCES, "CAP_NET_BIND_SERVICE"},
+		{"listen", "tcp", syscall.EADDRINUSE, "another program"},
+		{"listen", "tcp", syscall.EADDRNOTAVAIL, "choose another"},
+		{"dial", "tcp", syscall.EACCES, "firewall"},
+		{"dial", "tcp", syscall.EPERM, "firewall"},
+		{"dial", "tcp", syscall.EADDRNOTAVAIL, "connect from"},
+		{"dial", "tcp", syscall.EMFILE, "RLIMIT_NOFILE"},
+		{"dial", "unix", syscall.EACCES, "owner and mode"},
+	} {
+		err := errno.Explain(&net.OpError{Op: test.op, Net: test.network, Err: os.NewSyscallError("connect", test.code)})
+		if !strings.Contains(err.Error(), test.says) {
+			t.Errorf("%v, want advice with %q", err, test.says)
 		}
 	}
 }
