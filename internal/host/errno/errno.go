@@ -52,6 +52,8 @@ func adviceFor(err error) string {
 		return ""
 	case code == syscall.ENOENT && inProc(err):
 		return noProc
+	case starting[code] != "" && isStart(err):
+		return starting[code]
 	}
 	if advice := networkAdvice(err, code); advice != "" {
 		return advice
@@ -61,6 +63,12 @@ func adviceFor(err error) string {
 		advice = say() + advice
 	}
 	return advice
+}
+
+// isStart reports whether a program could not be started.
+func isStart(err error) bool {
+	failed, ok := errors.AsType[*fs.PathError](err)
+	return ok && failed.Op == "fork/exec"
 }
 
 // networkAdvice is for calls of a network that fail with the number of a file's.
@@ -123,6 +131,13 @@ var table = map[syscall.Errno]string{
 	syscall.ESTALE:        "the network file system's server has replaced it: mount it anew",
 	syscall.ETXTBSY:       "the program's file is being written: install programs by renaming",
 	syscall.EXDEV:         "both names have to be on one file system and one mount: choose another folder",
+}
+
+// starting has what a number says of a program that could not be started.
+var starting = map[syscall.Errno]string{
+	syscall.EACCES: "check the owner and mode of the program and of each folder above it, the mount option noexec, then SELinux or AppArmor",
+	syscall.EAGAIN: "raise the limit for processes: TasksMax of systemd, pids.max of the container, or ulimit -u",
+	syscall.ENOENT: "the program is missing, or the interpreter or loader that it names, for example glibc's on Alpine",
 }
 
 const forbidden = "a firewall, a seccomp profile or SELinux of this machine forbids the connection"

@@ -52,6 +52,17 @@ func TestAdviceForNetworkIsNotThatForFiles(t *testing.T) {
 	}
 }
 
+func TestAdviceForStartOfProgram(t *testing.T) {
+	for code, says := range map[syscall.Errno]string{
+		syscall.EACCES: "noexec", syscall.EAGAIN: "TasksMax", syscall.ENOENT: "interpreter", syscall.ENOEXEC: "#!", syscall.EMFILE: "RLIMIT_NOFILE",
+	} {
+		err := errno.Explain(&fs.PathError{Op: "fork/exec", Path: "/opt/ca", Err: code})
+		if !strings.Contains(err.Error(), says) {
+			t.Errorf("%v, want advice with %q", err, says)
+		}
+	}
+}
+
 func TestOtherErrorIsAsItWas(t *testing.T) {
 	for _, err := range []error{nil, errors.New("refused"), &fs.PathError{Op: "open", Path: "/a", Err: syscall.ENOENT}, &fs.PathError{Op: "open", Path: "/proc/none", Err: syscall.ENOENT}} {
 		if got := errno.Explain(err); got != err { //nolint:errorlint // that very error
