@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
 
+	"github.com/countersign-dev/countersign/internal/inbound"
 	"github.com/countersign-dev/countersign/internal/loglimit"
 	"github.com/countersign-dev/countersign/internal/strangers"
 )
@@ -81,7 +82,7 @@ func (s *Server) Run(ctx context.Context, on net.Listener) error {
 func (s *Server) newGRPC() *grpc.Server {
 	l, t := s.cfg.Limits, s.cfg.Times
 	server := grpc.NewServer(
-		grpc.Creds(credentials.NewTLS(s.tlsConfig())),
+		grpc.Creds(inbound.Process().Credentials(credentials.NewTLS(s.tlsConfig()), s.cfg.Log)),
 		// TLS reads whole records ahead.
 		grpc.ReadBufferSize(0),
 		grpc.MaxRecvMsgSize(l.Message),

@@ -27,6 +27,9 @@ type waiter struct {
 // New returns a budget of so many bytes.
 func New(most int64) *Budget { return &Budget{most: most} }
 
+// Most returns how many bytes it has.
+func (b *Budget) Most() int64 { return b.most }
+
 // Share returns a budget of half as much, though at least one claim of so many bytes, whose bytes
 // are also taken from b.
 func (b *Budget) Share(claim int64) *Budget {

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 
+	"github.com/countersign-dev/countersign/internal/inbound"
 	"github.com/countersign-dev/countersign/internal/strangers"
 )
 
@@ -85,12 +86,12 @@ func (s *Server) servers(on Listeners) (all []serving, err error) {
 	if on.TLS != nil {
 		// TLS reads whole records ahead: a second buffer of 32 KiB would be half of
 		// what a stream costs.
-		server := s.newGRPC(grpc.Creds(credentials.NewTLS(s.tlsConfig())), grpc.ReadBufferSize(0))
+		server := s.newGRPC(grpc.Creds(inbound.Process().Credentials(credentials.NewTLS(s.tlsConfig()), s.cfg.Log)), grpc.ReadBufferSize(0))
 		all = append(all, serving{server, s.limited(on.TLS)})
 	}
 	if on.Plaintext != nil {
 		s.cfg.Log.Warn("also serving streams without TLS", "address", on.Plaintext.Addr().String(), "tokens", s.cfg.AllowTokenOverPlaintext)
-		all = append(all, serving{s.newGRPC(grpc.Creds(insecure.NewCredentials())), s.limited(on.Plaintext)})
+		all = append(all, serving{s.newGRPC(grpc.Creds(inbound.Process().Credentials(insecure.NewCredentials(), s.cfg.Log))), s.limited(on.Plaintext)})
 	}
 	return all, nil
 }

@@ -164,12 +164,12 @@ var arrows = map[string][]string{
 	"sdk/ra/share":                              {"internal/peers", "internal/rotation", "internal/text"},
 	"sdk/ra/internal/rootphase":                 {"internal/clock", "internal/peers", "sdk/pki"},
 	"sdk/ra/internal/schedule":                  {"internal/rotation", "sdk/ca"},
-	"sdk/discovery":                             {"internal/clock", "internal/strangers", "internal/text", "sdk/authn", "sdk/ca", "sdk/xds"},
+	"sdk/discovery":                             {"internal/clock", "internal/inbound", "internal/strangers", "internal/text", "sdk/authn", "sdk/ca", "sdk/xds"},
 	"sdk/discovery/hub":                         {},
 	"sdk/discovery/folder/internal/pattern":     {},
 	"sdk/discovery/folder":                      {"internal/host/filewatch", "internal/host/safefile", "internal/suggest", "internal/text", "internal/version", "proto/istio/networking/nds/v1", "sdk/discovery", "sdk/discovery/folder/internal/pattern", "sdk/discovery/hub", "sdk/pki", "sdk/xds"},
 	"control-plane/kubernetes":                  {},
-	"control-plane/istioca":                     {"control-plane/istioca/internal/chains", "internal/clock", "internal/loglimit", "internal/strangers", "internal/text", "sdk/authn", "sdk/ca", "sdk/pki", "sdk/ra", "sdk/ra/share", "sdk/trace"},
+	"control-plane/istioca":                     {"control-plane/istioca/internal/chains", "internal/clock", "internal/inbound", "internal/loglimit", "internal/strangers", "internal/text", "sdk/authn", "sdk/ca", "sdk/pki", "sdk/ra", "sdk/ra/share", "sdk/trace"},
 	"control-plane/istioca/internal/chains":     {"sdk/ra"},
 	"control-plane/kubernetes/kubeconfig":       {"internal/text", "sdk/ca", "sdk/pki"},
 	"control-plane/kubernetes/fleet":            {"control-plane/kubernetes/kubeconfig", "internal/host/filewatch", "internal/host/safefile", "internal/text", "sdk/authn", "sdk/authn/tokenreview", "sdk/ca"},
@@ -186,7 +186,7 @@ var arrows = map[string][]string{
 	"plugin-host/lock":                          {"internal/host/reference", "internal/host/safefile", "internal/text", "plugin-host/internal/verified", "sdk/provider/wire"},
 	"plugin-host/internal/confine":              {},
 	"plugin-host/internal/verified":             {"internal/text", "sdk/provider/wire"},
-	"plugin-host/internal/process":              {"internal/host/command", "internal/host/errno", "internal/loglimit", "internal/redact", "internal/text", "plugin-host/internal/confine", "plugin-host/internal/verified", "sdk/ca", "sdk/pki", "sdk/provider/wire"},
+	"plugin-host/internal/process":              {"internal/host/command", "internal/host/errno", "internal/http2frames", "internal/loglimit", "internal/redact", "internal/text", "plugin-host/internal/confine", "plugin-host/internal/verified", "sdk/ca", "sdk/pki", "sdk/provider/wire"},
 	"plugin-host/internal/supervise":            {"internal/clock", "internal/host/filewatch", "internal/host/reference", "internal/redact", "internal/rotation", "internal/text", "plugin-host/internal/process", "sdk/ca", "sdk/provider/wire", "sdk/trace"},
 	"plugin-host/internal/debugger":             {"plugin-host/internal/process", "plugin-host/internal/verified", "sdk/ca", "sdk/provider/wire", "sdk/unixpeer"},
 	"plugin-host/internal/output":               {"internal/text"},
@@ -514,6 +514,26 @@ func TestEachGRPCEndBoundsMetadata(t *testing.T) {
 		if found && !bounded[folder] {
 			t.Errorf("%s makes a gRPC client or server without a MaxHeaderListSize: bound it by 64 KiB", folder)
 		}
+	}
+}
+
+// gRPC bounds a request, and not all of them together. A provider's only client is the host.
+func TestEachGRPCServerBoundsUnfinishedRequests(t *testing.T) {
+	var servers int
+	for _, path := range goFiles(t) {
+		text := read(t, path)
+		if strings.HasPrefix(path, "test/") || strings.HasPrefix(path, "examples/") || strings.HasPrefix(path, "tools/") ||
+			strings.HasPrefix(path, "sdk/provider/") || !strings.Contains(text, "grpc.NewServer(") || strings.Contains(text, "wire.ServerOptions(") {
+			continue
+		}
+		servers++
+		bare := strings.Count(text, "grpc.Creds(") - strings.Count(text, "grpc.Creds(inbound.Process().Credentials(")
+		if bare != 0 || !strings.Contains(text, "grpc.Creds(") {
+			t.Errorf("%s makes a gRPC server whose connections are not followed: wrap its credentials by inbound.Process().Credentials", path)
+		}
+	}
+	if servers < 3 {
+		t.Errorf("only %d servers found", servers)
 	}
 }
 

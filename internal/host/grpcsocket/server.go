@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/tap"
 
 	"github.com/countersign-dev/countersign/internal/host/unixsocket"
+	"github.com/countersign-dev/countersign/internal/inbound"
 	"github.com/countersign-dev/countersign/sdk/secret"
 	"github.com/countersign-dev/countersign/sdk/unixpeer"
 )
@@ -89,7 +90,7 @@ func (c Config) withDefaults() Config {
 
 func (s *Server) newGRPC(cfg Config) *grpc.Server {
 	return grpc.NewServer(
-		grpc.Creds(unixpeer.Credentials()),
+		grpc.Creds(inbound.Process().Credentials(unixpeer.Credentials(), cfg.Log)),
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxHeaderListSize(maxHeaders),
 		grpc.MaxConcurrentStreams(maxStreams),

@@ -2,13 +2,14 @@ package process
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"net"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc/credentials"
+
+	"github.com/countersign-dev/countersign/internal/http2frames"
 )
 
 // A provider sends HTTP/2 frames because of a request, or a few by itself. Others cost the host a
@@ -19,9 +20,6 @@ const (
 	// framesPerRequest are enough for a reply of the largest size in frames of the least.
 	framesPerRequest = 400
 	mostFrames       = 256 * framesPerRequest
-
-	frameHeader  = 9
-	frameHEADERS = 1
 )
 
 var errFrameFlood = errors.New("flooded its channel with HTTP/2 frames")
@@ -38,7 +36,7 @@ func (c counting) ClientHandshake(ctx context.Context, authority string, raw net
 	if err != nil {
 		return nil, nil, err
 	}
-	return &counted{Conn: conn, allowance: allowance{left: framesAtFirst, last: time.Now()}, flooded: c.flooded}, info, nil
+	return newCounted(conn, c.flooded), info, nil
 }
 
 // Clone implements [credentials.TransportCredentials].
@@ -50,14 +48,20 @@ func (c counting) Clone() credentials.TransportCredentials {
 type counted struct {
 	net.Conn
 	flooded   func()
-	in, out   frames
+	in, out   http2frames.Scanner
 	allowance allowance
+}
+
+func newCounted(conn net.Conn, flooded func()) *counted {
+	return &counted{Conn: conn, flooded: flooded, out: http2frames.OfClient(), allowance: allowance{left: framesAtFirst, last: time.Now()}}
 }
 
 // Read implements [net.Conn].
 func (c *counted) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	if got := c.in.scan(b[:n], func(byte) bool { return true }); !c.allowance.spend(got, time.Now()) {
+	got := 0
+	c.in.Scan(b[:n], func(http2frames.Frame) { got++ }, nil)
+	if !c.allowance.spend(got, time.Now()) {
 		c.flooded()
 		return 0, errFrameFlood
 	}
@@ -66,14 +70,13 @@ func (c *counted) Read(b []byte) (int, error) {
 
 // Write implements [net.Conn].
 func (c *counted) Write(b []byte) (int, error) {
-	const preface = 24
-	unscanned := b
-	if c.out.before < preface {
-		skip := min(len(b), preface-c.out.before)
-		c.out.before += skip
-		unscanned = b[skip:]
-	}
-	c.allowance.add(framesPerRequest * c.out.scan(unscanned, func(kind byte) bool { return kind == frameHEADERS }))
+	requests := 0
+	c.out.Scan(b, func(f http2frames.Frame) {
+		if f.Kind == http2frames.Headers {
+			requests++
+		}
+	}, nil)
+	c.allowance.add(framesPerRequest * requests)
 	return c.Conn.Write(b)
 }
 
@@ -96,33 +99,4 @@ func (a *allowance) spend(frames int, now time.Time) (ok bool) {
 	a.left = max(a.left, min(a.left+framesPerSecond*now.Sub(a.last).Seconds(), framesAtFirst)) - float64(frames)
 	a.last = now
 	return a.left >= 0
-}
-
-// frames finds the frames in one direction of a connection, however its bytes come in pieces.
-type frames struct {
-	before int // bytes of the client's preface so far
-	header [frameHeader]byte
-	have   int // bytes of the header
-	skip   int // bytes of the payload still to come
-}
-
-// scan returns how many of the frames that begin in these bytes count.
-func (f *frames) scan(b []byte, counts func(kind byte) bool) (n int) {
-	for len(b) > 0 {
-		if f.skip > 0 {
-			some := min(f.skip, len(b))
-			f.skip, b = f.skip-some, b[some:]
-			continue
-		}
-		some := copy(f.header[f.have:], b)
-		f.have, b = f.have+some, b[some:]
-		if f.have < frameHeader {
-			return n
-		}
-		f.have, f.skip = 0, int(binary.BigEndian.Uint32(f.header[:4])>>8)
-		if counts(f.header[3]) {
-			n++
-		}
-	}
-	return n
 }

@@ -18,7 +18,7 @@ func peer(t *testing.T) (host *counted, provider net.Conn, flooded *bool) {
 	near, far := net.Pipe()
 	t.Cleanup(func() { near.Close(); far.Close() })
 	flooded = new(bool)
-	return &counted{Conn: near, flooded: func() { *flooded = true }, allowance: allowance{left: framesAtFirst, last: time.Now()}}, far, flooded
+	return newCounted(near, func() { *flooded = true }), far, flooded
 }
 
 // send writes the frame again and again for as long as the host reads, at the pace.
