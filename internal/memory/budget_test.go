@@ -71,6 +71,30 @@ func TestOneShareLeavesBytesToOthers(t *testing.T) {
 	})
 }
 
+// With little memory, one provider that holds all that it may still leaves room for another's reply.
+func TestOneShareOfTheLeastBudgetLeavesAReply(t *testing.T) {
+	const reply = 12 << 20 // package wire's room
+	synctest.Test(t, func(t *testing.T) {
+		b := memory.New(memory.Least)
+		greedy := b.Share(reply)
+		for range 10 {
+			go func() {
+				if c, err := greedy.Take(t.Context(), reply); err == nil {
+					time.Sleep(time.Hour)
+					c.Release()
+				}
+			}()
+		}
+		synctest.Wait()
+		began := time.Now()
+		take(t, b.Share(reply), reply).Release()
+		if waited := time.Since(began); waited > 0 {
+			t.Errorf("another holder waited %s", waited)
+		}
+		time.Sleep(10 * time.Hour)
+	})
+}
+
 func TestKeptClaimIsReleasedWhenDone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memory.New(10)

@@ -41,7 +41,7 @@ var _ Provider = (*Remote)(nil)
 // no options for them.
 //
 // Of the replies of all Remotes in a process, only so many bytes are received at once: an eighth of
-// GOMEMLIMIT or of the memory limit of its cgroup, 12 to 64 MiB.
+// GOMEMLIMIT or of the memory limit of its cgroup, 24 to 64 MiB.
 func NewRemote(conn grpc.ClientConnInterface, opts RemoteOptions) *Remote {
 	return newRemote(memory.Process(), conn, opts)
 }
