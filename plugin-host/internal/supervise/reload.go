@@ -106,6 +106,11 @@ func (s *Supervisor) order(do func()) bool {
 }
 
 func (s *Supervisor) reload(r *reload) {
+	if r.ctx.Err() != nil { // it is late: what is prepared or on its way may be a newer one's
+		s.abort(r.plan)
+		r.reply <- context.Cause(r.ctx)
+		return
+	}
 	s.unprepare()
 	switch {
 	case r.plan == s.plan:

@@ -1,6 +1,7 @@
 package supervise
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -91,4 +92,34 @@ func TestPlanThatWaitsForItsCAMakesRoomForRestart(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	})
+}
+
+// TestLatePrepareDropsNothing has the Prepare of an older configuration arrive after its context has ended,
+// when another plan is prepared: the engine has that one's client already.
+func TestLatePrepareDropsNothing(t *testing.T) {
+	for name, late := range map[string]func(w *world) *Plan{
+		"another plan":      func(w *world) *Plan { return w.planThat("away") },
+		"the plan in force": func(w *world) *Plan { return w.p.InForce() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, "good", func(t *testing.T, w *world) {
+				plan := w.planThat("better")
+				if err := w.p.Prepare(t.Context(), plan); err != nil {
+					t.Fatal(err)
+				}
+				over, cancel := context.WithCancel(t.Context())
+				cancel()
+				if err := w.p.Prepare(over, late(w)); !errors.Is(err, context.Canceled) {
+					t.Errorf("the late one: %v", err)
+				}
+				w.p.Commit(plan)
+				if by, err := w.signs(t, w.p.Of(plan)); by != "better" || err != nil {
+					t.Errorf("%q, %v", by, err)
+				}
+				if w.plans != 1 {
+					t.Errorf("%d plans are open", w.plans)
+				}
+			})
+		})
+	}
 }
