@@ -9,18 +9,20 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// maxPairs bounds the signatures that are verified for one bundle. Ordinary bundles have a
-// pair of a list and a CA of its name for each CA; with many roots and lists of one name, all
-// combinations would be tried.
+// maxPairs bounds the signatures that are verified for one bundle in one judgement. Ordinary
+// bundles have a pair of a list and a CA of its name for each CA; with many roots and lists of
+// one name, all combinations would be tried. Pairs that were verified before do not count:
+// many new lists must not displace those that are held.
 const maxPairs = 1000
 
 // signatures remembers which CA signed which list, so that each pair is verified once,
 // however often the lists are judged. The Set's goroutine owns it.
 type signatures struct {
-	verify func(*x509.RevocationList, *x509.Certificate) bool
-	last   map[pair]bool // of the judgement before
-	now    map[pair]bool
-	over   bool // there are more than maxPairs
+	verify   func(*x509.RevocationList, *x509.Certificate) bool
+	last     map[pair]bool // of the judgement before
+	now      map[pair]bool
+	verified int  // in this judgement
+	over     bool // there are more than maxPairs
 }
 
 // pair is a list and the SHA-256 of a CA's certificate.
@@ -34,7 +36,7 @@ func (s *signatures) begin() {
 	if s.verify == nil {
 		s.verify = pki.SignedCRL
 	}
-	s.last, s.now, s.over = s.now, make(map[pair]bool), false
+	s.last, s.now, s.verified, s.over = s.now, make(map[pair]bool), 0, false
 }
 
 // signed reports whether ca signed the list.
@@ -46,12 +48,14 @@ func (s *signatures) signed(list *x509.RevocationList, ca *x509.Certificate) boo
 	if is, known := s.now[p]; known {
 		return is
 	}
-	if len(s.now) == maxPairs {
+	is, known := s.last[p]
+	switch {
+	case known:
+	case s.verified == maxPairs:
 		s.over = true
 		return false
-	}
-	is, known := s.last[p]
-	if !known {
+	default:
+		s.verified++
 		is = s.verify(list, ca)
 	}
 	s.now[p] = is

@@ -63,3 +63,19 @@ func TestPairsOfListsAndCAsAreBounded(t *testing.T) {
 		t.Errorf("few pairs afterwards: %s", s.fault())
 	}
 }
+
+func TestManyNewListsDoNotDisplaceThoseHeld(t *testing.T) {
+	s := signatures{verify: func(_ *x509.RevocationList, ca *x509.Certificate) bool { return len(ca.Raw) == 2 }}
+	flooded, _ := crossed(20, 0)
+	ca := &x509.Certificate{Raw: []byte{0, 0}, RawSubject: []byte("another name")}
+	held := &x509.RevocationList{RawIssuer: ca.RawSubject, NextUpdate: time.Now().Add(time.Hour)}
+	roots := append(flooded, ca)
+	for _, lists := range []int{0, 100, 100} {
+		_, many := crossed(0, lists)
+		s.begin()
+		v := authorities{roots: roots, signatures: &s}.judge(append(many, held), false, time.Now())
+		if len(v.newest) != 1 || v.newest[0].list != held {
+			t.Errorf("with %d lists of another CA, %d are served, want the one that is held", lists, len(v.newest))
+		}
+	}
+}
