@@ -63,8 +63,9 @@ func words(body []byte) string {
 	return text
 }
 
-// own reports whether an error may be the server's: that of a proxy is a page.
-func own(_ int, body []byte) bool { return words(body) != "" }
+// own reports whether an error may be the server's: that of a proxy is a page. A 404 may be a
+// proxy's whatever it says, as EST's errors have no form: "default backend - 404" is text, too.
+func own(status int, body []byte) bool { return status != http.StatusNotFound && words(body) != "" }
 
 // CSRSign implements [ca.Client] by simplereenroll where a certificate with the subject and
 // the names of the CSR is held, and by simpleenroll otherwise or if the server refuses that. A

@@ -191,7 +191,7 @@ func TestErrorsHaveReasonsAndHidePassword(t *testing.T) {
 	}
 	encoded := base64.StdEncoding.EncodeToString([]byte(user + ":" + req.Token.Reveal()))
 	for status, want := range map[int]*ca.Error{
-		400: ca.ErrInvalid, 401: ca.ErrUnauthenticated, 403: ca.ErrDenied, 404: ca.ErrInvalid, 429: ca.ErrRateLimited, 500: ca.ErrInternal, 503: ca.ErrUnavailable,
+		400: ca.ErrInvalid, 401: ca.ErrUnauthenticated, 403: ca.ErrDenied, 404: ca.ErrUnavailable, 429: ca.ErrRateLimited, 500: ca.ErrInternal, 503: ca.ErrUnavailable,
 		204: ca.ErrInternal, 301: ca.ErrInvalid,
 	} {
 		s.set(func() {
