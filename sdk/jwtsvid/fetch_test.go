@@ -221,6 +221,30 @@ func TestFailuresOfDifferentIdentitiesPauseAll(t *testing.T) {
 	})
 }
 
+// An outage that is over leaves the pause of a later failure to its order.
+func TestFailingOrderAfterOutagePausesNoOther(t *testing.T) {
+	inBubble(t, func(t *testing.T, a *authority, s *jwtsvid.Source) {
+		a.fail(ca.Errorf(ca.Unavailable, "away"))
+		for i := range 2 {
+			if _, err := s.Fetch(t.Context(), fmt.Sprint(other, i), []string{database}); !errors.Is(err, ca.ErrUnavailable) {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Minute)
+		a.answer(func(_ context.Context, req ca.JWTRequest) (ca.Token, error) {
+			if req.SubjectID == other {
+				return "", ca.Errorf(ca.Unavailable, "for this identity")
+			}
+			return token(t, "a", "a", claimsOf(req, nil), nil), nil
+		})
+		fetch(t, s, "https://first")
+		if _, err := s.Fetch(t.Context(), other, []string{database}); !errors.Is(err, ca.ErrUnavailable) {
+			t.Fatal(err)
+		}
+		fetch(t, s, "https://second")
+	})
+}
+
 func TestLongestRetryAfterOfCallsTogetherCounts(t *testing.T) {
 	inBubble(t, func(t *testing.T, a *authority, s *jwtsvid.Source) {
 		a.answer(func(_ context.Context, req ca.JWTRequest) (ca.Token, error) {

@@ -45,7 +45,7 @@ func (f *outage) spreads(of string) bool {
 	if f.of == "" {
 		f.of = of
 	}
-	return f.count > 0 || f.of != of
+	return f.err != nil || f.of != of
 }
 
 // outages are those that a call began after.
