@@ -109,17 +109,28 @@ func (a *authority) parse(pemBytes []byte) (*pki.Bundle, error) {
 	}
 	bundle, unusable, err := pki.UsableBundle(pemBytes)
 	if err == nil {
-		for _, reason := range unusable {
-			a.engine.cfg.Log.Warn("a root is left out", "authority", a.conf.Name, "reason", text.Clean(reason.Error()))
-		}
-		a.parsed.Store(&parsedRoots{bytes.Clone(pemBytes), bundle})
+		a.parsed.Store(&parsedRoots{bytes.Clone(pemBytes), bundle, a.leaveOut(unusable)})
 	}
 	return bundle, err
 }
 
 type parsedRoots struct {
-	pem    []byte
-	bundle *pki.Bundle
+	pem     []byte
+	bundle  *pki.Bundle
+	leftOut string // the first one that is left out, and why
+}
+
+// leaveOut logs the roots that are of no use in one line, unless the last set had the same: a
+// reply may have other roots than those that are told, and comes often.
+func (a *authority) leaveOut(unusable []error) (first string) {
+	if len(unusable) == 0 {
+		return ""
+	}
+	first = text.Clean(unusable[0].Error())
+	if last := a.parsed.Load(); last == nil || last.leftOut != first {
+		a.engine.cfg.Log.Warn("roots of an authority are left out", "authority", a.conf.Name, "count", len(unusable), "first", first)
+	}
+	return first
 }
 
 // takeRoots takes the roots of a reply, and returns those to verify it with: the ones that

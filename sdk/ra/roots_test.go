@@ -2,6 +2,7 @@ package ra_test
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"strings"
@@ -307,6 +308,29 @@ func TestRootsInRepliesAloneAreTaken(t *testing.T) {
 		time.Sleep(61 * time.Second)
 		if _, err := h.pod(); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// Each reply has the roots, and not always the same ones.
+func TestUselessRootsAreLoggedOnce(t *testing.T) {
+	inBubble(t, func(c *ra.Config) {
+		office := c.Authorities[0].Client.(*office)
+		for range 3 {
+			leaf := certtest.SelfSigned(t, &x509.Certificate{NotBefore: time.Now(), NotAfter: time.Now().Add(time.Hour)})
+			office.roots = append(office.roots, leaf.Cert)
+		}
+		c.Authorities[0].Client = blind{office}
+	}, func(h *house) {
+		for range 3 {
+			if _, err := h.pod(); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+			h.ca.set(func() { h.ca.roots = append(h.ca.roots, certtest.SelfSigned(t, rootTemplate("next")).Cert) })
+		}
+		if n := strings.Count(h.log.String(), "left out"); n != 1 || !strings.Contains(h.log.String(), "count=3") {
+			t.Errorf("%d lines say so: %s", n, h.log)
 		}
 	})
 }
