@@ -66,10 +66,10 @@ func TestPairsOfListsAndCAsAreBounded(t *testing.T) {
 
 func TestManyNewListsDoNotDisplaceThoseHeld(t *testing.T) {
 	s := signatures{verify: func(_ *x509.RevocationList, ca *x509.Certificate) bool { return len(ca.Raw) == 2 }}
-	flooded, _ := crossed(20, 0)
+	roots, _ := crossed(20, 0)
 	ca := &x509.Certificate{Raw: []byte{0, 0}, RawSubject: []byte("another name")}
 	held := &x509.RevocationList{RawIssuer: ca.RawSubject, NextUpdate: time.Now().Add(time.Hour)}
-	roots := append(flooded, ca)
+	roots = append(roots, ca)
 	for _, lists := range []int{0, 100, 100} {
 		_, many := crossed(0, lists)
 		s.begin()

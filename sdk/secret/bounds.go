@@ -28,6 +28,9 @@ func parseRoots(pemBytes []byte) (roots *pki.Bundle, unusable []error, err error
 	if roots, unusable, err = pki.UsableBundle(pemBytes); err != nil {
 		return nil, nil, &pki.CheckError{Check: "roots", Detail: err.Error()}
 	}
+	if n := roots.Len() + len(unusable); n > maxRoots { // UTF-16, which has another BEGIN
+		return nil, nil, &pki.CheckError{Check: "roots", Detail: fmt.Sprintf("there are %d, %d are allowed", n, maxRoots)}
+	}
 	if size := sizeOf(roots.Certificates()); size > maxRootsSize {
 		return nil, nil, &pki.CheckError{Check: "roots", Detail: fmt.Sprintf("they have %d bytes, %d are allowed", size, maxRootsSize)}
 	}

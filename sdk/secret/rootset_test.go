@@ -3,6 +3,7 @@ package secret
 import (
 	"crypto/x509"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -112,5 +113,19 @@ func TestNoAuthorityCrowdsOutAnother(t *testing.T) {
 	}
 	if few := merge([]*pki.Bundle{second, nil}); !few.Equal(second) {
 		t.Errorf("%d roots of one", few.Len())
+	}
+}
+
+func TestRootsAreCountedInUTF16(t *testing.T) {
+	t.Parallel()
+	text := []byte{0xff, 0xfe}
+	for range maxRoots + 1 {
+		root := certtest.SelfSigned(t, &x509.Certificate{NotAfter: aDay, IsCA: true, BasicConstraintsValid: true})
+		for _, c := range pki.EncodeCertificates([]*x509.Certificate{root.Cert}) {
+			text = append(text, c, 0)
+		}
+	}
+	if _, _, err := parseRoots(text); err == nil || !strings.Contains(err.Error(), "there are 251, 250 are allowed") {
+		t.Errorf("got %v", err)
 	}
 }
