@@ -2,6 +2,7 @@ package rotation
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -35,8 +36,8 @@ func TestPauseEndsByEitherClock(t *testing.T) {
 
 func TestSleepEndsByClockChangeOrContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ahead := time.Duration(0)
-		wall := func() time.Time { return time.Now().Round(0).Add(ahead) }
+		var ahead atomic.Int64
+		wall := func() time.Time { return time.Now().Round(0).Add(time.Duration(ahead.Load())) }
 		took := func(ctx context.Context, wait time.Duration, changed <-chan struct{}, wantChanged bool) time.Duration {
 			began := time.Now()
 			if got := Sleep(ctx, wait, wall, changed); got != wantChanged {
@@ -47,7 +48,7 @@ func TestSleepEndsByClockChangeOrContext(t *testing.T) {
 		if d := took(t.Context(), time.Hour, nil, false); d != time.Hour {
 			t.Errorf("an hour took %s", d)
 		}
-		time.AfterFunc(time.Minute, func() { ahead = 2 * time.Hour }) // suspended
+		time.AfterFunc(time.Minute, func() { ahead.Store(int64(2 * time.Hour)) }) // suspended
 		if d := took(t.Context(), time.Hour, nil, false); d > time.Minute+look {
 			t.Errorf("after a suspend it took %s", d)
 		}

@@ -2,6 +2,7 @@ package safefile
 
 import (
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,16 +10,17 @@ import (
 
 func TestHungFileSystemCostsOneCallInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		answers, calls := make(chan struct{}), 0
+		var calls atomic.Int32
+		answers := make(chan struct{})
 		try := func() (string, error) {
-			return inTime("/mnt/away", patience, func() (string, error) { calls++; <-answers; return "late", nil })
+			return inTime("/mnt/away", patience, func() (string, error) { calls.Add(1); <-answers; return "late", nil })
 		}
 		began := time.Now()
 		if _, err := try(); err == nil || !strings.Contains(err.Error(), "did not answer within 5s") || time.Since(began) != patience {
 			t.Errorf("%v after %s", err, time.Since(began))
 		}
-		if _, err := try(); err == nil || time.Since(began) != patience || calls != 1 {
-			t.Errorf("%v after %s, %d calls", err, time.Since(began), calls)
+		if _, err := try(); err == nil || time.Since(began) != patience || calls.Load() != 1 {
+			t.Errorf("%v after %s, %d calls", err, time.Since(began), calls.Load())
 		}
 		close(answers)
 		synctest.Wait()

@@ -140,6 +140,10 @@ func TestScripts(t *testing.T) {
 			"page": func(ts *testscript.TestScript, _ bool, args []string) {
 				ts.Check(os.WriteFile(ts.MkAbs("page.txt"), fetch(ts, args[0], args[1]), 0o600))
 			},
+			// shows SOCKET PATH PATTERN waits until a page has the pattern, and leaves it in page.txt.
+			"shows": func(ts *testscript.TestScript, _ bool, args []string) {
+				agentOf(ts).awaitPage(ts, args[0], args[1], args[2])
+			},
 			"publish": publish,
 			"foreign": standIn,
 			// end ends what foreign started.
@@ -202,6 +206,19 @@ func (b *background) await(ts *testscript.TestScript, pattern string) {
 		case <-b.grown:
 		case <-deadline:
 			ts.Fatalf("the agent did not log %q:\n%s", pattern, ts.ReadFile("agent.log"))
+		}
+	}
+}
+
+// awaitPage looks again whenever the agent has logged something, as it does for each state.
+func (b *background) awaitPage(ts *testscript.TestScript, socket, path, pattern string) {
+	wanted := regexp.MustCompile(pattern)
+	deadline := time.After(2 * time.Minute)
+	for page := fetch(ts, socket, path); !wanted.Match(page); page = fetch(ts, socket, path) {
+		select {
+		case <-b.grown:
+		case <-deadline:
+			ts.Fatalf("%s does not show %q:\n%s", path, pattern, page)
 		}
 	}
 }

@@ -83,7 +83,8 @@ func beSubreaper() int {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	go ReapOrphans(ctx, 50*time.Millisecond, slog.New(slog.DiscardHandler))
+	go ReapOrphans(ctx, 300*time.Millisecond, // longer than a child of our own is a zombie on a busy machine
+		slog.New(slog.DiscardHandler))
 	for n := range 20 { // children of our own are left to who started them
 		if err := exec.Command("sh", "-c", "sleep 0.01; exit 7").Run(); err == nil || err.Error() != "exit status 7" {
 			fmt.Println("own child", n, err)
