@@ -34,14 +34,12 @@ func (s *Source) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-s.files.C:
-			s.files.Set(s.paths()...) // the system's roots may now be in other files
-			s.look(everything)
+			s.follow(everything) // the system's roots may now be in other files
 		case <-s.poke:
-			s.files.Set(s.paths()...)
-			s.look(func(e *entry) bool { return !e.seen })
+			s.follow(func(e *entry) bool { return !e.seen })
 		case <-retry.C:
 			now := s.config.Now()
-			s.look(func(e *entry) bool { return !e.again.IsZero() && !now.Before(e.again) })
+			s.look(s.all(), func(e *entry) bool { return !e.again.IsZero() && !now.Before(e.again) })
 		}
 	}
 }
@@ -73,10 +71,18 @@ func (s *Source) all() []*entry {
 	return entries
 }
 
-// paths returns the files of all entries.
-func (s *Source) paths() []string {
+// follow watches the files of all entries and then reads those of the wanted ones. An entry
+// that comes meanwhile is left to its own poke: it must not be read before it is watched.
+func (s *Source) follow(wanted func(*entry) bool) {
+	entries := s.all()
+	s.files.Set(s.paths(entries)...)
+	s.look(entries, wanted)
+}
+
+// paths returns the files of entries.
+func (s *Source) paths(entries []*entry) []string {
 	var paths []string
-	for _, e := range s.all() {
+	for _, e := range entries {
 		if e.spec.Roots == System {
 			paths = append(paths, systemPaths(systemPlaces(s.config.SystemRoots))...)
 		}
@@ -97,8 +103,8 @@ func (s Spec) paths() []string {
 }
 
 // look reads the files of the wanted entries and serves what has changed.
-func (s *Source) look(wanted func(*entry) bool) {
-	for _, e := range s.all() {
+func (s *Source) look(entries []*entry, wanted func(*entry) bool) {
+	for _, e := range entries {
 		if !wanted(e) {
 			continue
 		}

@@ -137,8 +137,8 @@ func New(config Config) (*Source, error) {
 	// Watch first, so that no change falls between the watch and the first read.
 	s.files = filewatch.New(filewatch.Options{
 		Debounce: config.Debounce, Poll: config.Poll, NoEvents: config.NoEvents, Log: config.Log,
-	}, s.paths()...)
-	s.look(everything)
+	}, s.paths(s.all())...)
+	s.look(s.all(), everything)
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel
 	go s.run(ctx)
