@@ -136,8 +136,8 @@ func (p *Provider) WatchRoots(ctx context.Context, changed func(roots []byte) er
 }
 
 // Client returns the client for the entry in force. Unlike the Provider it does not follow a
-// [Next] that is committed: its calls then fail, so that whoever has rules for what an
-// entry's CA may say never applies them to another's reply.
+// [Next] that is committed: its calls then fail, so that the rules for one entry's CA are
+// never applied to the reply of another.
 func (p *Provider) Client() Client { return p.supervisor.Of(p.supervisor.InForce()) }
 
 // Reload starts a provider with another entry and, when that is ready, commits it: see

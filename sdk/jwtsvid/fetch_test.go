@@ -133,7 +133,7 @@ func TestCallsThatFailTogetherPauseOnce(t *testing.T) {
 	})
 }
 
-// Nobody else pays for a caller that asks for ever more, and what is held stays free.
+// A caller that asks without end delays no other, and held tokens cost nothing.
 func TestSignaturesAreBoundedForEachCaller(t *testing.T) {
 	inBubble(t, func(t *testing.T, a *authority, s *jwtsvid.Source) {
 		greedy, modest := holder.With(t.Context(), "uid:1"), holder.With(t.Context(), "uid:2")

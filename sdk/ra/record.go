@@ -40,9 +40,9 @@ func parseRecord(text []byte) (kept authorityRecord, err error) {
 	return kept, nil
 }
 
-// firstRecord is how long one who is led waits for a record where there is none of use. At the very
-// first start, the leader writes it as soon as it has heard roots; if it was deleted or is of no use,
-// it does so when it looks again.
+// firstRecord is how long a follower waits while there is no usable record. At the very first
+// start, the leader writes it once the CA has published roots; a record that was deleted or is
+// unusable, at its next look.
 const firstRecord = 15 * time.Second
 
 // restore takes over the record of the last run. Without one, the first roots are trusted; if it is of

@@ -120,8 +120,8 @@ type parsedRoots struct {
 	leftOut string // the first one that is left out, and why
 }
 
-// leaveOut logs the roots that are of no use in one line, unless the last set had the same: a
-// reply may have other roots than those that are told, and comes often.
+// leaveOut logs the roots that are of no use in one line, unless the last set had the same:
+// replies are frequent, and may have other roots than the published ones.
 func (a *authority) leaveOut(unusable []error) (first string) {
 	if len(unusable) == 0 {
 		return ""

@@ -54,8 +54,8 @@ func (a *authority) sync(with Updater, ending bool) {
 	e.mu.Unlock()
 }
 
-// exchange returns what the record should be, and takes what others wrote. One that is of no use is
-// replaced by whoever leads, as soon as a root is known; one of a newer version by none.
+// exchange merges what others wrote and returns the new record. The leader replaces an unusable
+// record as soon as a root is known; no replica replaces one of a newer version.
 func (a *authority) exchange(before []byte) []byte {
 	kept, err := parseRecord(before)
 	led := a.conf.Roots.Led

@@ -28,24 +28,16 @@ import (
 // returns once the new list is in force; the new secrets follow. Errors are those of
 // [New], and [ErrClosed]. Concurrent calls run one after another.
 func (m *Manager) Reload(secrets []Spec, authorities []Authority) error {
-	m.reload.Lock()
-	defer m.reload.Unlock()
-	if m.ctx.Err() != nil {
-		return ErrClosed
-	}
-	s, err := checked(secrets, authorities)
-	if err != nil {
-		return err
-	}
-	b, err := m.plan(s)
-	if err == nil {
-		b.apply()
-	}
-	return err
+	return m.planned(secrets, authorities, (*builder).apply)
 }
 
 // Check returns the error of a [Manager.Reload] now, and changes nothing.
 func (m *Manager) Check(secrets []Spec, authorities []Authority) error {
+	return m.planned(secrets, authorities, (*builder).discard)
+}
+
+// planned has finish end the plan for these lists, if they are valid.
+func (m *Manager) planned(secrets []Spec, authorities []Authority, finish func(*builder)) error {
 	m.reload.Lock()
 	defer m.reload.Unlock()
 	if m.ctx.Err() != nil {
@@ -57,7 +49,7 @@ func (m *Manager) Check(secrets []Spec, authorities []Authority) error {
 	}
 	b, err := m.plan(s)
 	if err == nil {
-		b.discard()
+		finish(b)
 	}
 	return err
 }

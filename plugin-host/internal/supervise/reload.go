@@ -203,7 +203,7 @@ func (s *Supervisor) turnDown(l *life, err error) {
 	}
 	s.drop(l.plan)
 	if errors.Is(l.reload.ctx.Err(), context.Canceled) {
-		return // nobody waits for it any more
+		return // the caller has left
 	}
 	s.status.LastReload = text.Clean(err.Error())
 	s.log.Warn("provider reload failed, keeping the old generation", "error", s.status.LastReload)

@@ -106,7 +106,7 @@ func (s *Supervisor) hasten() {
 	now := time.Now()
 	sooner := func(left time.Duration) {
 		at := s.started.Add(s.recovery.gap(now, left))
-		if at.Before(s.status.NextStart) && (left > 0 || s.status.State != Refused) { // else it has its own waits
+		if at.Before(s.status.NextStart) && (left > 0 || s.status.State != Refused) { // a refused provider without an end to meet has its own waits
 			s.schedule(at)
 		}
 	}

@@ -104,7 +104,7 @@ func TestOnlyDueCallsProbeOpenCircuit(t *testing.T) {
 	})
 }
 
-// Nobody schedules what a caller waits for: a JWT-SVID for another audience, the first roots, a list.
+// A caller waits for what has no schedule: a JWT-SVID for another audience, the first roots, a list.
 func TestWhatIsWaitedForProbesOpenCircuit(t *testing.T) {
 	for name, call := range map[string]func(*Supervisor, context.Context) error{
 		"a JWT-SVID": func(s *Supervisor, ctx context.Context) error {

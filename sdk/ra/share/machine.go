@@ -107,7 +107,7 @@ func (m *machine) took(sent time.Duration) {
 }
 
 // leave returns the record without this member, which uses nothing anymore, and false if the record
-// does not name it: there is nothing to take out, and a record that nobody has made stays unmade.
+// does not name it: there is nothing to remove, and a record that does not exist is not created.
 func (m *machine) leave(found record) (next record, named bool) {
 	clear(m.held)
 	m.proposed = nil

@@ -21,7 +21,7 @@ func (p *providers) due(name string) (end time.Time, due bool) {
 }
 
 // dueOfMany is [agent.Agent.Due] for an agent of many identities. Streams without a certificate
-// make nothing due: whoever may connect would start processes.
+// make nothing due: any client that connects would start processes.
 func dueOfMany(c identities.Counts) (end time.Time, due bool) {
 	return c.NextExpiry, !c.NextExpiry.IsZero() && c.Failing+c.InFlight+c.Waiting > 0
 }

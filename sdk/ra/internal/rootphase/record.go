@@ -117,10 +117,9 @@ func Restore(conf Config, text []byte, now time.Time) (*Machine, error) {
 	return m, nil
 }
 
-// Sync takes what others have written into the common record, which may be empty, and returns what
-// it should be. One who is led takes the phases, and adds what it gave out; whoever leads takes the
-// latter. If the record is of no use, whoever leads replaces it, and there is an error, too; one of a
-// newer version is returned as it is.
+// Sync merges the common record, which may be empty, and returns the new one. A follower takes the
+// phases and adds what it gave out; the leader takes the latter. The leader replaces an unusable
+// record, and Sync returns an error, too; a record of a newer version is returned as it is.
 func (m *Machine) Sync(text []byte, now time.Time) ([]byte, error) {
 	var in record
 	var roots map[string]*root

@@ -10,8 +10,8 @@
 //	             └─ Wrote without it ──┘                               ▼
 //	                             gone ◀── its last certificate ended ── withdrawn
 //
-// The roots that are told first are trusted at once, as nobody holds anything. After the record was
-// lost, the first one that the authority signs below is.
+// The first published roots are trusted at once, as no certificate is held yet. After the record
+// was lost, the first root that the authority signs below is trusted.
 //
 // Where several give out an authority's certificates, one of them decides, and the others are led:
 // [Machine.Sync] takes the phases from the common record, and adds to it what was given out.
