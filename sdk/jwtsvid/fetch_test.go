@@ -126,7 +126,10 @@ func TestCallsThatFailTogetherPauseOnce(t *testing.T) {
 			})
 		}
 		all.Wait()
-		a.asked(64)
+		// The first failure pauses its own order alone, so that one more may take its slot.
+		if n := a.calls.Load(); n < 64 || n > 65 {
+			t.Errorf("the authority was asked %d times, want the 64 in flight, and one more at most", n)
+		}
 		a.answer(nil)
 		time.Sleep(1300 * time.Millisecond)
 		fetch(t, s, database)
