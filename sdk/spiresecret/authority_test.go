@@ -45,7 +45,10 @@ type pair struct {
 	log    *logtest.Log
 	mu     sync.Mutex
 	events map[string]int // by type and authority
-	seen   []string       // who signed, at each change
+
+	noting sync.Mutex
+	seen   []string // who signed, at each change
+	last   string   // the version that seen ends with
 }
 
 // withCA starts it; stored may be nil.
@@ -77,16 +80,11 @@ func withCA(t *testing.T, from *api, root *certtest.Pair, authority *catest.CA, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	stop, err := p.Watch(agent, "default", func(string) {
-		if item, err := p.Peek(agent, "default"); err == nil {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			p.seen = append(p.seen, item.Authority)
-		}
-	})
+	stop, err := p.Watch(agent, "default", p.note)
 	if err != nil {
 		t.Fatal(err)
 	}
+	p.note("default") // New may have served the first before Watch
 	t.Cleanup(stop)
 	t.Cleanup(p.close)
 	p.Notify(func() { p.Kick("spire") })
@@ -100,6 +98,15 @@ func (p *pair) close() {
 	}
 	if err := p.Manager.Close(); err != nil {
 		p.t.Error(err)
+	}
+}
+
+// note keeps who signed what is served, once for each version.
+func (p *pair) note(string) {
+	p.noting.Lock()
+	defer p.noting.Unlock()
+	if item, err := p.Peek(agent, "default"); err == nil && item.Version != p.last {
+		p.seen, p.last = append(p.seen, item.Authority), item.Version
 	}
 }
 
@@ -117,8 +124,8 @@ func (p *pair) count(kind secret.EventType, authority string) int {
 
 // signers returns who signed what was served, one after another.
 func (p *pair) signers() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.noting.Lock()
+	defer p.noting.Unlock()
 	return strings.Join(p.seen, ">")
 }
 
