@@ -293,7 +293,7 @@ func TestChartProbesTheAgentOfANode(t *testing.T) {
 // The programs take the files that the chart makes.
 func TestChartsConfigurationIsValid(t *testing.T) {
 	for example, program := range map[string][]string{
-		"ra": {"countersign-ra", "validate"}, "mesh": {"countersign-ra", "validate"}, "discovery": {"countersign-discovery", "validate"},
+		"ra": {"countersign-ra", "config", "validate"}, "mesh": {"countersign-ra", "config", "validate"}, "discovery": {"countersign-discovery", "config", "validate"},
 		"node": {"countersign", "config", "validate"}, "sidecar": {"countersign", "config", "validate", "--namespace", "shop", "--service-account", "web"},
 	} {
 		for _, o := range objects(t, rendered(t, example), "ConfigMap") {

@@ -21,7 +21,7 @@ import (
 var update = flag.Bool("update", false, "write the schemas anew")
 
 func TestSchemasMatchStructs(t *testing.T) {
-	check(t, "docs/config.schema.json", ofAgent(t))
+	check(t, "plugin-host/program/config/schema.json", ofAgent(t))
 	check(t, "control-plane/cmd/countersign-discovery/config/schema.json", ofDiscovery(t))
 	check(t, "control-plane/cmd/countersign-ra/config/schema.json", ofRA(t))
 }

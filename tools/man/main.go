@@ -1,8 +1,8 @@
 // Command man writes the manual pages of a program: man1 for each of its commands, from the
-// help that they print, and man5 for its configuration, from the JSON Schema. So nobody
-// writes them by hand, and the program links nothing for them.
+// help that they print, and man5 for its configuration, from the JSON Schema that
+// "config schema" prints. The program links nothing for them.
 //
-//	man -to DIR [-schema FILE -config NAME -also NAME] [-skip COMMAND] PROGRAM
+//	man -to DIR -config NAME [-skip COMMAND] PROGRAM
 package main
 
 import (
@@ -24,36 +24,32 @@ func main() {
 	log.SetFlags(0)
 	log.SetPrefix("man: ")
 	to := flag.String("to", "", "write the pages into man1 and man5 below this `folder`")
-	schema := flag.String("schema", "", "JSON Schema of the configuration `file`")
 	config := flag.String("config", "", "`name` of the configuration file")
 	skip := flag.String("skip", "", "comma-separated `commands` without a page, which are programs of their own")
 	flag.Parse()
-	if flag.NArg() != 1 || *to == "" {
+	if flag.NArg() != 1 || *to == "" || *config == "" {
 		flag.Usage()
 		os.Exit(2)
 	}
-	if err := run(flag.Arg(0), *to, *schema, *config, strings.Split(*skip, ",")); err != nil {
+	if err := run(flag.Arg(0), *to, *config, strings.Split(*skip, ",")); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(program, to, schema, config string, skip []string) error {
-	m := manual{program: program, to: to, skip: map[string]bool{}}
+func run(program, to, config string, skip []string) error {
+	m := manual{program: program, to: to, config: config, skip: map[string]bool{}}
 	for _, name := range skip {
 		m.skip[name] = true
 	}
-	if schema != "" {
-		m.config = config
-		if err := m.settings(schema); err != nil {
-			return err
-		}
+	if err := m.settings(); err != nil {
+		return err
 	}
 	return m.command(nil)
 }
 
 type manual struct {
 	program, to string
-	config      string // of man5; empty: none
+	config      string // of man5
 	skip        map[string]bool
 }
 
@@ -137,24 +133,19 @@ func (m manual) related(path []string, h help) (all []string) {
 			see(strings.Join(name, "-")+"-"+below.name, 1)
 		}
 	}
-	if m.config != "" {
-		see(m.config, 5)
-	}
-	if len(all) == 0 {
-		see(name[0], 1)
-	}
+	see(m.config, 5)
 	return all
 }
 
-// settings writes man5 from a JSON Schema.
-func (m manual) settings(file string) error {
-	text, err := os.ReadFile(file)
+// settings writes man5 from the program's JSON Schema.
+func (m manual) settings() error {
+	text, err := exec.Command(m.program, "config", "schema").Output()
 	if err != nil {
-		return err
+		return fmt.Errorf("%s config schema: %w", m.program, err)
 	}
 	var top node
 	if err := json.Unmarshal(text, &top); err != nil {
-		return fmt.Errorf("%s: %w", file, err)
+		return fmt.Errorf("%s config schema: %w", m.program, err)
 	}
 	program := filepath.Base(m.program)
 	p := &roff{}

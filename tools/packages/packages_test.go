@@ -186,7 +186,7 @@ func TestServiceThatTheNewVersionRefusesRunsOn(t *testing.T) {
 		t.Errorf("the pin is not warned of: %s", said)
 	}
 	r.enable(t, "countersign", "/usr/bin/countersign agent --config=/etc/mine.yaml --log-level debug")
-	for name, takes := range map[string]string{"discovery": "exit 2", "ra": "[ \"$*\" = \"validate --config /etc/ra.yaml\" ] && [ -z \"$COUNTERSIGN_LOCK\" ]"} {
+	for name, takes := range map[string]string{"discovery": "exit 2", "ra": "[ \"$*\" = \"config validate --config /etc/ra.yaml\" ] && [ -z \"$COUNTERSIGN_LOCK\" ]"} {
 		r.enable(t, "countersign-"+name, "/usr/bin/countersign-"+name+" serve --config /etc/"+name+".yaml")
 		r.write(t, "bin/countersign-"+name, "#!/bin/sh\n"+takes+"\n")
 		check(t, os.Chmod(r.path("bin/countersign-"+name), 0o755))

@@ -5,7 +5,7 @@ import (
 	"github.com/countersign-dev/countersign/control-plane/cmd/internal/daemon"
 )
 
-// flags returns what "serve", "validate" and "explain" share.
+// flags returns what the commands that read the configuration share.
 func flags() daemon.Flags[*config.Config] {
 	return daemon.Flags[*config.Config]{Parse: func(file string, dirs []string) (*config.Config, error) {
 		c, err := config.Read(file, dirs...)

@@ -16,5 +16,5 @@ func main() { os.Exit(run()) }
 func run() int {
 	hangups := cli.CatchHangups()
 	return cli.Run(hangups, cli.Root("countersign-discovery", "Secret service for many clusters: ADS and SDS for authenticated Envoys",
-		serveCommand(), validateCommand(), daemon.Explain(flags()), daemon.Schema(config.Schema), statusCommand(), cli.Version()))
+		serveCommand(), cli.Config(config.Schema, validateCommand(), daemon.Explain(flags())), statusCommand(), cli.Version()))
 }

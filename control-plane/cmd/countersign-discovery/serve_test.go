@@ -199,18 +199,19 @@ func TestCommandOutputAndExitCodes(t *testing.T) {
 		want string
 		code int
 	}{
-		{[]string{"validate", "--config", good}, "is valid", 0},
-		{[]string{"validate"}, "--config is required", 2},
-		{[]string{"validate", "--config", "/none"}, "--config: open /none", 2},
-		{[]string{"validate", "--config", good, "x"}, `unexpected argument "x"`, 2},
-		{[]string{"explain", "--config", good}, "providers.file.settings.dir", 0},
-		{[]string{"schema"}, `"title": "The configuration of countersign-discovery"`, 0},
+		{[]string{"config", "validate", "--config", good}, "is valid", 0},
+		{[]string{"config", "validate"}, "--config is required", 2},
+		{[]string{"config", "validate", "--config", "/none"}, "--config: open /none", 2},
+		{[]string{"config", "validate", "--config", good, "x"}, `unexpected argument "x"`, 2},
+		{[]string{"config", "explain", "--config", good}, "providers.file.settings.dir", 0},
+		{[]string{"config", "schema"}, `"title": "The configuration of countersign-discovery"`, 0},
 		{[]string{"version"}, "countersign-discovery devel", 0},
 		{[]string{"status", "--address", "unix:/none"}, "no countersign-discovery is listening on unix:/none", 1},
 		{[]string{"dance"}, `unknown command "dance"`, 2},
-		{[]string{"valdate"}, `did you mean "validate"?`, 2},
+		{[]string{"validate"}, `did you mean "config validate"?`, 2},
+		{[]string{"config", "valdate"}, `did you mean "validate"?`, 2},
 		{[]string{"--version"}, "countersign-discovery devel", 0},
-		{[]string{"explain", "--config", good, "-o", "json"}, `"setting":"providers.file.settings.dir"`, 0},
+		{[]string{"config", "explain", "--config", good, "-o", "json"}, `"setting":"providers.file.settings.dir"`, 0},
 		{[]string{"serve", "--confg", "x"}, "unknown flag", 2},
 		{nil, "Available Commands", 0},
 	} {

@@ -33,12 +33,12 @@ func TestServeAndValidateRefuseTheSameSettings(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(files(t, c.text), "c.yaml")
-			commands := []string{"serve", "validate"}
+			commands := []string{"serve", "config validate"}
 			if c.serveOnly {
 				commands = commands[:1]
 			}
 			for _, name := range commands {
-				out, err := command(t.Context(), t, name, "--config", file).CombinedOutput()
+				out, err := command(t.Context(), t, append(strings.Fields(name), "--config", file)...).CombinedOutput()
 				exit, ok := errors.AsType[*exec.ExitError](err)
 				if !ok || exit.ExitCode() != cli.ExitSettings || !strings.Contains(string(out), c.want) {
 					t.Errorf("%s: %v, want exit code 2 and %q:\n%s", name, err, c.want, out)
@@ -52,7 +52,7 @@ func TestValidateNotesWhatServeWouldWaitFor(t *testing.T) {
 	t.Parallel()
 	text := strings.Replace(alone, "cluster: {disabled: true}\n", "remotes: {folder: DIR/remotes}\n", 1)
 	text = strings.Replace(text, "trust_domains: [", "trust_domains: [{name: a, roots_file: DIR/none.pem}, ", 1)
-	out, err := command(t.Context(), t, "validate", "--config", filepath.Join(files(t, text), "c.yaml")).CombinedOutput()
+	out, err := command(t.Context(), t, "config", "validate", "--config", filepath.Join(files(t, text), "c.yaml")).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

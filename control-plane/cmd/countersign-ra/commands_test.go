@@ -85,7 +85,7 @@ func TestValidateNamesWhatIsWrongOrMissing(t *testing.T) {
 		"a signer's name":    {strings.ReplaceAll(usual, "- name: example.com/mesh", "- name: kubernetes.io/x"), "is reserved for Kubernetes", 2},
 	} {
 		dir := files(t, newAPIServer(t), c.text)
-		out, errs, code := says(t, "validate", "--config", filepath.Join(dir, "c.yaml"))
+		out, errs, code := says(t, "config", "validate", "--config", filepath.Join(dir, "c.yaml"))
 		if code != c.code || !strings.Contains(out+errs, c.says) {
 			t.Errorf("%s: exit code %d, want %d with %q\n%s%s", name, code, c.code, c.says, out, errs)
 		}
@@ -110,7 +110,7 @@ func TestCommandsThatNeedNoService(t *testing.T) {
 	t.Parallel()
 	conf := filepath.Join(files(t, nil, usual), "c.yaml")
 	for args, want := range map[string]string{
-		"explain --config " + conf: "rules.pods.max_ttl", "schema": "The configuration of countersign-ra", "version": "countersign-ra", "help": "policy",
+		"config explain --config " + conf: "rules.pods.max_ttl", "config schema": "The configuration of countersign-ra", "version": "countersign-ra", "help": "policy",
 	} {
 		if out, errs, code := says(t, strings.Fields(args)...); code != 0 || !strings.Contains(out, want) {
 			t.Errorf("%s: %d\n%s%s", args, code, out, errs)

@@ -19,7 +19,7 @@ func main() { os.Exit(run()) }
 func run() int {
 	hangups := cli.CatchHangups()
 	return cli.Run(hangups, cli.Root(program, "Registration authority: certificates of any CA for the pods of Kubernetes",
-		serveCommand(), validateCommand(), policyCommand(), daemon.Explain(flags()), daemon.Schema(config.Schema), statusCommand(), cli.Version()))
+		serveCommand(), cli.Config(config.Schema, validateCommand(), daemon.Explain(flags())), policyCommand(), statusCommand(), cli.Version()))
 }
 
 // flags returns those that name a configuration.

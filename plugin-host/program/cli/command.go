@@ -40,10 +40,26 @@ func unknown(cmd *cobra.Command, name string) error {
 			known = append(known, sub.Name())
 		}
 	}
-	if meant := suggest.Word(name, known); meant != "" {
+	meant := suggest.Word(name, known)
+	if meant == "" {
+		meant = below(cmd, name)
+	}
+	if meant != "" {
 		return fmt.Errorf("unknown command %.256q for %q: did you mean %q?", name, cmd.CommandPath(), meant)
 	}
 	return fmt.Errorf("unknown command %.256q for %q; see \"%s --help\"", name, cmd.CommandPath(), cmd.CommandPath())
+}
+
+// below returns the subcommand of a group of cmd that has that name, as in "config validate".
+func below(cmd *cobra.Command, name string) string {
+	for _, group := range cmd.Commands() {
+		for _, sub := range group.Commands() {
+			if group.IsAvailableCommand() && sub.IsAvailableCommand() && sub.Name() == name {
+				return group.Name() + " " + name
+			}
+		}
+	}
+	return ""
 }
 
 // refuseUnknownTopics has "help" fail for a command that does not exist, where cobra prints the

@@ -22,11 +22,10 @@ fi
 [ -d /run/systemd/system ] || exit 0
 systemctl daemon-reload
 
-# upgrade UNIT COMMAND... restarts a unit if the command, of the new version, takes its configuration.
+# upgrade PROGRAM restarts its unit if "config validate" of the new version accepts its configuration.
 # Otherwise the old version runs on with what it has verified: stopped, it would not start again.
 upgrade() {
-  unit=$1.service config=/etc/countersign/$1.yaml
-  shift
+  program=$1 unit=$1.service config=/etc/countersign/$1.yaml
   systemctl is-enabled --quiet "$unit" || systemctl is-active --quiet "$unit" || return 0
   started=$(systemctl show --property=ExecStart --value "$unit") || started=
   case $started in
@@ -36,7 +35,7 @@ upgrade() {
     ;;
   esac
   # Variables of whoever runs the upgrade are not the service's.
-  if env -i PATH="$PATH" XDG_RUNTIME_DIR=/run/countersign "$@" --config "$config" >/dev/null; then
+  if env -i PATH="$PATH" XDG_RUNTIME_DIR=/run/countersign "$program" config validate --config "$config" >/dev/null; then
     systemctl restart "$unit" || echo "$unit does not start: see journalctl -u $unit" >&2
   else
     echo "$unit was not restarted, as the new version refuses $config: correct it, and run systemctl restart $unit" >&2
@@ -47,8 +46,8 @@ upgrade() {
 # stopped for good.
 case "$1 ${2:+upgraded}" in
 "configure upgraded" | "2 ")
-  upgrade countersign countersign config validate
-  upgrade countersign-discovery countersign-discovery validate
-  upgrade countersign-ra countersign-ra validate
+  upgrade countersign
+  upgrade countersign-discovery
+  upgrade countersign-ra
   ;;
 esac

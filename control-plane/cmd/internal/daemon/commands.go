@@ -46,7 +46,7 @@ func (f *Flags[C]) Read() (c C, err error) {
 	return c, err
 }
 
-// Explain returns the command "explain".
+// Explain returns the command "config explain".
 func Explain[C Config](in Flags[C]) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "explain", Short: "Show every setting with its origin, and possible credentials as (set)", Args: cli.NoArgs,
@@ -79,7 +79,7 @@ func explain(w io.Writer, c Config, output string) error {
 	return table.Flush()
 }
 
-// Validate returns the command "validate". long ends its help text: what the notes name. verify
+// Validate returns the command "config validate". long ends its help text: what the notes name. verify
 // makes everything that the service has, and starts nothing; notes returns what does not keep the
 // service from starting, but may keep it from being of use.
 func Validate[C Config](in Flags[C], long string, verify func(context.Context, C) error, notes func(C) []string) *cobra.Command {
@@ -107,15 +107,4 @@ files, folders and providers.
 		return err
 	}
 	return cmd
-}
-
-// Schema returns the command "schema", which prints the text.
-func Schema(text string) *cobra.Command {
-	return &cobra.Command{
-		Use: "schema", Short: "Print the configuration's JSON Schema, for editors", Args: cli.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := io.WriteString(cmd.OutOrStdout(), text)
-			return err
-		},
-	}
 }

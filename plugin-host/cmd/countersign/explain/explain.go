@@ -24,7 +24,7 @@ import (
 
 // Command returns "config" with its subcommands.
 func Command() *cobra.Command {
-	return cli.Group("config", "Validate and explain the effective configuration", explainCommand(), validateCommand(), fromEnvCommand())
+	return cli.Config(config.Schema, validateCommand(), explainCommand(), fromEnvCommand())
 }
 
 func explainCommand() *cobra.Command {
