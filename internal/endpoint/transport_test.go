@@ -1,16 +1,11 @@
 package endpoint
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"io"
 	"log"
-	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -22,32 +17,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/test/certtest"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// newRoot makes a server certificate for 127.0.0.1 that is its own root.
-func newRoot(t *testing.T) tls.Certificate {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
-}
-
 // A cluster's roots rotate under a running agent.
 func TestReplacedRootsApplyToNextRequest(t *testing.T) {
-	before, after := newRoot(t), newRoot(t)
+	before, after := certtest.Loopback(t), certtest.Loopback(t)
 	var serves atomic.Pointer[tls.Certificate]
-	serves.Store(&before)
+	serves.Store(before.TLS())
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok")) }))
 	server.TLS = &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return serves.Load(), nil }}
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
@@ -57,10 +35,10 @@ func TestReplacedRootsApplyToNextRequest(t *testing.T) {
 	server.TLS.Certificates = nil
 
 	roots := filepath.Join(t.TempDir(), "roots.pem")
-	write := func(certs ...tls.Certificate) {
+	write := func(certs ...*certtest.Pair) {
 		var text []byte
 		for _, cert := range certs {
-			text = append(text, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Certificate[0]})...)
+			text = append(text, cert.PEM()...)
 		}
 		if err := os.WriteFile(roots, text, 0o600); err != nil {
 			t.Fatal(err)
@@ -76,7 +54,7 @@ func TestReplacedRootsApplyToNextRequest(t *testing.T) {
 	}
 	write(before)
 	mustAnswer(true)
-	serves.Store(&after)
+	serves.Store(after.TLS())
 	mustAnswer(true) // on the connection that is there
 	write(after)
 	mustAnswer(true)

@@ -204,7 +204,7 @@ func TestInlineStringSecretIsAccepted(t *testing.T) {
 func TestRootsExpireWithTheLastOfThem(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		life := func(hours time.Duration) []byte {
-			chain, _ := w.ca.leaf(t, "root", hours*time.Hour)
+			chain, _ := leafOf(t, w.ca, "root", hours*time.Hour)
 			return chain
 		}
 		name := web + "-cacert"

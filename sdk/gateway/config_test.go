@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/test/certtest"
 	"github.com/countersign-dev/countersign/sdk/gateway"
 	"github.com/countersign-dev/countersign/sdk/secret"
 	"github.com/countersign-dev/countersign/sdk/xds"
@@ -38,10 +39,10 @@ func TestServiceIsDialledOverTCPByDefault(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	secrets, issuer := &own{items: map[string]*secret.Item{}}, newAuthority(t)
-	chain, key := issuer.leaf(t, "agent", time.Hour)
+	secrets, issuer := &own{items: map[string]*secret.Item{}}, certtest.Root(t)
+	chain, key := leafOf(t, issuer, "agent", time.Hour)
 	secrets.put(&secret.Item{Name: "default", Kind: secret.KeyPair, Chain: chain, Key: key, NotAfter: time.Now().Add(time.Hour)})
-	secrets.put(&secret.Item{Name: "ROOTCA", Kind: secret.TrustBundle, Roots: issuer.pem()})
+	secrets.put(&secret.Item{Name: "ROOTCA", Kind: secret.TrustBundle, Roots: issuer.PEM()})
 	client, err := gateway.New(gateway.Config{Address: listener.Addr().String(), NodeID: "n", Secrets: secrets})
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/countersign-dev/countersign/internal/test/certtest"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/gateway"
 	"github.com/countersign-dev/countersign/sdk/secret"
@@ -134,7 +135,7 @@ func TestUnverifiedServiceGetsNothing(t *testing.T) {
 	for name, adjust := range map[string]func(*world, *gateway.Config){
 		"another name": func(_ *world, c *gateway.Config) { c.ServerName = "other.test" },
 		"another root": func(w *world, _ *gateway.Config) {
-			w.own.put(&secret.Item{Name: "ROOTCA", Kind: secret.TrustBundle, Roots: newAuthority(w.t).pem()})
+			w.own.put(&secret.Item{Name: "ROOTCA", Kind: secret.TrustBundle, Roots: certtest.Root(w.t).PEM()})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -155,7 +156,7 @@ func TestRootFileIsReadForEachConnection(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "root.pem")
 	adjust := func(w *world, c *gateway.Config) {
 		c.RootFile = file
-		w.own.put(&secret.Item{Name: "ROOTCA", Kind: secret.TrustBundle, Roots: newAuthority(w.t).pem()})
+		w.own.put(&secret.Item{Name: "ROOTCA", Kind: secret.TrustBundle, Roots: certtest.Root(w.t).PEM()})
 	}
 	inWorld(t, adjust, func(w *world) {
 		good := w.pair(web)
@@ -163,7 +164,7 @@ func TestRootFileIsReadForEachConnection(t *testing.T) {
 		w.watch(web)
 		time.Sleep(time.Minute)
 		w.answers(web, xds.ErrNotReady)
-		if err := os.WriteFile(file, w.ca.pem(), 0o600); err != nil {
+		if err := os.WriteFile(file, w.ca.PEM(), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)

@@ -48,7 +48,7 @@ func inWorld(t *testing.T, adjust func(*world, *gateway.Config), test func(w *wo
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{service: newService(t), t: t, own: &own{items: map[string]*secret.Item{}}, log: &bytes.Buffer{}, events: map[gateway.Event]int{}}
-		w.own.put(&secret.Item{Name: "ROOTCA", Kind: secret.TrustBundle, Roots: w.ca.pem()})
+		w.own.put(&secret.Item{Name: "ROOTCA", Kind: secret.TrustBundle, Roots: w.ca.PEM()})
 		w.certificate("first", 100*time.Hour)
 		cfg := gateway.Config{
 			Address: serverName + ":15012", NodeID: "gateway~10.0.0.1~web~shop", Secrets: w.own, Dial: w.dial,
@@ -78,7 +78,7 @@ func inWorld(t *testing.T, adjust func(*world, *gateway.Config), test func(w *wo
 // certificate has the agent hold another certificate.
 func (w *world) certificate(name string, life time.Duration) {
 	w.t.Helper()
-	chain, key := w.ca.leaf(w.t, name, life)
+	chain, key := leafOf(w.t, w.ca, name, life)
 	w.own.put(&secret.Item{
 		Name: "default", Kind: secret.KeyPair, Chain: chain, Key: key, NotAfter: time.Now().Add(life), Version: rand.Text(),
 	})
@@ -87,14 +87,14 @@ func (w *world) certificate(name string, life time.Duration) {
 // pair is a good secret.
 func (w *world) pair(name string) *tlsv3.Secret {
 	w.t.Helper()
-	chain, key := w.ca.leaf(w.t, "web.test", time.Hour)
+	chain, key := leafOf(w.t, w.ca, "web.test", time.Hour)
 	return &tlsv3.Secret{Name: name, Type: &tlsv3.Secret_TlsCertificate{TlsCertificate: &tlsv3.TlsCertificate{
 		CertificateChain: inline(chain), PrivateKey: inline(key),
 	}}}
 }
 
 func (w *world) roots(name string) *tlsv3.Secret {
-	return &tlsv3.Secret{Name: name, Type: &tlsv3.Secret_ValidationContext{ValidationContext: &tlsv3.CertificateValidationContext{TrustedCa: inline(w.ca.pem())}}}
+	return &tlsv3.Secret{Name: name, Type: &tlsv3.Secret_ValidationContext{ValidationContext: &tlsv3.CertificateValidationContext{TrustedCa: inline(w.ca.PEM())}}}
 }
 
 func inline(text []byte) *corev3.DataSource {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/test/certtest"
 	"github.com/countersign-dev/countersign/sdk/gateway"
 	"github.com/countersign-dev/countersign/sdk/secret"
 	"github.com/countersign-dev/countersign/sdk/xds"
@@ -47,7 +48,7 @@ func TestServiceIsVerifiedBySPIFFEID(t *testing.T) {
 
 func TestServiceCanBeSignedByIntermediate(t *testing.T) {
 	adjust := func(w *world, c *gateway.Config) {
-		w.below = w.ca.below(t)
+		w.below = w.ca.Issue(t, certtest.Root(t).Cert)
 		byID(&x509.Certificate{URIs: []*url.URL{spiffeID("discovery")}})(w, c)
 	}
 	inWorld(t, adjust, func(w *world) {
@@ -78,7 +79,7 @@ func TestServiceWithOtherSPIFFEIDGetsNothing(t *testing.T) {
 				byID(test.shown)(w, c)
 				switch test.want {
 				case "unknown authority":
-					w.own.put(&secret.Item{Name: "ROOTCA", Kind: secret.TrustBundle, Roots: newAuthority(t).pem()})
+					w.own.put(&secret.Item{Name: "ROOTCA", Kind: secret.TrustBundle, Roots: certtest.Root(t).PEM()})
 				case "expired":
 					time.Sleep(2 * time.Hour)
 				}

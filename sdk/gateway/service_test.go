@@ -20,13 +20,14 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/countersign-dev/countersign/internal/test/certtest"
 	"github.com/countersign-dev/countersign/sdk/xds"
 )
 
 // service is a discovery service in memory.
 type service struct {
 	t      *testing.T
-	ca     *authority
+	ca     *certtest.Pair
 	mu     sync.Mutex
 	items  map[string]*discoveryv3.Resource // nil: not ready
 	notify map[int]func()
@@ -38,7 +39,7 @@ type service struct {
 	gone   bool // connections are refused
 
 	shown    *x509.Certificate // of this kind is its certificate, from the next start on
-	below    *authority        // signs it in place of ca
+	below    *certtest.Pair    // signs it in place of ca
 	listener *bufconn.Listener
 	engine   *xds.Engine[string]
 	grpc     *grpc.Server
@@ -53,7 +54,7 @@ type call struct {
 
 func newService(t *testing.T) *service {
 	t.Helper()
-	s := &service{t: t, ca: newAuthority(t), items: map[string]*discoveryv3.Resource{}, notify: map[int]func(){}}
+	s := &service{t: t, ca: certtest.Root(t), items: map[string]*discoveryv3.Resource{}, notify: map[int]func(){}}
 	s.shown = &x509.Certificate{DNSNames: []string{serverName}, NotAfter: time.Now().Add(1000 * time.Hour)}
 	s.start()
 	t.Cleanup(func() { s.stop() })
@@ -66,14 +67,12 @@ func (s *service) start() {
 	if s.below != nil {
 		signer = s.below
 	}
-	chain, key := signer.issue(s.t, s.shown)
-	chain = append(chain, signer.pem()...)
-	pair, err := tls.X509KeyPair(chain, key)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	s.shown.NotBefore = time.Now().Add(-time.Minute)
+	pair := *signer.Issue(s.t, s.shown).TLS()
+	pair.Certificate = append(pair.Certificate, signer.Cert.Raw)
 	pool := x509.NewCertPool()
-	pool.AddCert(s.ca.cert)
+	pool.AddCert(s.ca.Cert)
+	var err error
 	s.engine, err = xds.New(xds.Config[string]{
 		Types: []xds.Type[string]{{URL: typeURL, Source: s}}, Admit: s.admit,
 		Observe: func(e xds.Event[string]) { s.mu.Lock(); s.events = append(s.events, e); s.mu.Unlock() },

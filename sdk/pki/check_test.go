@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/countersign-dev/countersign/internal/test/certtest"
 )
 
 var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -43,19 +45,10 @@ func leafTemplate() *x509.Certificate {
 func (parent *issuer) issue(t testing.TB, template *x509.Certificate, key crypto.Signer) *issuer {
 	t.Helper()
 	template.SerialNumber, _ = rand.Int(rand.Reader, big.NewInt(1<<62))
-	signer := parent
 	if parent == nil {
-		signer = &issuer{template, key}
+		parent = &issuer{template, key}
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, signer.cert, key.Public(), signer.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &issuer{cert, key}
+	return &issuer{certtest.Sign(t, template, parent.cert, key.Public(), parent.key), key}
 }
 
 func TestReplyIsServedOnlyIfEveryCheckHolds(t *testing.T) {

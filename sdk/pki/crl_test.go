@@ -2,7 +2,6 @@ package pki_test
 
 import (
 	"bytes"
-	"crypto"
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -14,40 +13,25 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/test/certtest"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
 var crlTime = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // lister is a CA that writes revocation lists.
-type lister struct {
-	cert *x509.Certificate
-	key  crypto.Signer
-}
+type lister struct{ *certtest.Pair }
 
 func newLister(t testing.TB, name string, serial int64, usage x509.KeyUsage, above *lister) *lister {
 	t.Helper()
-	key, err := pki.GenerateKey("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := &lister{key: key}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: name}, BasicConstraintsValid: true, IsCA: usage&x509.KeyUsageCertSign != 0,
 		KeyUsage: usage, NotBefore: crlTime.Add(-time.Hour), NotAfter: crlTime.Add(time.Hour),
 	}
-	by := &lister{template, key}
-	if above != nil {
-		by = above
+	if above == nil {
+		return &lister{certtest.SelfSigned(t, template)}
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, by.cert, key.Public(), by.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if l.cert, err = pki.ParseCertificate(der); err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return &lister{above.Issue(t, template)}
 }
 
 const signer = x509.KeyUsageCertSign | x509.KeyUsageCRLSign
@@ -61,7 +45,7 @@ func (l *lister) crl(t testing.TB, change func(*x509.RevocationList), revoked ..
 	if change != nil {
 		change(template)
 	}
-	der, err := x509.CreateRevocationList(rand.Reader, template, l.cert, l.key)
+	der, err := x509.CreateRevocationList(rand.Reader, template, l.Cert, l.Key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +67,7 @@ func TestRevocationListsAreReadAsPEMAndDER(t *testing.T) {
 		t.Errorf("DER: %d lists, %v", len(lists), err)
 	}
 	text := append([]byte("a line of text\n"), crlPEM(one, two)...)
-	lists, issuers, err := pki.ParseCRLs(append(text, pki.EncodeCertificates([]*x509.Certificate{ca.cert})...))
+	lists, issuers, err := pki.ParseCRLs(append(text, pki.EncodeCertificates([]*x509.Certificate{ca.Cert})...))
 	if err != nil || len(lists) != 2 || len(issuers) != 1 || len(lists[1].RevokedCertificateEntries) != 1 {
 		t.Errorf("PEM: %d lists and %d CAs, %v", len(lists), len(issuers), err)
 	}
@@ -106,7 +90,7 @@ func TestListsThatAreNotWholeOrNotOnesAreRefused(t *testing.T) {
 		"only some of its CA":         with(asn1.ObjectIdentifier{2, 5, 29, 28}, true),
 		"critical extension":          with(asn1.ObjectIdentifier{1, 2, 3}, true),
 		"neither PEM nor":             []byte("no list"),
-		"holds no PEM block":          pki.EncodeCertificates([]*x509.Certificate{ca.cert}),
+		"holds no PEM block":          pki.EncodeCertificates([]*x509.Certificate{ca.Cert}),
 		"is malformed: its END":       append(bytes.Clone(good), good[:len(good)/2]...),
 		`is "PRIVATE KEY"`:            append(bytes.Clone(good), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte("x")})...),
 		"block 1 is no valid":         crlPEM([]byte("no list")),
@@ -125,23 +109,23 @@ func TestListIsSignedOnlyByCAThatMaySignLists(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !pki.SignedCRL(lists[0], ca.cert) {
+	if !pki.SignedCRL(lists[0], ca.Cert) {
 		t.Error("its CA signed it")
 	}
 	forged := *lists[0]
 	forged.Signature = bytes.Clone(forged.Signature)
 	forged.Signature[len(forged.Signature)-1] ^= 1
-	if pki.SignedCRL(&forged, ca.cert) {
+	if pki.SignedCRL(&forged, ca.Cert) {
 		t.Error("name and key identifier are enough")
 	}
 	for name, other := range map[string]*lister{
 		"another key": newLister(t, "root", 1, signer, nil), "another name": newLister(t, "other", 1, signer, nil),
 	} {
-		if pki.SignedCRL(lists[0], other.cert) {
+		if pki.SignedCRL(lists[0], other.Cert) {
 			t.Errorf("%s: it signed nothing", name)
 		}
 	}
-	mute := *ca.cert
+	mute := *ca.Cert
 	if mute.KeyUsage = x509.KeyUsageCertSign; pki.SignedCRL(lists[0], &mute) {
 		t.Error("a CA may sign lists without the key usage for it")
 	}
@@ -152,7 +136,7 @@ func TestChainIsCheckedAgainstListOfEachCA(t *testing.T) {
 	root := newLister(t, "root", 1, signer, nil)
 	between := newLister(t, "between", 2, signer, root)
 	leaf := newLister(t, "leaf", 3, x509.KeyUsageDigitalSignature, between)
-	chain := []*x509.Certificate{leaf.cert, between.cert, root.cert}
+	chain := []*x509.Certificate{leaf.Cert, between.Cert, root.Cert}
 	now := crlTime.Add(time.Minute)
 	for name, c := range map[string]struct {
 		lists    []byte
@@ -193,7 +177,7 @@ func TestAnswerHoldsUntilFirstListEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	until, err := check.Check([]*x509.Certificate{leaf.cert, root.cert}, crlTime)
+	until, err := check.Check([]*x509.Certificate{leaf.Cert, root.Cert}, crlTime)
 	if err != nil || !until.Equal(crlTime.Add(30*time.Minute)) {
 		t.Errorf("it holds until %s, %v", until, err)
 	}
@@ -203,14 +187,14 @@ func FuzzParseCRLs(f *testing.F) {
 	ca := newLister(f, "root", 1, signer, nil)
 	f.Add(ca.crl(f, nil, 7))
 	f.Add(crlPEM(ca.crl(f, nil, 7)))
-	f.Add(pki.EncodeCertificates([]*x509.Certificate{ca.cert}))
+	f.Add(pki.EncodeCertificates([]*x509.Certificate{ca.Cert}))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		lists, _, err := pki.ParseCRLs(text)
 		if err == nil && len(lists) == 0 {
 			t.Error("neither a list nor an error")
 		}
 		for _, list := range lists {
-			pki.SignedCRL(list, ca.cert)
+			pki.SignedCRL(list, ca.Cert)
 		}
 	})
 }

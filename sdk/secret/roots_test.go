@@ -2,8 +2,6 @@ package secret_test
 
 import (
 	"context"
-	"crypto/rand"
-	"crypto/x509"
 	"math/big"
 	"slices"
 	"strings"
@@ -12,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/test/certtest"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -238,15 +237,7 @@ func issueAgain(t *testing.T, c *catest.CA) *pki.Bundle {
 	}
 	root := *c.Bundle().Certificates()[0]
 	root.SerialNumber = big.NewInt(7)
-	der, err := x509.CreateCertificate(rand.Reader, &root, &root, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	again, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pki.NewBundle(again)
+	return pki.NewBundle(certtest.Sign(t, &root, &root, key.Public(), key))
 }
 
 func TestPinnedRootsLimitNewRoots(t *testing.T) {

@@ -52,7 +52,7 @@ func (m *mesh) visit(t *testing.T, address string) *visitor {
 	client := &tls.Config{InsecureSkipVerify: true, VerifyConnection: func(state tls.ConnectionState) error {
 		return m.root.verifies(state.PeerCertificates[0])
 	}}
-	w := &workload{changed: newNotice(), pair: &tls.Certificate{Leaf: m.root.cert}}
+	w := &workload{changed: newNotice(), pair: &tls.Certificate{Leaf: m.root.Cert}}
 	v.prober = startProberBy(t, w, func(ctx context.Context) (*x509.Certificate, error) {
 		said, shown, err := askOver(ctx, &tls.Dialer{Config: client}, address)
 		<-v.saying
@@ -75,7 +75,7 @@ func (v *visitor) hears(t *testing.T, name string) {
 
 func (a *authority) verifies(leaf *x509.Certificate) error {
 	roots := x509.NewCertPool()
-	roots.AddCert(a.cert)
+	roots.AddCert(a.Cert)
 	_, err := leaf.Verify(x509.VerifyOptions{Roots: roots})
 	return err
 }

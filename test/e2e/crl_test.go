@@ -3,7 +3,6 @@ package e2e
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
@@ -44,7 +43,7 @@ func (l *lists) list(t *testing.T, by *authority, life time.Duration, revoked ..
 		template.RevokedCertificateEntries = append(template.RevokedCertificateEntries, x509.RevocationListEntry{SerialNumber: cert.Leaf.SerialNumber, RevocationTime: now})
 	}
 	l.next++
-	der, err := x509.CreateRevocationList(rand.Reader, template, by.cert, by.key)
+	der, err := x509.CreateRevocationList(rand.Reader, template, by.Cert, by.Key)
 	mustDo(t, err)
 	return pem.EncodeToMemory(&pem.Block{Type: "X509 CRL", Bytes: der})
 }
@@ -61,7 +60,7 @@ func (a *authority) peer(t *testing.T, above ...*authority) *tls.Certificate {
 		URIs: []*url.URL{{Scheme: "spiffe", Host: trustDomain, Path: "/peer"}}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
 	for _, ca := range above {
-		chain = append(chain, ca.pem()...)
+		chain = append(chain, ca.PEM()...)
 	}
 	pair, err := tls.X509KeyPair(chain, key)
 	mustDo(t, err)
@@ -71,17 +70,11 @@ func (a *authority) peer(t *testing.T, above ...*authority) *tls.Certificate {
 // below returns a CA that the authority signed.
 func (a *authority) below(t *testing.T, name string) *authority {
 	t.Helper()
-	key, err := pki.GenerateKey("")
-	mustDo(t, err)
-	template := &x509.Certificate{
+	below := a.Issue(t, &x509.Certificate{
 		SerialNumber: big.NewInt(42), Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true,
 		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)
-	mustDo(t, err)
-	cert, err := x509.ParseCertificate(der)
-	mustDo(t, err)
-	return &authority{cert, key.(*ecdsa.PrivateKey)}
+	})
+	return &authority{below}
 }
 
 // admits reports whether the server lets a client with that certificate ask for a page.
@@ -148,7 +141,7 @@ func TestEnvoyRefusesPeersOfCAWithoutList(t *testing.T) {
 	l, root, dir := newLists(t)
 	between := root.below(t, "between")
 	good := between.peer(t, between)
-	l.write(t, l.list(t, between, time.Hour), between.pem())
+	l.write(t, l.list(t, between, time.Hour), between.PEM())
 	all := startAgent(t, agentConfig{first: dir, crl: []map[string]any{{"files": []string{l.file}}}})
 	server := startEnvoy(t, all.socket, stateOfTheWorld, "default").address(t)
 	mustRefuse(t, "a client whose root has no list", server, good)
@@ -161,7 +154,7 @@ func TestEnvoyRefusesPeersOfCAWithoutList(t *testing.T) {
 	awaitAdmitted(t, "Envoy to check leaves only", lenient, good, true)
 	bad := between.peer(t, between)
 	mustAdmit(t, "a client that is not revoked yet", lenient, bad)
-	l.write(t, l.list(t, between, time.Hour, bad), between.pem(), l.list(t, root, time.Hour))
+	l.write(t, l.list(t, between, time.Hour, bad), between.PEM(), l.list(t, root, time.Hour))
 	awaitAdmitted(t, "Envoy to admit the client once the root has a list", server, good, true)
 	mustRefuse(t, "the revoked client", server, bad)
 	awaitAdmitted(t, "Envoy to refuse the revoked client", lenient, bad, false)
@@ -282,7 +275,7 @@ func TestListsOfProviderAreServed(t *testing.T) {
 	mustDo(t, err)
 	served, _, err := pki.ParseCRLs(text)
 	mustDo(t, err)
-	if len(served) != 1 || !pki.SignedCRL(served[0], root.cert) || len(served[0].RevokedCertificateEntries) != 1 ||
+	if len(served) != 1 || !pki.SignedCRL(served[0], root.Cert) || len(served[0].RevokedCertificateEntries) != 1 ||
 		served[0].RevokedCertificateEntries[0].SerialNumber.Cmp(bad.Leaf.SerialNumber) != 0 {
 		t.Errorf("served is %s", text)
 	}

@@ -3,7 +3,6 @@ package e2e
 import (
 	"context"
 	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
@@ -23,7 +22,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/internal/test/certtest"
 	"github.com/countersign-dev/countersign/sdk/xds"
 )
 
@@ -60,7 +59,7 @@ func startDiscovery(t *testing.T, clients *x509.Certificate) (d *discovery, root
 	})
 	d.start(t)
 	t.Cleanup(d.stop)
-	return d, root.pem()
+	return d, root.PEM()
 }
 
 // start serves, the first time or again at the same address.
@@ -140,10 +139,7 @@ func (d *discovery) put(t *testing.T, s *tlsv3.Secret) {
 }
 
 // authority is a CA in memory.
-type authority struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-}
+type authority struct{ *certtest.Pair }
 
 func newAuthority(t *testing.T, name string) *authority {
 	t.Helper()
@@ -158,31 +154,15 @@ func newAuthorityIn(t *testing.T, dir, name string) *authority {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &authority{cert, pair.PrivateKey.(*ecdsa.PrivateKey)}
+	return &authority{&certtest.Pair{Cert: cert, Key: pair.PrivateKey.(*ecdsa.PrivateKey)}}
 }
-
-func (a *authority) pem() []byte { return pki.EncodeCertificates([]*x509.Certificate{a.cert}) }
 
 // leaf returns the chain and key of a certificate with these names.
 func (a *authority) leaf(t *testing.T, template *x509.Certificate) (chain, key []byte) {
 	t.Helper()
-	own, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
 	template.NotBefore, template.NotAfter = time.Now().Add(-time.Minute), time.Now().Add(time.Hour)
-	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, own.Public(), a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if key, err = pki.EncodeKey(own); err != nil {
-		t.Fatal(err)
-	}
-	return pki.EncodeCertificates([]*x509.Certificate{cert}), key
+	leaf := a.Issue(t, template)
+	return leaf.PEM(), leaf.KeyPEM(t)
 }
 
 // secret returns a key pair for a SPIFFE ID of the trust domain, as Envoy takes it.

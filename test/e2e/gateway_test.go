@@ -30,7 +30,7 @@ func keepsItsSecrets(t *testing.T, api apiType) {
 	writeWhole(t, root, rootPEM)
 	shop := newAuthority(t, "root of the shop")
 	service.put(t, &tlsv3.Secret{Name: shopRoots, Type: &tlsv3.Secret_ValidationContext{ValidationContext: &tlsv3.CertificateValidationContext{
-		TrustedCa: inlineBytes(shop.pem()),
+		TrustedCa: inlineBytes(shop.PEM()),
 	}}})
 	first, second, third := shop.secret(t, shopCert, "/first"), shop.secret(t, shopCert, "/second"), shop.secret(t, shopCert, "/third")
 	service.put(t, first)
@@ -83,7 +83,7 @@ func (a *authority) client(t *testing.T) *tls.Config {
 		t.Fatal(err)
 	}
 	roots := x509.NewCertPool()
-	roots.AddCert(a.cert)
+	roots.AddCert(a.Cert)
 	return &tls.Config{
 		Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12,
 		InsecureSkipVerify: true, // its certificate has no name of a host

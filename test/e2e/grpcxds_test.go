@@ -124,7 +124,7 @@ func (d *standalone) dialTLS(t *testing.T) *grpc.ClientConn {
 		t.Fatal(err)
 	}
 	roots := x509.NewCertPool()
-	roots.AddCert(d.root.cert)
+	roots.AddCert(d.root.Cert)
 	conn, err := grpc.NewClient("passthrough:///"+d.address, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{
 		ServerName: "localhost", RootCAs: roots, Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS13,
 	})))

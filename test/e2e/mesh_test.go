@@ -77,7 +77,7 @@ func (m *mesh) start(t *testing.T) {
 	if m.folder, err = folder.New(folder.Config{Path: m.dir}); err != nil {
 		t.Fatal(err)
 	}
-	roots := pki.NewBundle(m.root.cert)
+	roots := pki.NewBundle(m.root.Cert)
 	m.server, err = service.New(service.Config{
 		Types: append(m.folder.Types(), service.Type{URL: secretType, Source: m.secrets}),
 		Authenticator: authn.Certificates{Roots: func(domain string) *pki.Bundle {
@@ -139,7 +139,7 @@ func (a *authority) serverTLS(t *testing.T) *tls.Config {
 func (a *authority) writeClient(t *testing.T, dir, path string) {
 	t.Helper()
 	chain, key := a.leaf(t, &x509.Certificate{URIs: []*url.URL{{Scheme: "spiffe", Host: trustDomain, Path: path}}})
-	for name, content := range map[string][]byte{"chain.pem": chain, "key.pem": key, "roots.pem": a.pem()} {
+	for name, content := range map[string][]byte{"chain.pem": chain, "key.pem": key, "roots.pem": a.PEM()} {
 		writeWhole(t, filepath.Join(dir, name), content)
 	}
 }

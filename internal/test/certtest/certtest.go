@@ -4,13 +4,18 @@
 package certtest
 
 import (
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/pem"
+	"net"
 	"net/url"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 )
@@ -21,19 +26,30 @@ type Pair struct {
 	Key  *ecdsa.PrivateKey
 }
 
-// Issue makes a pair with a new key, whose certificate p signs, whoever it is; a nil one
-// has it sign itself. A template without a serial number gets a random one.
+// Issue makes a pair with a new key, whose certificate p signs; a nil p makes a
+// self-signed one. A template without a serial number gets a random one.
 func (p *Pair) Issue(tb testing.TB, template *x509.Certificate) *Pair {
 	tb.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	above := &Pair{template, key}
-	if p != nil {
-		above = p
+	if p == nil {
+		p = &Pair{template, key}
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, above.Cert, key.Public(), above.Key)
+	return &Pair{p.Sign(tb, template, key.Public()), key}
+}
+
+// Sign signs a certificate for a key that somebody else may hold.
+func (p *Pair) Sign(tb testing.TB, template *x509.Certificate, key crypto.PublicKey) *x509.Certificate {
+	tb.Helper()
+	return Sign(tb, template, p.Cert, key, p.Key)
+}
+
+// Sign is [x509.CreateCertificate] for keys of any type, parsed.
+func Sign(tb testing.TB, template, parent *x509.Certificate, key crypto.PublicKey, signer crypto.Signer) *x509.Certificate {
+	tb.Helper()
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key, signer)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -41,7 +57,7 @@ func (p *Pair) Issue(tb testing.TB, template *x509.Certificate) *Pair {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return &Pair{cert, key}
+	return cert
 }
 
 // SelfSigned is a pair under nobody.
@@ -53,6 +69,43 @@ func SelfSigned(tb testing.TB, template *x509.Certificate) *Pair {
 // TLS is the pair as crypto/tls takes it, without what stands above it.
 func (p *Pair) TLS() *tls.Certificate {
 	return &tls.Certificate{Certificate: [][]byte{p.Cert.Raw}, PrivateKey: p.Key, Leaf: p.Cert}
+}
+
+// PEM is the certificate.
+func (p *Pair) PEM() []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.Cert.Raw})
+}
+
+// KeyPEM is the key, as PKCS #8.
+func (p *Pair) KeyPEM(tb testing.TB) []byte {
+	tb.Helper()
+	der, err := x509.MarshalPKCS8PrivateKey(p.Key)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
+}
+
+// Files writes both into a folder of the test and returns the paths.
+func (p *Pair) Files(tb testing.TB) (cert, key string) {
+	tb.Helper()
+	dir := tb.TempDir()
+	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	for path, content := range map[string][]byte{cert: p.PEM(), key: p.KeyPEM(tb)} {
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	return cert, key
+}
+
+// Loopback is a server's certificate for 127.0.0.1 that is its own root.
+func Loopback(tb testing.TB) *Pair {
+	tb.Helper()
+	return SelfSigned(tb, &x509.Certificate{
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	})
 }
 
 // Root is a CA that ends in 1000 hours, with a name of its own.

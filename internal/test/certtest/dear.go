@@ -1,9 +1,7 @@
 package certtest
 
 import (
-	"crypto/rand"
 	"crypto/rsa"
-	"crypto/x509"
 	"math/big"
 	"testing"
 )
@@ -19,9 +17,5 @@ func DearKey(bits, exponent int) *rsa.PublicKey {
 func Dear(tb testing.TB, key *rsa.PublicKey) []byte {
 	tb.Helper()
 	root := Root(tb)
-	der, err := x509.CreateCertificate(rand.Reader, root.Cert, root.Cert, key, root.Key)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return der
+	return root.Sign(tb, root.Cert, key).Raw
 }

@@ -35,15 +35,7 @@ func leaf(end time.Duration) *x509.Certificate {
 // again signs another certificate for the key of one.
 func again(t *testing.T, of *certtest.Pair, template *x509.Certificate, by *certtest.Pair) *certtest.Pair {
 	t.Helper()
-	der, err := x509.CreateCertificate(rand.Reader, template, by.Cert, of.Key.Public(), by.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &certtest.Pair{Cert: cert, Key: of.Key}
+	return &certtest.Pair{Cert: by.Sign(t, template, of.Key.Public()), Key: of.Key}
 }
 
 func csrOf(t *testing.T, p *certtest.Pair) []byte {

@@ -2,12 +2,8 @@ package exchange_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"io"
 	"log"
@@ -19,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/test/certtest"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/token"
 	"github.com/countersign-dev/countersign/sdk/token/exchange"
@@ -100,7 +97,7 @@ func TestClientAuthenticatesByCertificate(t *testing.T) {
 		says(http.StatusOK, good)(w, r)
 	})
 	server.TLS.ClientAuth = tls.RequestClientCert
-	cert, key := selfSigned(t)
+	cert, key := certtest.SelfSigned(t, &x509.Certificate{SerialNumber: big.NewInt(7), NotAfter: time.Now().Add(time.Hour)}).Files(t)
 	client := server.client(t, func(c *exchange.Config) { c.Auth = exchange.Auth{ClientID: "agent", CertFile: cert, KeyFile: key} })
 	if _, err := trade(t.Context(), client); err != nil {
 		t.Error(err)
@@ -112,26 +109,6 @@ func TestClientAuthenticatesByCertificate(t *testing.T) {
 	if _, err := trade(t.Context(), server.client(t, nil)); !errors.Is(err, ca.ErrUnauthenticated) {
 		t.Errorf("no certificate: %v", err)
 	}
-}
-
-func selfSigned(t *testing.T) (certFile, keyFile string) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(7), NotAfter: time.Now().Add(time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pkcs8, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	return write(t, filepath.Join(dir, "cert.pem"), string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))),
-		write(t, filepath.Join(dir, "key.pem"), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})))
 }
 
 func TestServerIsVerified(t *testing.T) {
