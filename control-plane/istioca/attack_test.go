@@ -198,7 +198,7 @@ func (m *mesh) suffers(name string, a attack) {
 	if waited := time.Since(began); waited > 0 {
 		m.t.Errorf("%s: the refusal took %s", name, waited)
 	}
-	if n := len(m.ca.requests()); n > 0 {
+	if n := len(m.ca.Requests()); n > 0 {
 		m.t.Fatalf("%s: the CA was asked", name)
 	}
 	if len(a.token) > 4 && strings.Contains(m.log.String(), a.token) {
@@ -243,7 +243,7 @@ func TestPlaintextAndOldTLSAreRefused(t *testing.T) {
 func TestCertificateIsNoCredential(t *testing.T) {
 	inBubble(t, shop, func(t *testing.T, m *mesh) {
 		with := m.clientTLS()
-		with.Certificates = append(with.Certificates, *m.ca.issuing.Leaf(t, time.Hour, web).TLS(), *certtest.Root(t).TLS())
+		with.Certificates = append(with.Certificates, *m.ca.Signs.Leaf(t, time.Hour, web).TLS(), *certtest.Root(t).TLS())
 		conn := m.connect("192.0.2.1", credentials.NewTLS(with))
 		defer conn.Close()
 		m.as(conn, "made-up", home).refused(wish{identity: web}, codes.Unauthenticated)

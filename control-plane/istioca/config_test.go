@@ -9,6 +9,7 @@ import (
 
 	"github.com/countersign-dev/countersign/control-plane/istioca"
 	"github.com/countersign-dev/countersign/internal/test/certtest"
+	"github.com/countersign-dev/countersign/internal/test/ratest"
 	"github.com/countersign-dev/countersign/sdk/authn"
 	"github.com/countersign-dev/countersign/sdk/ra"
 )
@@ -61,7 +62,7 @@ func TestDoorsAreOneForEachCertSigner(t *testing.T) {
 			t.Fatalf("got %v, want %q", got, want)
 		}
 	}
-	engine, err := ra.New(ra.Config{Policy: must(ra.NewPolicy(home, nil)), Audit: &paper{}, Doors: got})
+	engine, err := ra.New(ra.Config{Policy: must(ra.NewPolicy(home, nil)), Audit: ratest.NoAudit, Doors: got})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,17 +6,14 @@ import (
 	"crypto/rsa"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"log/slog"
-	"math/big"
 	mathrand "math/rand/v2"
 	"net"
-	"net/url"
 	"os"
 	"strings"
 	"sync"
@@ -35,11 +32,10 @@ import (
 	security "istio.io/api/security/v1alpha1"
 
 	"github.com/countersign-dev/countersign/control-plane/istioca"
-	"github.com/countersign-dev/countersign/internal/test/certtest"
 	"github.com/countersign-dev/countersign/internal/test/figures"
+	"github.com/countersign-dev/countersign/internal/test/ratest"
 	"github.com/countersign-dev/countersign/sdk/authn"
 	"github.com/countersign-dev/countersign/sdk/ca"
-	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/ra"
 	"github.com/countersign-dev/countersign/sdk/ra/share"
 )
@@ -388,8 +384,7 @@ func (m *memory) Save(_ context.Context, text []byte, version string) error {
 
 // registry is a CA with a quota. It answers after a tenth of a second.
 type registry struct {
-	root  *certtest.Pair
-	roots []byte
+	*ratest.CA
 	quota float64
 	burst float64
 
@@ -402,11 +397,7 @@ type registry struct {
 
 func newRegistry(tb testing.TB, quota float64, burst int) *registry {
 	tb.Helper()
-	root := certtest.SelfSigned(tb, &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "root"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(10_000 * time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	})
-	return &registry{root: root, roots: pki.EncodeCertificates([]*x509.Certificate{root.Cert}), quota: quota, burst: float64(burst), level: float64(burst), filled: time.Now()}
+	return &registry{CA: ratest.NewCA(tb), quota: quota, burst: float64(burst), level: float64(burst), filled: time.Now()}
 }
 
 // begin begins the count.
@@ -416,36 +407,17 @@ func (o *registry) begin(at time.Time, bound time.Duration) {
 	o.earlyEnds, o.calls, o.refused, o.early = at.Add(bound), 0, 0, 0
 }
 
-// Roots implements [ca.RootSource].
-func (o *registry) Roots(context.Context) ([]byte, error) { return o.roots, nil }
-
-// CertifiesNames implements [ca.NameCertifier].
-func (o *registry) CertifiesNames(context.Context) error { return nil }
-
 // CSRSign implements [ca.Client].
 func (o *registry) CSRSign(_ context.Context, req ca.SignRequest) (ca.Certificate, error) {
 	time.Sleep(100 * time.Millisecond)
-	serial, granted := o.grants(time.Now())
-	if !granted {
+	if !o.grants(time.Now()) {
 		return ca.Certificate{}, ca.Errorf(ca.RateLimited, "the quota is exceeded")
 	}
-	csr, err := pki.ParseCSR(req.CSR)
-	if err != nil {
-		return ca.Certificate{}, ca.Errorf(ca.Invalid, "%w", err)
-	}
-	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
-		SerialNumber: big.NewInt(serial), NotBefore: time.Now(), NotAfter: time.Now().Add(req.TTL),
-		KeyUsage: x509.KeyUsageDigitalSignature, BasicConstraintsValid: true, URIs: []*url.URL{must(url.Parse(req.SubjectID))},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}, o.root.Cert, csr.PublicKey, o.root.Key)
-	if err != nil {
-		return ca.Certificate{}, err
-	}
-	return ca.Certificate{Chain: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), Roots: o.roots}, nil
+	return o.Sign(req)
 }
 
 // grants takes one out of the quota.
-func (o *registry) grants(now time.Time) (serial int64, granted bool) {
+func (o *registry) grants(now time.Time) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.level = min(o.burst, o.level+o.quota*now.Sub(o.filled).Seconds())
@@ -453,13 +425,13 @@ func (o *registry) grants(now time.Time) (serial int64, granted bool) {
 	o.calls++
 	if o.level < 1-1e-6 {
 		o.refused++
-		return 0, false
+		return false
 	}
 	o.level--
 	if !now.After(o.earlyEnds) {
 		o.early++
 	}
-	return int64(o.calls) + 100, true
+	return true
 }
 
 // scaled is a fleet of as many identities, a twentieth of them sidecars', with its part of 7

@@ -1,7 +1,6 @@
 package istioca_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -20,6 +19,7 @@ import (
 	"github.com/countersign-dev/countersign/control-plane/istioca"
 	"github.com/countersign-dev/countersign/internal/test/certtest"
 	"github.com/countersign-dev/countersign/internal/test/logtest"
+	"github.com/countersign-dev/countersign/internal/test/ratest"
 	"github.com/countersign-dev/countersign/sdk/authn"
 	"github.com/countersign-dev/countersign/sdk/ra"
 )
@@ -36,7 +36,7 @@ const (
 // mesh is a door with an engine, a CA, two clusters and an OIDC issuer, in memory.
 type mesh struct {
 	t        *testing.T
-	ca       *office
+	ca       *ratest.CA
 	clusters map[string]*cluster
 	issuer   *issuer
 	pods     *pods
@@ -53,11 +53,6 @@ type mesh struct {
 	from   net.Addr // of the next connections, if set
 	events []istioca.Result
 }
-
-// paper is an audit log that nobody reads.
-type paper struct{ bytes.Buffer }
-
-func (*paper) Sync() error { return nil }
 
 // parts are what a test may change before the mesh starts.
 type parts struct {
@@ -86,12 +81,12 @@ func rules() []ra.Rule {
 func newMesh(t *testing.T, change func(m *mesh, p *parts)) *mesh {
 	t.Helper()
 	m := &mesh{
-		t: t, ca: newOffice(t), pods: newPods(), root: certtest.Root(t), on: bufconn.Listen(1 << 16), over: make(chan error, 1),
+		t: t, ca: ratest.NewCABelow(t), pods: newPods(), root: certtest.Root(t), on: bufconn.Listen(1 << 16), over: make(chan error, 1),
 		clusters: map[string]*cluster{home: newCluster(), west: newCluster()}, issuer: newIssuer(t),
 	}
 	certificate := m.root.Leaf(t, 1000*time.Hour)
 	p := parts{rules: rules(), engine: ra.Config{
-		Audit: &paper{}, Log: slog.New(slog.DiscardHandler), Doors: istioca.Doors("fast"),
+		Audit: ratest.NoAudit, Log: slog.New(slog.DiscardHandler), Doors: istioca.Doors("fast"),
 		Authorities: []ra.Authority{{Name: "ca", Client: m.ca, Limits: ra.Limits{Rate: 1000, Burst: 1000}}},
 	}, door: istioca.Config{
 		Tokens: []authn.Named{

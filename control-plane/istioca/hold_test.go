@@ -32,14 +32,14 @@ func TestCallIsHeldWhileTheCAIsAwayForAMoment(t *testing.T) {
 	inBubble(t, shop, func(t *testing.T, m *mesh) {
 		conn := m.dial("192.0.2.1")
 		defer conn.Close()
-		m.ca.fail(away)
+		m.ca.Fail(away)
 		done := m.as(conn, "web-token", home).begin(t.Context(), wish{identity: web})
 		time.Sleep(3 * time.Second)
-		m.ca.fail(nil)
+		m.ca.Fail(nil)
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
-		if n := len(m.ca.requests()); n > 5 {
+		if n := len(m.ca.Requests()); n > 5 {
 			t.Errorf("the CA was asked %d times", n)
 		}
 	})
@@ -62,7 +62,7 @@ func TestCallIsHeldForABoundedTime(t *testing.T) {
 		inBubble(t, shop, func(t *testing.T, m *mesh) {
 			conn := m.dial("192.0.2.1")
 			defer conn.Close()
-			m.ca.fail(test.err)
+			m.ca.Fail(test.err)
 			began := time.Now()
 			st := m.as(conn, "web-token", home).refused(wish{identity: web}, test.code)
 			if held := time.Since(began); held != 10*time.Second {
@@ -74,7 +74,7 @@ func TestCallIsHeldForABoundedTime(t *testing.T) {
 			if test.code == codes.ResourceExhausted && name == "a long quota" && retryIn(st) != 50*time.Second {
 				t.Errorf("%s: to retry in %s", name, retryIn(st))
 			}
-			if n := len(m.ca.requests()); n > 10 {
+			if n := len(m.ca.Requests()); n > 10 {
 				t.Errorf("%s: the CA was asked %d times", name, n)
 			}
 		})
@@ -86,7 +86,7 @@ func TestRefusalOfTheCAIsToldAtOnceAndNotInItsWords(t *testing.T) {
 		inBubble(t, shop, func(t *testing.T, m *mesh) {
 			conn := m.dial("192.0.2.1")
 			defer conn.Close()
-			m.ca.fail(ca.Errorf(reason, "role secret-role at vault.internal"))
+			m.ca.Fail(ca.Errorf(reason, "role secret-role at vault.internal"))
 			began := time.Now()
 			st := m.as(conn, "web-token", home).refused(wish{identity: web}, codes.PermissionDenied)
 			if st.Message() != "the certificate authority refuses the request" || time.Since(began) > 0 {
@@ -100,8 +100,8 @@ func TestCAThatHangsIsUnavailable(t *testing.T) {
 	inBubble(t, shop, func(t *testing.T, m *mesh) {
 		conn := m.dial("192.0.2.1")
 		defer conn.Close()
-		m.ca.set(func() {
-			m.ca.fails = func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+		m.ca.Set(func() {
+			m.ca.Before = func(ctx context.Context, _ ca.SignRequest) error { <-ctx.Done(); return ctx.Err() }
 		})
 		m.as(conn, "web-token", home).refused(wish{identity: web}, codes.Unavailable)
 	})
@@ -111,16 +111,16 @@ func TestWhatTheCASaidLastIsToldAfterAHang(t *testing.T) {
 	inBubble(t, shop, func(t *testing.T, m *mesh) {
 		conn := m.dial("192.0.2.1")
 		defer conn.Close()
-		m.ca.fail(ca.Errorf(ca.RateLimited, "quota"))
+		m.ca.Fail(ca.Errorf(ca.RateLimited, "quota"))
 		done := m.as(conn, "web-token", home).begin(t.Context(), wish{identity: web})
 		synctest.Wait()
-		m.ca.set(func() {
-			m.ca.fails = func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+		m.ca.Set(func() {
+			m.ca.Before = func(ctx context.Context, _ ca.SignRequest) error { <-ctx.Done(); return ctx.Err() }
 		})
 		if err := <-done; status.Code(err) != codes.ResourceExhausted {
 			t.Error(err)
 		}
-		if n := len(m.ca.requests()); n != 2 {
+		if n := len(m.ca.Requests()); n != 2 {
 			t.Errorf("the CA was asked %d times", n)
 		}
 	})
@@ -130,7 +130,7 @@ func TestClientThatGoesAwayIsNotHeld(t *testing.T) {
 	inBubble(t, shop, func(t *testing.T, m *mesh) {
 		conn := m.dial("192.0.2.1")
 		defer conn.Close()
-		m.ca.fail(away)
+		m.ca.Fail(away)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := m.as(conn, "web-token", home).begin(ctx, wish{identity: web})
 		time.Sleep(time.Second)
@@ -189,7 +189,7 @@ func TestPlaceInTheQueueIsKeptByIdentityNotByKey(t *testing.T) {
 		if err := <-second; status.Code(err) != codes.ResourceExhausted {
 			t.Errorf("the second got %v", err)
 		}
-		if all := m.ca.requests(); len(all) != 2 || all[1].SubjectID != a {
+		if all := m.ca.Requests(); len(all) != 2 || all[1].SubjectID != a {
 			t.Errorf("the CA was asked %v", all)
 		}
 	})
@@ -199,7 +199,7 @@ func TestShutdownEndsCallsThatAreHeld(t *testing.T) {
 	inBubble(t, shop, func(t *testing.T, m *mesh) {
 		conn := m.dial("192.0.2.1")
 		defer conn.Close()
-		m.ca.fail(away)
+		m.ca.Fail(away)
 		done := m.as(conn, "web-token", home).begin(t.Context(), wish{identity: web})
 		time.Sleep(time.Second)
 		began := time.Now()
@@ -214,7 +214,7 @@ func TestPolicyThatChangesWhileACallIsHeldDecides(t *testing.T) {
 	inBubble(t, shop, func(t *testing.T, m *mesh) {
 		conn := m.dial("192.0.2.1")
 		defer conn.Close()
-		m.ca.fail(away)
+		m.ca.Fail(away)
 		done := m.as(conn, "ztunnel-token", home).begin(t.Context(), impersonating(web))
 		time.Sleep(time.Second)
 		all := rules()
@@ -222,7 +222,7 @@ func TestPolicyThatChangesWhileACallIsHeldDecides(t *testing.T) {
 		if err := m.engine.SetPolicy(must(ra.NewPolicy(home, all))); err != nil {
 			t.Fatal(err)
 		}
-		m.ca.fail(nil)
+		m.ca.Fail(nil)
 		if err := <-done; status.Code(err) != codes.Unavailable { // and not another's certificate
 			t.Error(err)
 		}

@@ -3,11 +3,12 @@ package istioca_test
 import (
 	"encoding/json"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc/codes"
+
+	"github.com/countersign-dev/countersign/internal/test/ratest"
 )
 
 // line is one of the audit log.
@@ -17,28 +18,9 @@ type line struct {
 	Subject                   struct{ Namespace, Pod string }
 }
 
-// ledger is an audit log that is read.
-type ledger struct {
-	mu sync.Mutex
-	paper
-}
-
-// Write implements [ra.Sink].
-func (l *ledger) Write(text []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.paper.Write(text)
-}
-
-func (l *ledger) text() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.String()
-}
-
-func (l *ledger) lines(t *testing.T) (all []line) {
+func linesOf(t *testing.T, log *ratest.Audit) (all []line) {
 	t.Helper()
-	for text := range strings.Lines(l.text()) {
+	for text := range strings.Lines(log.String()) {
 		var l line
 		if err := json.Unmarshal([]byte(text), &l); err != nil {
 			t.Fatalf("%v: %s", err, text)
@@ -49,7 +31,7 @@ func (l *ledger) lines(t *testing.T) (all []line) {
 }
 
 func TestOwnRefusalsAreInTheAuditLogAndCounted(t *testing.T) {
-	log := &ledger{}
+	log := &ratest.Audit{}
 	inBubble(t, func(m *mesh, p *parts) {
 		battlefield(m, p)
 		p.engine.Audit = log
@@ -69,16 +51,16 @@ func TestOwnRefusalsAreInTheAuditLogAndCounted(t *testing.T) {
 			{"web-token", fields("CertSigner", 7.0), codes.InvalidArgument, "web-0", "invalid metadata CertSigner: must be a string"},
 			{"nobody-token", wish{identity: web}, codes.PermissionDenied, "", "no rule matches"},
 		} {
-			before := len(log.lines(t))
+			before := len(linesOf(t, log))
 			for range 10 {
 				m.as(conn, test.token, home).refused(test.wish, test.code)
 			}
-			lines := log.lines(t)[before:]
+			lines := linesOf(t, log)[before:]
 			if len(lines) != 1 || lines[0].Event != "refused" || lines[0].Door != "istio" || lines[0].Subject.Pod != test.pod || !strings.Contains(lines[0].Text, test.says) {
 				t.Errorf("want one line that says %q: %+v", test.says, lines)
 			}
 			time.Sleep(2*time.Minute - time.Second) // equal ones are counted in one line; not at the moment of another
-			if lines = log.lines(t)[before:]; len(lines) != 2 || lines[1].Count != 9 || lines[1].Text != lines[0].Text {
+			if lines = linesOf(t, log)[before:]; len(lines) != 2 || lines[1].Count != 9 || lines[1].Text != lines[0].Text {
 				t.Errorf("want a second line for 9 more: %+v", lines)
 			}
 		}
@@ -87,7 +69,7 @@ func TestOwnRefusalsAreInTheAuditLogAndCounted(t *testing.T) {
 
 // What strangers do has no verified subject, and must not fill the audit log.
 func TestStrangersAreNotInTheAuditLog(t *testing.T) {
-	log := &ledger{}
+	log := &ratest.Audit{}
 	inBubble(t, func(m *mesh, p *parts) {
 		battlefield(m, p)
 		p.engine.Audit = log
@@ -95,7 +77,7 @@ func TestStrangersAreNotInTheAuditLog(t *testing.T) {
 		conn := m.dial("192.0.2.1")
 		defer conn.Close()
 		m.as(conn, "forged", home).refused(wish{identity: web}, codes.Unauthenticated)
-		if text := log.text(); text != "" {
+		if text := log.String(); text != "" {
 			t.Error(text)
 		}
 	})

@@ -21,8 +21,8 @@ import (
 	"github.com/countersign-dev/countersign/control-plane/istioca"
 	"github.com/countersign-dev/countersign/control-plane/istioca/internal/chains"
 	"github.com/countersign-dev/countersign/internal/test/certtest"
+	"github.com/countersign-dev/countersign/internal/test/ratest"
 	"github.com/countersign-dev/countersign/sdk/authn"
-	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/ra"
 	"github.com/countersign-dev/countersign/sdk/ra/share"
@@ -117,7 +117,7 @@ func (m *mesh) takes(token string, w wish) *holder {
 
 // hold connects with a certificate.
 func (m *mesh) hold(g gets, key crypto.Signer) *holder {
-	return &holder{m.presenting(key, g.leaf, m.ca.issuing.Cert), g, key}
+	return &holder{m.presenting(key, g.leaf, m.ca.Signs.Cert), g, key}
 }
 
 // presenting connects with a chain.
@@ -152,7 +152,7 @@ func (h *holder) denies(told string) {
 }
 
 func TestMachineRenewsWithoutATokenUntilTheBound(t *testing.T) {
-	log := &ledger{}
+	log := &ratest.Audit{}
 	inBubble(t, func(m *mesh, p *parts) {
 		renewing(&register{})(m, p)
 		p.engine.Audit = log
@@ -175,7 +175,7 @@ func TestMachineRenewsWithoutATokenUntilTheBound(t *testing.T) {
 		if over := h.leaf.NotAfter.Sub(began); over > longest+time.Minute || over < longest-time.Hour || n < 15 || n > 25 {
 			t.Errorf("%d renewals, the last certificate ends after %s", n, over)
 		}
-		if text := log.text(); !strings.Contains(text, `"verified":"client certificate, serial 66; token of an OIDC issuer at 2000-01-01T00:00:00Z"`) {
+		if text := log.String(); !strings.Contains(text, `"verified":"client certificate, serial 66; token of an OIDC issuer at 2000-01-01T00:00:00Z"`) {
 			t.Error(text)
 		}
 		m.renews(m.enrols())
@@ -183,7 +183,7 @@ func TestMachineRenewsWithoutATokenUntilTheBound(t *testing.T) {
 }
 
 func TestOfTwoCopiesNobodyRenews(t *testing.T) {
-	log := &ledger{}
+	log := &ratest.Audit{}
 	inBubble(t, func(m *mesh, p *parts) {
 		renewing(&register{})(m, p)
 		p.engine.Audit = log
@@ -204,7 +204,7 @@ func TestOfTwoCopiesNobodyRenews(t *testing.T) {
 		thief.denies("possible copy")
 		mine.denies("possible copy")
 		h.denies("possible copy")
-		if !strings.Contains(log.text(), "possible copy") {
+		if !strings.Contains(log.String(), "possible copy") {
 			t.Error("the audit log does not say so")
 		}
 		m.renews(m.enrols()) // a token goes on
@@ -216,9 +216,9 @@ func TestMachineMayRenewAgainByTheSameCertificate(t *testing.T) {
 	inBubble(t, renewing(&register{}), func(_ *testing.T, m *mesh) {
 		h := m.enrols()
 		m.renews(h)
-		m.ca.fail(away)
+		m.ca.Fail(away)
 		h.refused(wish{identity: machine}, codes.Unavailable)
-		m.ca.fail(nil)
+		m.ca.Fail(nil)
 		time.Sleep(time.Minute)
 		h = m.renews(h)
 		m.renews(h)
@@ -234,7 +234,7 @@ type theft struct {
 }
 
 func (m *mesh) thefts() map[string]theft {
-	t, issuing := m.t, m.ca.issuing
+	t, issuing := m.t, m.ca.Signs
 	made := func(by *certtest.Pair, change func(*x509.Certificate), uris ...string) *client {
 		template := certtest.Leaf(t, time.Hour, uris...)
 		template.DNSNames = nil
@@ -244,7 +244,7 @@ func (m *mesh) thefts() map[string]theft {
 		pair := by.Issue(t, template)
 		return m.presenting(pair.Key, pair.Cert, issuing.Cert)
 	}
-	sibling := m.ca.root.Issue(t, &x509.Certificate{
+	sibling := m.ca.Root.Issue(t, &x509.Certificate{
 		Subject: pkix.Name{CommonName: "another"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign, SerialNumber: big.NewInt(3),
 	})
@@ -296,7 +296,7 @@ func (m *mesh) thefts() map[string]theft {
 func TestStolenAndForeignCertificatesGetNothing(t *testing.T) {
 	inBubble(t, renewing(&register{}, web), func(t *testing.T, m *mesh) {
 		all := m.thefts()
-		before := len(m.ca.requests())
+		before := len(m.ca.Requests())
 		for name, theft := range all {
 			if theft.wish.identity == "" {
 				theft.wish.identity = machine
@@ -305,7 +305,7 @@ func TestStolenAndForeignCertificatesGetNothing(t *testing.T) {
 			if !strings.Contains(st.Message(), theft.told) || theft.told == nothing && st.Message() != nothing {
 				t.Errorf("%s: the client is told: %s", name, st.Message())
 			}
-			if len(m.ca.requests()) != before {
+			if len(m.ca.Requests()) != before {
 				t.Fatalf("%s: the CA was asked", name)
 			}
 		}
@@ -400,7 +400,7 @@ func TestRecordThatCannotBeReadIsNoYes(t *testing.T) {
 		h := m.enrols()
 		h = m.renews(h)
 		good := record.text
-		before := len(m.ca.requests())
+		before := len(m.ca.Requests())
 		for name, spoil := range map[string]func(){
 			"away":       func() { record.err = errors.New("503") },
 			"hangs":      func() { record.hangs = true },
@@ -425,7 +425,7 @@ func TestRecordThatCannotBeReadIsNoYes(t *testing.T) {
 			}
 			record.text, record.err, record.hangs = good, nil, false
 		}
-		if len(m.ca.requests()) != before {
+		if len(m.ca.Requests()) != before {
 			t.Error("the CA was asked")
 		}
 		m.renews(h)
@@ -481,9 +481,9 @@ func TestMachineDoesNotFillTheRecord(t *testing.T) {
 		for range 31 {
 			m.renews(h)
 		}
-		before := len(m.ca.requests())
+		before := len(m.ca.Requests())
 		h.refused(wish{identity: machine}, codes.ResourceExhausted)
-		if n := len(m.ca.requests()) - before; n > 0 {
+		if n := len(m.ca.Requests()) - before; n > 0 {
 			t.Errorf("%d certificates were asked for", n)
 		}
 		time.Sleep(25 * time.Hour)
@@ -513,7 +513,7 @@ func TestTokenCostsNoCertificateThatTheRecordCannotTake(t *testing.T) {
 		}
 		record.err = errors.New("503")
 		c.refused(wish{identity: machine}, codes.Unavailable)
-		if n := len(m.ca.requests()); n > 0 {
+		if n := len(m.ca.Requests()); n > 0 {
 			t.Errorf("%d certificates were asked for", n)
 		}
 		record.text, record.err = nil, nil
@@ -526,30 +526,18 @@ func TestCertificateThatOutlivesTheBoundEndsTheChain(t *testing.T) {
 	inBubble(t, func(m *mesh, p *parts) {
 		renewing(&register{})(m, p)
 		p.engine.Authorities[0].AcceptLongerTTL = true
-		p.engine.Authorities[0].Client = lasting{m.ca, 7 * 24 * time.Hour}
+		m.ca.Change = func(leaf *x509.Certificate, _ *x509.CertificateRequest) { leaf.NotAfter = time.Now().Add(7 * 24 * time.Hour) }
 	}, func(t *testing.T, m *mesh) {
 		h := m.enrols()
 		time.Sleep(4 * 24 * time.Hour)
-		before := len(m.ca.requests())
+		before := len(m.ca.Requests())
 		for range 3 {
 			h.denies("last longer")
 		}
-		if n := len(m.ca.requests()) - before; n != 1 {
+		if n := len(m.ca.Requests()) - before; n != 1 {
 			t.Errorf("%d certificates were asked for", n)
 		}
 	})
-}
-
-// lasting is an authority that fixes lifetimes.
-type lasting struct {
-	*office
-	life time.Duration
-}
-
-// CSRSign implements [ca.Client].
-func (l lasting) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
-	req.TTL = l.life
-	return l.office.CSRSign(ctx, req)
 }
 
 func TestCertificateIsAskedForOnlyWhereSomeAreRenewed(t *testing.T) {

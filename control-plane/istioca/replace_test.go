@@ -71,7 +71,7 @@ func TestHeldCallIsToldToRetryWhenSettingsAreReplaced(t *testing.T) {
 	replacing(t, func(t *testing.T, m *mesh, door istioca.Config) {
 		conn := m.dial("192.0.2.1")
 		defer conn.Close()
-		m.ca.fail(away)
+		m.ca.Fail(away)
 		c, began := m.as(conn, "web-token", home), time.Now()
 		done := make(chan struct{})
 		go func() {
@@ -88,7 +88,7 @@ func TestHeldCallIsToldToRetryWhenSettingsAreReplaced(t *testing.T) {
 		if took := time.Since(began); took != 3*time.Second {
 			t.Errorf("it ended after %s", took)
 		}
-		m.ca.fail(nil)
+		m.ca.Fail(nil)
 		time.Sleep(time.Minute)
 		c.must(wish{identity: web})
 	})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/countersign-dev/countersign/control-plane/istioca"
 	"github.com/countersign-dev/countersign/internal/test/certtest"
+	"github.com/countersign-dev/countersign/internal/test/ratest"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/ra"
 )
@@ -135,7 +136,7 @@ func TestRootsAreTheLastElementDuringAnOverlapAsWell(t *testing.T) {
 		defer conn.Close()
 		next := certtest.Root(t)
 		m.as(conn, "web-token", home).must(wish{identity: web})
-		m.ca.set(func() { m.ca.roots = append(m.ca.roots, next.Cert) })
+		m.ca.Set(func() { m.ca.Published = append(m.ca.Published, next.Cert) })
 		got := m.as(conn, "web-token", home).must(wish{identity: web})
 		if len(got.roots) != 2 {
 			t.Errorf("there are %d roots in the last element", len(got.roots))
@@ -157,7 +158,7 @@ func TestNodeProxyGetsCertificatesOfThePodsOnItsNode(t *testing.T) {
 			proxy.must(impersonating("spiffe://cluster.local/ns/shop/sa/" + name))
 		}
 		proxy.must(wish{identity: ztunnel})
-		if n := len(m.ca.requests()); n != 5 {
+		if n := len(m.ca.Requests()); n != 5 {
 			t.Errorf("the CA was asked %d times", n)
 		}
 	})
@@ -166,7 +167,7 @@ func TestNodeProxyGetsCertificatesOfThePodsOnItsNode(t *testing.T) {
 func TestCertSignerChoosesTheRulesOfItsDoor(t *testing.T) {
 	inBubble(t, func(m *mesh, p *parts) {
 		shop(m, p)
-		other := newOffice(t)
+		other := ratest.NewCABelow(t)
 		p.engine.Authorities = append(p.engine.Authorities, ra.Authority{Name: "other", Client: other})
 		for i, r := range p.rules {
 			if r.Name == "fast" {
@@ -178,11 +179,11 @@ func TestCertSignerChoosesTheRulesOfItsDoor(t *testing.T) {
 		defer conn.Close()
 		c := m.as(conn, "web-token", home)
 		got := c.must(wish{identity: web, fields: map[string]any{"CertSigner": "fast"}})
-		if len(m.ca.requests()) != 0 || got.roots[0].Equal(m.ca.root.Cert) {
+		if len(m.ca.Requests()) != 0 || got.roots[0].Equal(m.ca.Root.Cert) {
 			t.Error("the authority of the other door signed")
 		}
 		c.must(wish{identity: web})
-		if len(m.ca.requests()) != 1 {
+		if len(m.ca.Requests()) != 1 {
 			t.Error("the authority of the door without CertSigner did not sign")
 		}
 	})
@@ -201,7 +202,7 @@ func TestNamesOfTheCSRAreHeldAgainstThePolicyWhereAsked(t *testing.T) {
 			t.Errorf("the client is told: %s", why.Message())
 		}
 		c.refused(wish{csr: "no CSR"}, codes.InvalidArgument)
-		if n := len(m.ca.requests()); n != 1 {
+		if n := len(m.ca.Requests()); n != 1 {
 			t.Errorf("the CA was asked %d times", n)
 		}
 	})

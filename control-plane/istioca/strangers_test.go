@@ -119,7 +119,7 @@ func TestSecondMessageIsRefused(t *testing.T) {
 		if code := ends(stream); code == codes.OK {
 			t.Error("it was served")
 		}
-		if n := len(m.ca.requests()); n > 0 {
+		if n := len(m.ca.Requests()); n > 0 {
 			t.Error("the CA was asked")
 		}
 	})
@@ -132,7 +132,7 @@ func TestCallsOfOneCallerAreLimited(t *testing.T) {
 	}, func(t *testing.T, m *mesh) {
 		conn := m.dial("192.0.2.1")
 		defer conn.Close()
-		m.ca.fail(away)
+		m.ca.Fail(away)
 		c := m.as(conn, "ztunnel-token", home)
 		ctx, cancel := context.WithCancel(t.Context())
 		for range 2 {
@@ -144,7 +144,7 @@ func TestCallsOfOneCallerAreLimited(t *testing.T) {
 		if m.last() != istioca.OverOwnLimit {
 			t.Errorf("the event is %q", m.last())
 		}
-		m.ca.fail(nil)
+		m.ca.Fail(nil)
 		m.as(conn, "web-token", home).must(wish{identity: web}) // of the same connection
 	})
 }
@@ -156,7 +156,7 @@ func TestCallsOfAllAreLimited(t *testing.T) {
 	}, func(t *testing.T, m *mesh) {
 		conn := m.dial("192.0.2.1")
 		defer conn.Close()
-		m.ca.fail(away)
+		m.ca.Fail(away)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer func(done <-chan error) { <-done }(m.as(conn, "ztunnel-token", home).begin(ctx, wish{identity: ztunnel}))
 		defer cancel()
@@ -178,7 +178,7 @@ func TestCallsOfOneConnectionAreLimited(t *testing.T) {
 		defer conn.Close()
 		c := m.as(conn, "web-token", home)
 		c.must(wish{identity: web}) // the client knows the server's settings then
-		m.ca.fail(away)
+		m.ca.Fail(away)
 		began := time.Now()
 		var all []<-chan error
 		for range 3 {
@@ -206,7 +206,7 @@ func TestTenThousandIdentitiesOnOneConnectionCostTheCANothing(t *testing.T) {
 			w.csr = csr
 			c.refused(w, codes.PermissionDenied)
 		}
-		if n := len(m.ca.requests()); n > 0 {
+		if n := len(m.ca.Requests()); n > 0 {
 			t.Errorf("the CA was asked %d times", n)
 		}
 	})

@@ -9,37 +9,38 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/test/ratest"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/ra"
 )
 
 func TestNothingIsGivenOutThatIsNotAudited(t *testing.T) {
-	for name, breakIt := range map[string]func(*paper){
-		"full disk":       func(p *paper) { p.fail = errors.New("no space left") },
-		"torn line":       func(p *paper) { p.fail, p.tear = errors.New("no space left"), true },
-		"disk that hangs": func(p *paper) { p.hang = make(chan struct{}) },
+	for name, breakIt := range map[string]func(*ratest.Audit){
+		"full disk":       func(p *ratest.Audit) { p.Err = errors.New("no space left") },
+		"torn line":       func(p *ratest.Audit) { p.Err, p.Tear = errors.New("no space left"), true },
+		"disk that hangs": func(p *ratest.Audit) { p.Hang = make(chan struct{}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, nil, func(h *house) {
-				h.paper.set(func() { breakIt(h.paper) })
+				h.paper.Set(func() { breakIt(h.paper) })
 				err := h.refused(request(), ca.ErrUnavailable)
 				if !strings.Contains(err.Error(), "audit log cannot be written") {
 					t.Error(err)
 				}
-				asked := len(h.ca.calls())
+				asked := len(h.ca.Requests())
 				for n := range 20 { // each would cost a certificate
 					req := request()
 					req.Subject.PodUID = fmt.Sprint("pod ", n)
 					h.refused(req, ca.ErrUnavailable)
 				}
-				if n := len(h.ca.calls()); n != asked || n > 1 {
+				if n := len(h.ca.Requests()); n != asked || n > 1 {
 					t.Errorf("%d calls while nothing can be given out", n)
 				}
-				h.paper.set(func() {
-					if h.paper.hang != nil {
-						close(h.paper.hang)
+				h.paper.Set(func() {
+					if h.paper.Hang != nil {
+						close(h.paper.Hang)
 					}
-					h.paper.fail, h.paper.hang = nil, nil
+					h.paper.Err, h.paper.Hang = nil, nil
 				})
 				time.Sleep(time.Minute)
 				cert := h.must(request())
@@ -64,7 +65,7 @@ func TestLinesThatWaitAreSyncedTogether(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, nil, func(h *house) {
 				h.must(request())
-				first := h.paper.hangs()
+				first := h.paper.Hangs()
 				const all = 12
 				ended := make(chan error, all)
 				for n := range all {
@@ -76,17 +77,17 @@ func TestLinesThatWaitAreSyncedTogether(t *testing.T) {
 					}()
 				}
 				synctest.Wait()
-				if n := len(h.ca.calls()); n != all+1 || len(ended) > 0 {
+				if n := len(h.ca.Requests()); n != all+1 || len(ended) > 0 {
 					t.Fatalf("%d calls, %d ended before the sync", n, len(ended))
 				}
-				h.paper.set(func() { h.paper.hang, h.paper.fail = nil, fail })
+				h.paper.Set(func() { h.paper.Hang, h.paper.Err = nil, fail })
 				close(first)
 				for range all {
 					if err := <-ended; (err == nil) != (fail == nil) {
 						t.Errorf("got %v", err)
 					}
 				}
-				if lines, syncs := len(h.paper.lines(t, "issued")), h.paper.syncs; fail == nil && (lines != all+1 || syncs != 3) || fail != nil && (lines != 1 || syncs != 1) {
+				if lines, syncs := len(h.paper.Lines(t, "issued")), h.paper.Syncs(); fail == nil && (lines != all+1 || syncs != 3) || fail != nil && (lines != 1 || syncs != 1) {
 					t.Errorf("%d lines, %d syncs", lines, syncs)
 				}
 			})
@@ -101,16 +102,16 @@ func TestEqualRefusalsAreCountedTogether(t *testing.T) {
 		for range 1000 {
 			h.refused(req, ca.ErrDenied)
 		}
-		if n := len(h.paper.lines(t, "refused")); n != 1 {
+		if n := len(h.paper.Lines(t, "refused")); n != 1 {
 			t.Errorf("%d lines at once", n)
 		}
 		time.Sleep(61 * time.Second)
-		lines := h.paper.lines(t, "refused")
+		lines := h.paper.Lines(t, "refused")
 		if len(lines) != 2 || lines[0]["count"] != 1.0 || lines[1]["count"] != 999.0 || lines[1]["text"] != "no rule matches" || lines[1]["reason"] != "denied" {
 			t.Errorf("the lines are %v", lines)
 		}
 		time.Sleep(5 * time.Minute)
-		if n := len(h.paper.lines(t, "refused")); n != 2 {
+		if n := len(h.paper.Lines(t, "refused")); n != 2 {
 			t.Errorf("%d lines though nothing was refused", n)
 		}
 	})
@@ -124,7 +125,7 @@ func TestFloodOfDifferentRefusalsIsBounded(t *testing.T) {
 			h.refused(req, ca.ErrDenied)
 		}
 		h.Close()
-		lines := h.paper.lines(t, "refused")
+		lines := h.paper.Lines(t, "refused")
 		total := 0.0
 		for _, line := range lines {
 			total += line["count"].(float64)
@@ -137,16 +138,16 @@ func TestFloodOfDifferentRefusalsIsBounded(t *testing.T) {
 
 func TestRefusalsAreCountedWhileLogIsBroken(t *testing.T) {
 	inBubble(t, nil, func(h *house) {
-		h.paper.set(func() { h.paper.fail = errors.New("no space left") })
+		h.paper.Set(func() { h.paper.Err = errors.New("no space left") })
 		req := request()
 		req.Subject.Cluster = "elsewhere"
 		for range 50 {
 			h.refused(req, ca.ErrDenied)
 		}
 		time.Sleep(2 * time.Minute)
-		h.paper.set(func() { h.paper.fail = nil })
+		h.paper.Set(func() { h.paper.Err = nil })
 		h.Close()
-		if lines := h.paper.lines(t, "refused"); len(lines) != 1 || lines[0]["count"] != 50.0 {
+		if lines := h.paper.Lines(t, "refused"); len(lines) != 1 || lines[0]["count"] != 50.0 {
 			t.Errorf("the lines are %v", lines)
 		}
 	})
@@ -164,7 +165,7 @@ func TestCallerWhoIsGoneDoesNotBreakAuditLog(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 		}
-		if n := len(h.paper.lines(t, "refused")); n != 100 {
+		if n := len(h.paper.Lines(t, "refused")); n != 100 {
 			t.Errorf("%d lines", n)
 		}
 		h.must(request())
@@ -186,7 +187,7 @@ func TestForeignTextInAuditIsBoundedAndEscaped(t *testing.T) {
 }
 
 func TestEngineWithoutAuditLogIsRefused(t *testing.T) {
-	_, err := ra.New(ra.Config{Policy: policy(t, mesh()), Authorities: []ra.Authority{{Name: "ca", Client: newOffice(t)}}})
+	_, err := ra.New(ra.Config{Policy: policy(t, mesh()), Authorities: []ra.Authority{{Name: "ca", Client: ratest.NewCA(t)}}})
 	if err == nil || !strings.Contains(err.Error(), "no audit log") {
 		t.Errorf("got %v", err)
 	}
@@ -195,7 +196,7 @@ func TestEngineWithoutAuditLogIsRefused(t *testing.T) {
 func TestWrongConfigurationIsRefusedWithAllFaults(t *testing.T) {
 	_, err := ra.New(ra.Config{
 		Doors: []ra.Door{{}, {Name: "d", MinLifetime: time.Hour, MaxLifetime: time.Minute}}, Budget: ra.Budget{Holder: -1},
-		Authorities: []ra.Authority{{}, {Name: "a"}, {Name: "a", Client: newOffice(t), Timeout: -1}, {Name: "b", Client: newOffice(t), Limits: ra.Limits{Rate: -1}}},
+		Authorities: []ra.Authority{{}, {Name: "a"}, {Name: "a", Client: ratest.NewCA(t), Timeout: -1}, {Name: "b", Client: ratest.NewCA(t), Limits: ra.Limits{Rate: -1}}},
 	})
 	for _, text := range []string{
 		"no policy", "no audit log", "budget", "door has no name", `door "d"`, "authority has no name", `"a" has no client`, "two authorities", "timeout is -1ns", `"b": limits`,

@@ -3,52 +3,43 @@ package ra_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"runtime"
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/test/ratest"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/ra"
 )
 
-// nowhere is an audit log that costs nothing.
-type nowhere struct{ io.Writer }
-
-func (nowhere) Sync() error { return nil }
-
 // instant answers each request with the same certificate: its ID is the request's.
-type instant struct{ *office }
+type instant struct{ *ratest.CA }
 
 func (i instant) CSRSign(_ context.Context, req ca.SignRequest) (ca.Certificate, error) {
-	i.mu.Lock()
-	reply, known := i.known[req.SubjectID]
-	i.mu.Unlock()
+	var reply ca.Certificate
+	var known bool
+	i.Set(func() { reply, known = i.Known[req.SubjectID] })
 	if known {
 		return reply, nil
 	}
-	reply, err := i.sign(req)
-	i.set(func() { i.known[req.SubjectID] = reply })
+	reply, err := i.Sign(req)
+	i.Set(func() { i.Known[req.SubjectID] = reply })
 	return reply, err
 }
 
 func benchEngine(b *testing.B, limits ra.Limits) *ra.Engine {
 	b.Helper()
-	e, err := ra.New(ra.Config{
-		Policy: policy(b, mesh()), Audit: nowhere{io.Discard}, Log: slog.New(slog.DiscardHandler), Doors: []ra.Door{{Name: istio}},
-		Authorities: []ra.Authority{{Name: "ca", Client: instant{newOfficeKnowing(b)}, Limits: limits}},
+	return ratest.Engine(b, ra.Config{
+		Policy: policy(b, mesh()), Audit: ratest.NoAudit, Log: slog.New(slog.DiscardHandler), Doors: []ra.Door{{Name: istio}},
+		Authorities: []ra.Authority{{Name: "ca", Client: instant{newKnowingCA(b)}, Limits: limits}},
 		Budget:      ra.Budget{Holder: 1 << 30, Namespace: 1 << 30},
 	})
-	if err != nil {
-		b.Fatal(err)
-	}
-	return e
 }
 
-func newOfficeKnowing(b *testing.B) *office {
-	o := newOffice(b)
-	o.known = map[string]ca.Certificate{}
+func newKnowingCA(b *testing.B) *ratest.CA {
+	o := ratest.NewCA(b)
+	o.Known = map[string]ca.Certificate{}
 	return o
 }
 

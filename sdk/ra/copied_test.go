@@ -33,7 +33,7 @@ func sequence(elements ...[]byte) []byte {
 
 // copying has the authority copy the extensions of a CSR, as some do.
 func copying(h *house) {
-	h.ca.change = func(leaf *x509.Certificate, csr *x509.CertificateRequest) {
+	h.ca.Change = func(leaf *x509.Certificate, csr *x509.CertificateRequest) {
 		leaf.ExtraExtensions = csr.Extensions
 	}
 }
@@ -59,7 +59,7 @@ func TestExtensionsThatAnAuthorityCopiesStopNobodyElse(t *testing.T) {
 				bad := request()
 				bad.CSR = csr(0, &x509.CertificateRequest{ExtraExtensions: []pkix.Extension{extension}})
 				h.refused(bad, ca.ErrInvalid)
-				if n := h.ca.certificates(); n > 0 {
+				if n := h.ca.Issued(); n > 0 {
 					t.Errorf("it cost %d certificates", n)
 				}
 				other := request()

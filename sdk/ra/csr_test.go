@@ -44,10 +44,10 @@ func TestBadCSRIsInvalid(t *testing.T) {
 			req := request()
 			req.CSR = make()
 			h.refused(req, ca.ErrInvalid)
-			if len(h.ca.calls()) > 0 {
+			if len(h.ca.Requests()) > 0 {
 				t.Error("the authority was asked")
 			}
-			if n := len(h.paper.lines(t, "refused")); n != 1 {
+			if n := len(h.paper.Lines(t, "refused")); n != 1 {
 				t.Errorf("%d audit lines", n)
 			}
 		})
@@ -158,7 +158,7 @@ func TestDoorLimitsKeyTypes(t *testing.T) {
 
 func TestAuthorityOfCSRNamesIsRefusedForCSRsWithoutThem(t *testing.T) {
 	inBubble(t, nil, func(h *house) {
-		h.ca.set(func() { h.ca.unable = ca.ErrUnimplemented })
+		h.ca.Set(func() { h.ca.Unable = ca.ErrUnimplemented })
 		if err := h.CheckAbilities(h.t.Context()); err == nil || !strings.Contains(err.Error(), `rule "mesh": the door "kubelet"`) {
 			t.Errorf("at configuration: %v", err)
 		}
@@ -169,11 +169,11 @@ func TestAuthorityOfCSRNamesIsRefusedForCSRsWithoutThem(t *testing.T) {
 		h.refused(req, ca.ErrInvalid) // the next one may name what is granted
 		id := &url.URL{Scheme: "spiffe", Host: "example.org", Path: "/ns/shop/sa/web"}
 		req.Subject.PodUID, req.CSR = "3", csr(1, &x509.CertificateRequest{URIs: []*url.URL{id}})
-		if len(h.ca.calls()) > 0 {
+		if len(h.ca.Requests()) > 0 {
 			t.Error("the authority was asked")
 		}
 		h.must(req)
-		h.ca.set(func() { h.ca.unable = ca.ErrUnavailable })
+		h.ca.Set(func() { h.ca.Unable = ca.ErrUnavailable })
 		if err := h.CheckAbilities(h.t.Context()); err != nil {
 			t.Errorf("an authority that cannot tell now is refused: %v", err)
 		}
@@ -194,9 +194,9 @@ func sidecar(subject pkix.Name) []byte {
 
 func TestEmptyOrganizationOfASidecarIsNoName(t *testing.T) {
 	inBubble(t, nil, func(h *house) {
-		h.ca.set(func() {
-			h.ca.unable = ca.ErrUnimplemented
-			h.ca.change = func(leaf *x509.Certificate, csr *x509.CertificateRequest) { leaf.RawSubject = csr.RawSubject }
+		h.ca.Set(func() {
+			h.ca.Unable = ca.ErrUnimplemented
+			h.ca.Change = func(leaf *x509.Certificate, csr *x509.CertificateRequest) { leaf.RawSubject = csr.RawSubject }
 		})
 		req := request()
 		req.Door, req.CSR = istio, sidecar(pkix.Name{Organization: []string{""}})
@@ -211,17 +211,17 @@ func TestEmptyOrganizationOfASidecarIsNoName(t *testing.T) {
 func TestCommonNameMayBeTheRequestID(t *testing.T) {
 	var id string // step-ca's template takes the subject of the one-time token
 	inBubble(t, nil, func(h *house) {
-		h.ca.set(func() {
-			h.ca.before = func(_ context.Context, req ca.SignRequest) error { id = req.ID; return nil }
-			h.ca.change = func(leaf *x509.Certificate, _ *x509.CertificateRequest) { leaf.Subject.CommonName = id }
+		h.ca.Set(func() {
+			h.ca.Before = func(_ context.Context, req ca.SignRequest) error { id = req.ID; return nil }
+			h.ca.Change = func(leaf *x509.Certificate, _ *x509.CertificateRequest) { leaf.Subject.CommonName = id }
 		})
 		req := request()
 		req.Door, req.CSR = istio, sidecar(pkix.Name{Organization: []string{""}})
 		if got := h.must(req); got.RequestID != id {
 			t.Errorf("the certificate is of request %s, not %s", got.RequestID, id)
 		}
-		h.ca.set(func() {
-			h.ca.change = func(leaf *x509.Certificate, _ *x509.CertificateRequest) { leaf.Subject.CommonName = id[1:] }
+		h.ca.Set(func() {
+			h.ca.Change = func(leaf *x509.Certificate, _ *x509.CertificateRequest) { leaf.Subject.CommonName = id[1:] }
 		})
 		req.Subject.PodUID = "another pod"
 		h.refused(req, ca.ErrUnavailable)

@@ -51,9 +51,9 @@ func TestTenThousandRequestsDelayNoOtherNamespace(t *testing.T) {
 			<-done
 		}
 		synctest.Wait()
-		asked := len(h.ca.calls())
+		asked := len(h.ca.Requests())
 		time.Sleep(time.Minute)
-		if n := len(h.ca.calls()); n != asked || h.Status()[0].Waiting != 0 || h.Status()[0].Oldest != 0 {
+		if n := len(h.ca.Requests()); n != asked || h.Status()[0].Waiting != 0 || h.Status()[0].Oldest != 0 {
 			t.Errorf("%d calls for nobody, %d wait", n-asked, h.Status()[0].Waiting)
 		}
 		if asked > 100 {
@@ -91,7 +91,7 @@ func TestWhoHasNoTimeToWaitForTheRateIsRateLimited(t *testing.T) {
 		if err := <-h.in(short, "shop", 2); !errors.Is(err, ca.ErrRateLimited) || !errors.Is(err, context.DeadlineExceeded) || ca.RetryAfter(err) != time.Minute {
 			t.Errorf("got %v, after %s", err, ca.RetryAfter(err))
 		}
-		if n := len(h.paper.lines(t, "refused")); n != 0 || !slices.Equal(h.results(), []string{"issued", "rate limited"}) {
+		if n := len(h.paper.Lines(t, "refused")); n != 0 || !slices.Equal(h.results(), []string{"issued", "rate limited"}) {
 			t.Errorf("%d refusals, and the metrics have %q", n, h.results())
 		}
 		gone, leave := context.WithCancel(h.t.Context())
@@ -106,7 +106,7 @@ func TestWhoHasNoTimeToWaitForTheRateIsRateLimited(t *testing.T) {
 
 func TestWhoHasNoTimeToWaitForAFaultIsNotRateLimited(t *testing.T) {
 	inBubble(t, func(c *ra.Config) { c.Authorities[0].Limits = ra.Limits{Rate: 0.1, Burst: 4, InFlight: 4} }, func(h *house) {
-		h.ca.set(func() { h.ca.before = func(context.Context, ca.SignRequest) error { return ca.ErrUnavailable } })
+		h.ca.Set(func() { h.ca.Before = func(context.Context, ca.SignRequest) error { return ca.ErrUnavailable } })
 		for n := range 3 {
 			<-h.in(h.t.Context(), fmt.Sprint("ns-", n), n)
 		}
@@ -145,12 +145,12 @@ func TestHolderHasABudgetWhateverHisKey(t *testing.T) {
 // What fails costs no certificate and takes nothing of the budget.
 func TestFailuresSpendNoBudget(t *testing.T) {
 	inBubble(t, func(c *ra.Config) { c.Budget = ra.Budget{Holder: 1, HolderEvery: 1000 * time.Hour} }, func(h *house) {
-		h.ca.before = func(context.Context, ca.SignRequest) error { return ca.ErrUnavailable }
+		h.ca.Before = func(context.Context, ca.SignRequest) error { return ca.ErrUnavailable }
 		for range 5 {
 			h.refused(request(), ca.ErrUnavailable)
 			time.Sleep(15 * time.Minute)
 		}
-		h.ca.set(func() { h.ca.before = nil })
+		h.ca.Set(func() { h.ca.Before = nil })
 		h.must(request())
 		req := request()
 		req.CSR = empty(1)
@@ -181,7 +181,7 @@ func TestFailingTokenIsReadSeldom(t *testing.T) {
 
 func TestEqualRequestsMakeOneCall(t *testing.T) {
 	inBubble(t, nil, func(h *house) {
-		h.ca.before = func(context.Context, ca.SignRequest) error { time.Sleep(10 * time.Second); return nil }
+		h.ca.Before = func(context.Context, ca.SignRequest) error { time.Sleep(10 * time.Second); return nil }
 		var all []<-chan error
 		for range 8 {
 			all = append(all, h.in(h.t.Context(), "shop", 1))
@@ -195,7 +195,7 @@ func TestEqualRequestsMakeOneCall(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if n := len(h.ca.calls()); n != 1 {
+		if n := len(h.ca.Requests()); n != 1 {
 			t.Errorf("%d calls", n)
 		}
 	})
@@ -204,33 +204,33 @@ func TestEqualRequestsMakeOneCall(t *testing.T) {
 // A CSR that is signed again is another text for the same key.
 func TestSameKeyMakesOneCall(t *testing.T) {
 	inBubble(t, nil, func(h *house) {
-		h.ca.before = func(context.Context, ca.SignRequest) error { time.Sleep(10 * time.Second); return nil }
+		h.ca.Before = func(context.Context, ca.SignRequest) error { time.Sleep(10 * time.Second); return nil }
 		done := h.in(h.t.Context(), "shop", 1)
 		synctest.Wait()
 		req := request()
 		req.Subject.PodUID, req.CSR = "shop1", csr(0, &x509.CertificateRequest{})
 		h.must(req)
-		if err := <-done; err != nil || len(h.ca.calls()) != 1 {
-			t.Errorf("%v after %d calls", err, len(h.ca.calls()))
+		if err := <-done; err != nil || len(h.ca.Requests()) != 1 {
+			t.Errorf("%v after %d calls", err, len(h.ca.Requests()))
 		}
 	})
 }
 
 func TestCertificateWaitsForCallerWhoComesBack(t *testing.T) {
 	inBubble(t, nil, func(h *house) {
-		h.ca.before = func(context.Context, ca.SignRequest) error { time.Sleep(10 * time.Second); return nil }
+		h.ca.Before = func(context.Context, ca.SignRequest) error { time.Sleep(10 * time.Second); return nil }
 		ctx, cancel := context.WithTimeout(h.t.Context(), 5*time.Second)
 		defer cancel()
 		if err := <-h.in(ctx, "shop", 1); !errors.Is(err, context.DeadlineExceeded) || ca.RetryAfter(err) == 0 {
 			t.Errorf("got %v, after %s", err, ca.RetryAfter(err))
 		}
 		time.Sleep(30 * time.Second)
-		if err := <-h.in(h.t.Context(), "shop", 1); err != nil || len(h.ca.calls()) != 1 {
-			t.Errorf("%v after %d calls", err, len(h.ca.calls()))
+		if err := <-h.in(h.t.Context(), "shop", 1); err != nil || len(h.ca.Requests()) != 1 {
+			t.Errorf("%v after %d calls", err, len(h.ca.Requests()))
 		}
 		time.Sleep(3 * time.Minute)
-		if err := <-h.in(h.t.Context(), "shop", 1); err != nil || len(h.ca.calls()) != 2 {
-			t.Errorf("a collected certificate is given out again: %v after %d calls", err, len(h.ca.calls()))
+		if err := <-h.in(h.t.Context(), "shop", 1); err != nil || len(h.ca.Requests()) != 2 {
+			t.Errorf("a collected certificate is given out again: %v after %d calls", err, len(h.ca.Requests()))
 		}
 	})
 }

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"strings"
 	"testing"
 
+	"github.com/countersign-dev/countersign/internal/test/ratest"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/ra"
 )
@@ -37,11 +37,11 @@ func FuzzAttributes(f *testing.F) {
 	})
 }
 
-// closedOffice refuses everything, and watches what it is asked for.
-type closedOffice struct{ t testing.TB }
+// closed refuses everything, and watches what it is asked for.
+type closed struct{ t testing.TB }
 
-func (closedOffice) CertifiesNames(context.Context) error { return nil }
-func (c closedOffice) CSRSign(_ context.Context, req ca.SignRequest) (ca.Certificate, error) {
+func (closed) CertifiesNames(context.Context) error { return nil }
+func (c closed) CSRSign(_ context.Context, req ca.SignRequest) (ca.Certificate, error) {
 	if req.SubjectID != "spiffe://example.org/ns/shop/sa/web" || len(req.DNSNames) > 0 {
 		c.t.Errorf("asked for %s, %q", req.SubjectID, req.DNSNames)
 	}
@@ -52,13 +52,10 @@ func (c closedOffice) CSRSign(_ context.Context, req ca.SignRequest) (ca.Certifi
 func FuzzCSR(f *testing.F) {
 	f.Add(empty(0))
 	f.Add(empty(0)[:100])
-	e, err := ra.New(ra.Config{
-		Policy: policy(f, mesh()), Audit: nowhere{io.Discard}, Log: slog.New(slog.DiscardHandler), Doors: []ra.Door{{Name: istio}},
-		Authorities: []ra.Authority{{Name: "ca", Client: closedOffice{f}, Limits: ra.Limits{Rate: 1e9, Burst: 1 << 30}}},
+	e := ratest.Engine(f, ra.Config{
+		Policy: policy(f, mesh()), Audit: ratest.NoAudit, Log: slog.New(slog.DiscardHandler), Doors: []ra.Door{{Name: istio}},
+		Authorities: []ra.Authority{{Name: "ca", Client: closed{f}, Limits: ra.Limits{Rate: 1e9, Burst: 1 << 30}}},
 	})
-	if err != nil {
-		f.Fatal(err)
-	}
 	f.Cleanup(e.Close)
 	pods := 0
 	f.Fuzz(func(t *testing.T, pem []byte) {

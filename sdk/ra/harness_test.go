@@ -7,101 +7,23 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
-	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"log/slog"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/test/ratest"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/ra"
 )
-
-// paper is an audit log in memory.
-type paper struct {
-	mu     sync.Mutex
-	text   bytes.Buffer
-	synced int
-	syncs  int
-	fail   error // of Write
-	tear   bool  // half of a line is there then
-	hang   chan struct{}
-}
-
-func (p *paper) Write(text []byte) (int, error) {
-	p.mu.Lock()
-	hang := p.hang
-	p.mu.Unlock()
-	if hang != nil {
-		<-hang
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.fail != nil {
-		if p.tear {
-			n, _ := p.text.Write(text[:len(text)/2])
-			return n, p.fail
-		}
-		return 0, p.fail
-	}
-	return p.text.Write(text)
-}
-
-func (p *paper) Sync() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.synced = p.text.Len()
-	p.syncs++
-	return nil
-}
-
-// hangs has writes wait until the channel is closed.
-func (p *paper) hangs() (until chan struct{}) {
-	until = make(chan struct{})
-	p.set(func() { p.hang = until })
-	return until
-}
-
-func (p *paper) set(change func()) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	change()
-}
-
-func (p *paper) String() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.text.String()
-}
-
-// lines returns the lines of an event. All that is there must be synced.
-func (p *paper) lines(t *testing.T, event string) (found []map[string]any) {
-	t.Helper()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.synced != p.text.Len() {
-		t.Error("lines are written and not synced")
-	}
-	for line := range bytes.Lines(p.text.Bytes()) {
-		var one map[string]any
-		if err := json.Unmarshal(line, &one); err != nil {
-			t.Errorf("line %q: %v", line, err)
-		}
-		if one["event"] == event {
-			found = append(found, one)
-		}
-	}
-	return found
-}
 
 // house is an engine with all that it needs.
 type house struct {
 	*ra.Engine
 	t      *testing.T
-	ca     *office
-	paper  *paper
+	ca     *ratest.CA
+	paper  *ratest.Audit
 	log    *bytes.Buffer
 	events []ra.Event
 	mu     sync.Mutex
@@ -115,7 +37,7 @@ const kubelet, istio = "kubelet", "istio"
 // strict times, and one for others. Its roots are known.
 func newHouse(t *testing.T, change func(*ra.Config)) *house {
 	t.Helper()
-	h := &house{t: t, ca: newOffice(t), paper: &paper{}, log: &bytes.Buffer{}}
+	h := &house{t: t, ca: ratest.NewCA(t), paper: &ratest.Audit{}, log: &bytes.Buffer{}}
 	h.config = ra.Config{
 		Policy: policy(t, mesh()), Audit: h.paper, Log: slog.New(slog.NewTextHandler(h.log, nil)),
 		Doors: []ra.Door{
@@ -139,11 +61,7 @@ func newHouse(t *testing.T, change func(*ra.Config)) *house {
 // open starts an engine with the same authority and log, as after a restart.
 func (h *house) open() {
 	h.t.Helper()
-	engine, err := ra.New(h.config)
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	h.Engine = engine
+	h.Engine = ratest.Engine(h.t, h.config)
 }
 
 func (h *house) results() (all []string) {
@@ -168,11 +86,7 @@ var keys = sync.OnceValue(func() (list []crypto.Signer) {
 
 // csr is one with the key of that number.
 func csr(n int, template *x509.CertificateRequest) []byte {
-	der, err := x509.CreateCertificateRequest(rand.Reader, template, keys()[n])
-	if err != nil {
-		panic(err)
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
+	return ratest.CSRWith(keys()[n], template)
 }
 
 // empty is the CSR of a kubelet with the key of that number.

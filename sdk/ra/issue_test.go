@@ -42,13 +42,13 @@ func TestVerifiedSubjectGetsGrantedNames(t *testing.T) {
 		if err != nil || cert.NotAfter.Sub(cert.NotBefore) > 24*time.Hour || pki.Fingerprint(leaf[0]) != cert.Fingerprint {
 			t.Errorf("%v, %+v", err, cert)
 		}
-		if !cert.Roots.Contains(h.ca.roots[0]) || cert.Rule != "mesh" || cert.Authority != "ca" {
+		if !cert.Roots.Contains(h.ca.Published[0]) || cert.Rule != "mesh" || cert.Authority != "ca" {
 			t.Errorf("got %+v", cert)
 		}
-		line := h.paper.lines(t, "issued")[0]
+		line := h.paper.Lines(t, "issued")[0]
 		for key, want := range map[string]any{
 			"serial": cert.Serial, "fingerprint": cert.Fingerprint, "rule": "mesh", "authority": "ca", "request_id": cert.RequestID,
-			"door": kubelet, "key_type": "ecdsa-p256", "signer": "office 1.0", "not_after": cert.NotAfter.Format(time.RFC3339),
+			"door": kubelet, "key_type": "ecdsa-p256", "signer": "ratest 1.0", "not_after": cert.NotAfter.Format(time.RFC3339),
 		} {
 			if line[key] != want {
 				t.Errorf("the audit line's %s is %v, want %v", key, line[key], want)
@@ -78,14 +78,14 @@ func TestCallerCannotChooseNames(t *testing.T) {
 				}
 			})
 			inBubble(t, nil, func(h *house) { // an authority that certifies the CSR, whatever it says of itself
-				h.ca.change = func(leaf *x509.Certificate, csr *x509.CertificateRequest) {
+				h.ca.Change = func(leaf *x509.Certificate, csr *x509.CertificateRequest) {
 					leaf.URIs, leaf.DNSNames, leaf.IPAddresses = append(leaf.URIs, csr.URIs...), csr.DNSNames, csr.IPAddresses
 					leaf.Subject = csr.Subject
 				}
 				req := request()
 				req.CSR = csr(0, template)
 				h.refused(req, ca.ErrUnavailable)
-				if n := len(h.paper.lines(t, "discarded")); n != 1 {
+				if n := len(h.paper.Lines(t, "discarded")); n != 1 {
 					t.Errorf("%d certificates are recorded as discarded", n)
 				}
 				honest := request()
@@ -119,7 +119,7 @@ func TestLifetimeIsWhatRuleAndDoorAllow(t *testing.T) {
 					return
 				}
 				h.must(req)
-				if got := h.ca.calls()[0].TTL; got != c.sent {
+				if got := h.ca.Requests()[0].TTL; got != c.sent {
 					t.Errorf("%s were asked for, want %s", got, c.sent)
 				}
 			})
@@ -130,7 +130,7 @@ func TestLifetimeIsWhatRuleAndDoorAllow(t *testing.T) {
 // The lifetime that a kubelet asks for includes the backdating, and none of it may be lost.
 func TestBackdatingIsLearnedAndTakenOff(t *testing.T) {
 	inBubble(t, nil, func(h *house) {
-		h.ca.backdate = 2*time.Minute + 29*time.Second
+		h.ca.Backdate = 2*time.Minute + 29*time.Second
 		for n := range 3 {
 			req := request()
 			req.TTL, req.Subject.PodUID = time.Hour, string(rune('a'+n))
@@ -138,7 +138,7 @@ func TestBackdatingIsLearnedAndTakenOff(t *testing.T) {
 				t.Errorf("the certificate lives for %s", cert.NotAfter.Sub(cert.NotBefore))
 			}
 		}
-		if n := len(h.ca.calls()); n != 4 {
+		if n := len(h.ca.Requests()); n != 4 {
 			t.Errorf("%d calls, the first alone needs another", n)
 		}
 	})
@@ -149,8 +149,8 @@ func TestOneCallLearnsTheBackdatingForAll(t *testing.T) {
 	const pods, failures = 40, 2
 	inBubble(t, nil, func(h *house) {
 		var calls atomic.Int32
-		h.ca.backdate = 2 * time.Minute
-		h.ca.before = func(context.Context, ca.SignRequest) error {
+		h.ca.Backdate = 2 * time.Minute
+		h.ca.Before = func(context.Context, ca.SignRequest) error {
 			time.Sleep(time.Second)
 			if calls.Add(1) <= failures { // one after the other
 				return ca.ErrUnavailable
@@ -169,7 +169,7 @@ func TestOneCallLearnsTheBackdatingForAll(t *testing.T) {
 			})
 		}
 		all.Wait()
-		if n := h.ca.certificates(); n != pods-failures+1 {
+		if n := h.ca.Issued(); n != pods-failures+1 {
 			t.Errorf("%d certificates for %d pods", n, pods-failures)
 		}
 		if took := time.Since(start); took > 10*time.Second {
@@ -199,7 +199,7 @@ func TestUsagesAreTheRules(t *testing.T) {
 			rule := mesh()
 			rule.Usages = c.rule
 			inBubble(t, func(conf *ra.Config) { conf.Policy = policy(t, rule) }, func(h *house) {
-				h.ca.change = func(leaf *x509.Certificate, _ *x509.CertificateRequest) { leaf.ExtKeyUsage = c.leaf }
+				h.ca.Change = func(leaf *x509.Certificate, _ *x509.CertificateRequest) { leaf.ExtKeyUsage = c.leaf }
 				if _, err := h.issue(request()); (err == nil) != c.good {
 					t.Errorf("got %v", err)
 				}
@@ -214,7 +214,7 @@ func TestErrorsKeepTheirMeaning(t *testing.T) {
 	} {
 		t.Run(reason.Reason.String(), func(t *testing.T) {
 			inBubble(t, nil, func(h *house) {
-				h.ca.before = func(context.Context, ca.SignRequest) error {
+				h.ca.Before = func(context.Context, ca.SignRequest) error {
 					return &ca.Error{Reason: reason.Reason, Message: "as planned", RetryAfter: 42 * time.Second}
 				}
 				if err := h.refused(request(), reason); ca.RetryAfter(err) != 42*time.Second || !strings.Contains(err.Error(), "as planned") {
@@ -228,7 +228,7 @@ func TestErrorsKeepTheirMeaning(t *testing.T) {
 				other := request()
 				other.CSR = empty(1)
 				h.refused(other, again)
-				if n := len(h.ca.calls()); n != 1 {
+				if n := len(h.ca.Requests()); n != 1 {
 					t.Errorf("%d calls within the wait", n)
 				}
 				synctest.Wait()
@@ -251,7 +251,7 @@ func TestDeniedSubjectReachesNoAuthority(t *testing.T) {
 		req = request()
 		req.Object = strings.Repeat("o", 300)
 		h.refused(req, ca.ErrInvalid)
-		if len(h.ca.calls()) > 0 {
+		if len(h.ca.Requests()) > 0 {
 			t.Error("the authority was asked")
 		}
 	})
@@ -264,7 +264,7 @@ func TestRejectedTokenIsReadOnceMore(t *testing.T) {
 		c.Authorities[0].Token = func(context.Context) (ca.Bearer, error) { return ca.Bearer{Token: tokens[len(rejected)]}, nil }
 		c.Authorities[0].TokenRejected = func(token ca.Token) { rejected = append(rejected, token) }
 	}, func(h *house) {
-		h.ca.before = func(_ context.Context, req ca.SignRequest) error {
+		h.ca.Before = func(_ context.Context, req ca.SignRequest) error {
 			if req.Token != "secret-token-two" {
 				return ca.Errorf(ca.Unauthenticated, "the token %s is over", req.Token.Reveal())
 			}

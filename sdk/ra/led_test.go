@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/test/certtest"
+	"github.com/countersign-dev/countersign/internal/test/ratest"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/ra"
@@ -56,7 +57,7 @@ func inPair(t *testing.T, roots ra.Roots, change func(*ra.Config), test func(p *
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		p := &pair{store: desk{newShelf()}}
-		open := func(led bool, authority *office) *house {
+		open := func(led bool, authority *ratest.CA) *house {
 			return newHouse(t, func(c *ra.Config) {
 				c.Store, c.Authorities[0].Roots = p.store, roots
 				c.Authorities[0].Roots.Led = led
@@ -71,8 +72,8 @@ func inPair(t *testing.T, roots ra.Roots, change func(*ra.Config), test func(p *
 		p.lead = open(false, nil)
 		defer func() { p.lead.Close() }()
 		synctest.Wait()
-		same := newOffice(t)
-		same.signs, same.roots = p.lead.ca.signs, p.lead.ca.roots
+		same := ratest.NewCA(t)
+		same.Signs, same.Published = p.lead.ca.Signs, p.lead.ca.Published
 		p.led = open(true, same)
 		p.led.ca = same
 		defer func() { p.led.Close() }()
@@ -84,15 +85,15 @@ func inPair(t *testing.T, roots ra.Roots, change func(*ra.Config), test func(p *
 // next has the authority tell another root beside its first.
 func (p *pair) next(t *testing.T) (next *certtest.Pair) {
 	t.Helper()
-	next = certtest.SelfSigned(t, rootTemplate("second"))
+	next = ratest.Root(t, "second")
 	time.Sleep(time.Second)
-	p.tell(p.lead.ca.signs.Cert, next.Cert)
+	p.tell(p.lead.ca.Signs.Cert, next.Cert)
 	return next
 }
 
 func (p *pair) tell(roots ...*x509.Certificate) {
-	p.lead.ca.tell(roots...)
-	p.led.ca.tell(roots...)
+	p.lead.ca.Publish(roots...)
+	p.led.ca.Publish(roots...)
 	synctest.Wait()
 }
 
@@ -113,7 +114,7 @@ func TestWhoIsLedTrustsARootOnceTheLeaderDoes(t *testing.T) {
 		p.lead.RootsWritten("ca", p.lead.Roots("ca"))
 		time.Sleep(9 * time.Minute)
 		p.phases(t, "while it is waited for", "trusted waiting", "trusted waiting")
-		p.lead.RootsWritten("ca", pki.NewBundle(p.lead.ca.signs.Cert)) // a cluster lacks it now
+		p.lead.RootsWritten("ca", pki.NewBundle(p.lead.ca.Signs.Cert)) // a cluster lacks it now
 		time.Sleep(time.Hour)
 		p.phases(t, "after it was removed", "trusted announced", "trusted announced")
 		p.lead.RootsWritten("ca", p.lead.Roots("ca"))
@@ -136,7 +137,7 @@ func TestStaleRecordHoldsBackWhatCanWait(t *testing.T) {
 				if p.led.phases() == "trusted trusted" { //nolint:dupword // two roots
 					t.Error("a root is trusted before the leader has said so")
 				}
-				p.led.ca.set(func() { p.led.ca.signs = next })
+				p.led.ca.Set(func() { p.led.ca.Signs = next })
 				_, err := p.led.pod()
 				if held := errors.Is(err, ca.ErrUnavailable); held != confirmed {
 					t.Fatalf("got %v", err)
@@ -161,8 +162,8 @@ func TestStaleRecordHoldsBackWhatCanWait(t *testing.T) {
 func TestCertificatesOfWhoIsLedCount(t *testing.T) {
 	long := func(c *ra.Config) { c.Authorities[0].AcceptLongerTTL = true }
 	inPair(t, ra.Roots{Confirmed: true, ByReply: true, Wait: time.Minute}, long, func(p *pair) {
-		p.led.ca.set(func() {
-			p.led.ca.change = func(leaf *x509.Certificate, _ *x509.CertificateRequest) {
+		p.led.ca.Set(func() {
+			p.led.ca.Change = func(leaf *x509.Certificate, _ *x509.CertificateRequest) {
 				leaf.NotAfter = time.Now().Add(4 * time.Hour)
 			}
 		})
@@ -173,18 +174,18 @@ func TestCertificatesOfWhoIsLedCount(t *testing.T) {
 			t.Fatal(err, cert.NotAfter)
 		}
 		time.Sleep(15 * time.Second)
-		old, next := p.lead.ca.signs, p.next(t)
+		old, next := p.lead.ca.Signs, p.next(t)
 		p.lead.RootsWritten("ca", p.lead.Roots("ca"))
 		time.Sleep(3*time.Hour + 50*time.Minute)
 		p.phases(t, "while a certificate lives whose holder knows one root", "trusted waiting", "trusted waiting")
-		p.led.ca.set(func() { p.led.ca.change = nil })
+		p.led.ca.Set(func() { p.led.ca.Change = nil })
 		req.CSR = empty(2)
 		if _, err := p.led.issue(req); err != nil { // below the old one
 			t.Fatal(err)
 		}
 		time.Sleep(45 * time.Minute)                                            // an end is recorded an eighth of a life later
 		p.phases(t, "after it has ended", "trusted trusted", "trusted trusted") //nolint:dupword // two roots
-		p.lead.ca.set(func() { p.lead.ca.signs = next })
+		p.lead.ca.Set(func() { p.lead.ca.Signs = next })
 		p.tell(next.Cert)
 		time.Sleep(12 * time.Minute)
 		p.phases(t, "while a certificate below the old root lives", "withdrawn trusted", "withdrawn trusted")
@@ -201,7 +202,7 @@ func TestHoldEndsWithItsReason(t *testing.T) {
 	inPair(t, ra.Roots{Confirmed: true, Wait: 10 * time.Minute, Unplanned: 24 * time.Hour}, nil, func(p *pair) {
 		next := p.next(t)
 		for _, h := range []*house{p.lead, p.led} {
-			h.ca.set(func() { h.ca.signs = next })
+			h.ca.Set(func() { h.ca.Signs = next })
 			if _, err := h.pod(); !errors.Is(err, ca.ErrUnavailable) || ca.RetryAfter(err) > time.Minute {
 				t.Fatalf("got %v, after %s", err, ca.RetryAfter(err))
 			}
@@ -225,8 +226,8 @@ func TestMissingRecordIsWaitedFor(t *testing.T) {
 	inBubble(t, func(c *ra.Config) {
 		c.Store, c.Authorities[0].Roots.Led, c.Authorities[0].Timeout = store, true, 5*time.Second
 	}, func(h *house) {
-		if _, err := h.pod(); !errors.Is(err, ca.ErrUnavailable) || len(h.ca.calls()) > 0 {
-			t.Errorf("got %v after %d calls", err, len(h.ca.calls()))
+		if _, err := h.pod(); !errors.Is(err, ca.ErrUnavailable) || len(h.ca.Requests()) > 0 {
+			t.Errorf("got %v after %d calls", err, len(h.ca.Requests()))
 		}
 		time.Sleep(15 * time.Second)
 		if _, err := h.pod(); err != nil || h.phases() != "trusted" {
@@ -301,7 +302,7 @@ func TestRecordThatCannotBeReadChangesNothing(t *testing.T) {
 
 // The leader signs nothing, and hears of roots by what the others report.
 func TestLeaderHearsOfRootsThatRepliesAloneBring(t *testing.T) {
-	blinded := func(c *ra.Config) { c.Authorities[0].Client = blind{c.Authorities[0].Client.(*office)} }
+	blinded := func(c *ra.Config) { c.Authorities[0].Client = blind{c.Authorities[0].Client.(*ratest.CA)} }
 	inPair(t, ra.Roots{Confirmed: true, Unplanned: time.Minute}, blinded, func(p *pair) {
 		time.Sleep(20 * time.Second) // there is no record
 		if _, err := p.led.pod(); err != nil {
@@ -309,8 +310,8 @@ func TestLeaderHearsOfRootsThatRepliesAloneBring(t *testing.T) {
 		}
 		time.Sleep(20 * time.Second)
 		p.phases(t, "the first", "trusted", "trusted")
-		old, next := p.lead.ca.signs, certtest.SelfSigned(t, rootTemplate("second"))
-		p.led.ca.set(func() { p.led.ca.signs, p.led.ca.roots = next, append(slices.Clone(p.led.ca.roots), next.Cert) })
+		old, next := p.lead.ca.Signs, ratest.Root(t, "second")
+		p.led.ca.Set(func() { p.led.ca.Signs, p.led.ca.Published = next, append(slices.Clone(p.led.ca.Published), next.Cert) })
 		if _, err := p.led.pod(); !errors.Is(err, ca.ErrUnavailable) {
 			t.Fatal(err)
 		}
@@ -326,8 +327,8 @@ func TestLeaderHearsOfRootsThatRepliesAloneBring(t *testing.T) {
 
 func TestWaitForRootsChangesAtOnce(t *testing.T) {
 	inBubble(t, func(c *ra.Config) { c.Authorities[0].Roots.Wait = time.Hour }, func(h *house) {
-		next := certtest.SelfSigned(t, rootTemplate("second"))
-		h.ca.tell(h.ca.signs.Cert, next.Cert)
+		next := ratest.Root(t, "second")
+		h.ca.Publish(h.ca.Signs.Cert, next.Cert)
 		h.SetRootsWait("ca", 3*time.Hour)
 		time.Sleep(2 * time.Hour)
 		if h.phases() != "trusted waiting" {
@@ -343,7 +344,7 @@ func TestWaitForRootsChangesAtOnce(t *testing.T) {
 }
 
 func TestWhoIsLedNeedsACommonRecord(t *testing.T) {
-	cfg := ra.Config{Policy: policy(t, mesh()), Audit: &paper{}, Authorities: []ra.Authority{{Name: "ca", Client: newOffice(t), Roots: ra.Roots{Led: true}}}}
+	cfg := ra.Config{Policy: policy(t, mesh()), Audit: &ratest.Audit{}, Authorities: []ra.Authority{{Name: "ca", Client: ratest.NewCA(t), Roots: ra.Roots{Led: true}}}}
 	for _, store := range []ra.Store{nil, newShelf()} {
 		if cfg.Store = store; store == nil {
 			cfg.Store = nil

@@ -37,7 +37,7 @@ func TestOwnRefusalsAreToldFromAnAuthoritys(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(conf *ra.Config) { conf.Policy = policy(t, c.rule) }, func(h *house) {
-				h.ca.before = func(context.Context, ca.SignRequest) error { return c.says }
+				h.ca.Before = func(context.Context, ca.SignRequest) error { return c.says }
 				req := request()
 				if c.change != nil {
 					c.change(&req)

@@ -15,7 +15,7 @@ import (
 
 func TestRepeatHasSameIDOverRestart(t *testing.T) {
 	inBubble(t, nil, func(h *house) {
-		h.ca.known = map[string]ca.Certificate{}
+		h.ca.Known = map[string]ca.Certificate{}
 		req := request()
 		req.Object, req.Asked = "uid-of-the-request", time.Now()
 		first := h.must(req)
@@ -54,8 +54,8 @@ func TestRepeatHasSameIDOverRestart(t *testing.T) {
 // door cannot take.
 func TestStaleRepeatIsAskedAnew(t *testing.T) {
 	inBubble(t, nil, func(h *house) {
-		h.ca.known = map[string]ca.Certificate{}
-		h.ca.backdate = 2 * time.Minute
+		h.ca.Known = map[string]ca.Certificate{}
+		h.ca.Backdate = 2 * time.Minute
 		if _, err := h.pod(); err != nil { // the backdating is known from now on
 			t.Fatal(err)
 		}
@@ -108,10 +108,10 @@ func TestCertificateForWhoIsTakenOutMeanwhileIsDiscarded(t *testing.T) {
 	}{
 		"while the authority works": {func(h *house) chan struct{} {
 			goOn := make(chan struct{})
-			h.ca.set(func() { h.ca.before = func(context.Context, ca.SignRequest) error { <-goOn; return nil } })
+			h.ca.Set(func() { h.ca.Before = func(context.Context, ca.SignRequest) error { <-goOn; return nil } })
 			return goOn
 		}, 0},
-		"while the audit log is written": {func(h *house) chan struct{} { return h.paper.hangs() }, 1},
+		"while the audit log is written": {func(h *house) chan struct{} { return h.paper.Hangs() }, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, nil, func(h *house) {
@@ -127,8 +127,8 @@ func TestCertificateForWhoIsTakenOutMeanwhileIsDiscarded(t *testing.T) {
 				if err := <-done; !errors.Is(err, ca.ErrAborted) {
 					t.Errorf("got %v", err)
 				}
-				lines := h.paper.lines(t, "discarded")
-				if len(lines) != 1 || lines[0]["reason"] != "aborted" || lines[0]["serial"] == nil || len(h.paper.lines(t, "issued")) != test.issued {
+				lines := h.paper.Lines(t, "discarded")
+				if len(lines) != 1 || lines[0]["reason"] != "aborted" || lines[0]["serial"] == nil || len(h.paper.Lines(t, "issued")) != test.issued {
 					t.Errorf("the audit log has %s", h.paper)
 				}
 				if got := h.results(); !slices.Equal(got, []string{"aborted"}) {
@@ -151,7 +151,7 @@ func TestCertificateForWhoIsTakenOutMeanwhileIsDiscarded(t *testing.T) {
 func TestKeptCertificateIsForThePolicyInForce(t *testing.T) {
 	inBubble(t, nil, func(h *house) {
 		goOn := make(chan struct{})
-		h.ca.set(func() { h.ca.before = func(context.Context, ca.SignRequest) error { <-goOn; return nil } })
+		h.ca.Set(func() { h.ca.Before = func(context.Context, ca.SignRequest) error { <-goOn; return nil } })
 		ctx, cancel := context.WithCancel(h.t.Context())
 		gone := make(chan error, 1)
 		go func() { _, err := h.Issue(ctx, request()); gone <- err }()
@@ -166,7 +166,7 @@ func TestKeptCertificateIsForThePolicyInForce(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, _ = h.issue(request())
-		if n := h.ca.certificates(); n != 2 {
+		if n := h.ca.Issued(); n != 2 {
 			t.Errorf("a certificate that was kept is given out for other usages: %d were made", n)
 		}
 	})

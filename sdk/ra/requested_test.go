@@ -53,7 +53,7 @@ func TestRequestedNamesNeedTheRulesLeave(t *testing.T) {
 					if err := h.refused(req, ca.ErrDenied); !ra.Refused(err) || !errors.Is(err, ra.ErrNames) {
 						t.Errorf("%v is not about the names", err)
 					}
-					if len(h.ca.calls()) > 0 {
+					if len(h.ca.Requests()) > 0 {
 						t.Error("the authority was asked")
 					}
 					return

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/test/certtest"
+	"github.com/countersign-dev/countersign/internal/test/ratest"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/ra"
@@ -74,9 +75,9 @@ func TestNewRootIsPublishedBeforeItSigns(t *testing.T) {
 		if _, err := h.pod(); err != nil {
 			t.Fatal(err)
 		}
-		old, next := h.ca.signs, certtest.SelfSigned(t, rootTemplate("second"))
+		old, next := h.ca.Signs, ratest.Root(t, "second")
 		time.Sleep(time.Second)
-		h.ca.tell(old.Cert, next.Cert)
+		h.ca.Publish(old.Cert, next.Cert)
 		synctest.Wait()
 		if got := published[len(published)-1]; got.Len() != 2 || h.phases() != "trusted announced" {
 			t.Errorf("%d roots are published, their phases are %s", got.Len(), h.phases())
@@ -94,11 +95,11 @@ func TestNewRootIsPublishedBeforeItSigns(t *testing.T) {
 		if h.phases() != "trusted trusted" { //nolint:dupword // two roots
 			t.Errorf("ten minutes after: %s", h.phases())
 		}
-		h.ca.set(func() { h.ca.signs = next })
+		h.ca.Set(func() { h.ca.Signs = next })
 		if _, err := h.pod(); err != nil {
 			t.Fatal(err)
 		}
-		h.ca.tell(next.Cert)
+		h.ca.Publish(next.Cert)
 		time.Sleep(22 * time.Hour) // certificates of the old root live
 		if h.phases() != "withdrawn trusted" || h.Roots("ca").Len() != 2 {
 			t.Errorf("while certificates of the old root live: %s", h.phases())
@@ -115,18 +116,18 @@ func TestAuthorityThatRotatesByItselfIsHeldBack(t *testing.T) {
 		if _, err := h.pod(); err != nil {
 			t.Fatal(err)
 		}
-		next := certtest.SelfSigned(t, rootTemplate("second"))
+		next := ratest.Root(t, "second")
 		time.Sleep(time.Second)
-		h.ca.set(func() { h.ca.signs = next })
-		h.ca.tell(next.Cert)
+		h.ca.Set(func() { h.ca.Signs = next })
+		h.ca.Publish(next.Cert)
 		synctest.Wait()
-		before := h.ca.certificates()
+		before := h.ca.Issued()
 		for range 20 {
 			if _, err := h.pod(); !errors.Is(err, ca.ErrUnavailable) || ca.RetryAfter(err) == 0 || ca.RetryAfter(err) > 4*time.Minute {
 				t.Errorf("got %v, after %s", err, ca.RetryAfter(err))
 			}
 		}
-		if n := h.ca.certificates() - before; n != 1 {
+		if n := h.ca.Issued() - before; n != 1 {
 			t.Errorf("%d certificates that nobody got", n)
 		}
 		if s := h.Status()[0]; s.Held == "" || s.HeldFor <= 0 || !s.Roots[1].Unplanned {
@@ -142,11 +143,11 @@ func TestAuthorityThatRotatesByItselfIsHeldBack(t *testing.T) {
 // An authority whose provider was taken over tells a root of its own.
 func TestOnlyPinnedRootsAreTaken(t *testing.T) {
 	inBubble(t, func(c *ra.Config) {
-		c.Authorities[0].PinnedRoots = pki.NewBundle(c.Authorities[0].Client.(*office).roots...)
+		c.Authorities[0].PinnedRoots = pki.NewBundle(c.Authorities[0].Client.(*ratest.CA).Published...)
 	}, func(h *house) {
-		evil := certtest.SelfSigned(t, rootTemplate("evil"))
-		h.ca.set(func() { h.ca.signs = evil })
-		h.ca.tell(evil.Cert)
+		evil := ratest.Root(t, "evil")
+		h.ca.Set(func() { h.ca.Signs = evil })
+		h.ca.Publish(evil.Cert)
 		synctest.Wait()
 		if _, err := h.pod(); !errors.Is(err, ca.ErrUnavailable) {
 			t.Errorf("got %v", err)
@@ -162,23 +163,23 @@ func TestPhasesOutliveRestart(t *testing.T) {
 	inBubble(t, func(c *ra.Config) {
 		c.Store, c.Authorities[0].Roots = store, ra.Roots{Wait: time.Hour}
 	}, func(h *house) {
-		h.ca.backdate = 3 * time.Minute
+		h.ca.Backdate = 3 * time.Minute
 		if _, err := h.pod(); err != nil {
 			t.Fatal(err)
 		}
-		old, next := h.ca.signs, certtest.SelfSigned(t, rootTemplate("second"))
+		old, next := h.ca.Signs, ratest.Root(t, "second")
 		time.Sleep(time.Second)
-		h.ca.tell(old.Cert, next.Cert)
+		h.ca.Publish(old.Cert, next.Cert)
 		time.Sleep(30 * time.Minute)
 		h.Close()
-		calls := len(h.ca.calls())
+		calls := len(h.ca.Requests())
 		h.open()
 		synctest.Wait()
 		if h.phases() != "trusted waiting" {
 			t.Errorf("after the restart: %s", h.phases())
 		}
-		if _, err := h.pod(); err != nil || len(h.ca.calls()) != calls+1 {
-			t.Errorf("the backdating is forgotten: %v, %d calls", err, len(h.ca.calls())-calls)
+		if _, err := h.pod(); err != nil || len(h.ca.Requests()) != calls+1 {
+			t.Errorf("the backdating is forgotten: %v, %d calls", err, len(h.ca.Requests())-calls)
 		}
 		time.Sleep(31 * time.Minute)
 		if h.phases() != "trusted trusted" { //nolint:dupword // two roots
@@ -198,7 +199,7 @@ func TestNothingIsSignedBeforeTheRecordIsRead(t *testing.T) {
 				t.Fatalf("%v; the log is %s", err, h.log)
 			}
 		}
-		if n := len(h.ca.calls()); n > 0 {
+		if n := len(h.ca.Requests()); n > 0 {
 			t.Errorf("%d calls", n)
 		}
 		time.Sleep(time.Hour)
@@ -241,11 +242,11 @@ func TestUselessRecordIsRebuiltAndStopsNobody(t *testing.T) {
 	} {
 		store := newShelf()
 		store.records["ca"] = []byte(record)
-		next := certtest.SelfSigned(t, rootTemplate("second"))
+		next := ratest.Root(t, "second")
 		inBubble(t, func(c *ra.Config) {
 			c.Store = store
-			office := c.Authorities[0].Client.(*office)
-			office.roots = append(office.roots, next.Cert)
+			office := c.Authorities[0].Client.(*ratest.CA)
+			office.Published = append(office.Published, next.Cert)
 		}, func(h *house) {
 			synctest.Wait()
 			if h.phases() != "waiting waiting" || h.Roots("ca").Len() != 2 || h.Status()[0].Record == "" { //nolint:dupword // two roots
@@ -284,7 +285,7 @@ func TestRecordIsNotSavedForEachCertificate(t *testing.T) {
 }
 
 // blind is an authority that tells its roots only in replies.
-type blind struct{ *office }
+type blind struct{ *ratest.CA }
 
 func (blind) Roots(context.Context) ([]byte, error) { return nil, ca.ErrUnimplemented }
 func (blind) WatchRoots(context.Context, func([]byte) error) error {
@@ -293,15 +294,15 @@ func (blind) WatchRoots(context.Context, func([]byte) error) error {
 
 func TestRootsInRepliesAloneAreTaken(t *testing.T) {
 	inBubble(t, func(c *ra.Config) {
-		c.Authorities[0].Client = blind{c.Authorities[0].Client.(*office)}
+		c.Authorities[0].Client = blind{c.Authorities[0].Client.(*ratest.CA)}
 		c.Authorities[0].Roots = ra.Roots{Unplanned: time.Minute}
 	}, func(h *house) {
 		if _, err := h.pod(); err != nil {
 			t.Fatal(err)
 		}
-		next := certtest.SelfSigned(t, rootTemplate("second"))
+		next := ratest.Root(t, "second")
 		time.Sleep(time.Second)
-		h.ca.set(func() { h.ca.signs, h.ca.roots = next, nil; h.ca.roots = append(h.ca.roots, next.Cert) })
+		h.ca.Set(func() { h.ca.Signs, h.ca.Published = next, nil; h.ca.Published = append(h.ca.Published, next.Cert) })
 		if _, err := h.pod(); !errors.Is(err, ca.ErrUnavailable) || h.phases() != "withdrawn waiting" {
 			t.Errorf("got %v: %s", err, h.phases())
 		}
@@ -315,10 +316,10 @@ func TestRootsInRepliesAloneAreTaken(t *testing.T) {
 // Each reply has the roots, and not always the same ones.
 func TestUselessRootsAreLoggedOnce(t *testing.T) {
 	inBubble(t, func(c *ra.Config) {
-		office := c.Authorities[0].Client.(*office)
+		office := c.Authorities[0].Client.(*ratest.CA)
 		for range 3 {
 			leaf := certtest.SelfSigned(t, &x509.Certificate{NotBefore: time.Now(), NotAfter: time.Now().Add(time.Hour)})
-			office.roots = append(office.roots, leaf.Cert)
+			office.Published = append(office.Published, leaf.Cert)
 		}
 		c.Authorities[0].Client = blind{office}
 	}, func(h *house) {
@@ -327,7 +328,7 @@ func TestUselessRootsAreLoggedOnce(t *testing.T) {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Second)
-			h.ca.set(func() { h.ca.roots = append(h.ca.roots, certtest.SelfSigned(t, rootTemplate("next")).Cert) })
+			h.ca.Set(func() { h.ca.Published = append(h.ca.Published, ratest.Root(t, "next").Cert) })
 		}
 		if n := strings.Count(h.log.String(), "left out"); n != 1 || !strings.Contains(h.log.String(), "count=3") {
 			t.Errorf("%d lines say so: %s", n, h.log)
@@ -337,12 +338,12 @@ func TestUselessRootsAreLoggedOnce(t *testing.T) {
 
 func TestAuthorityThatTellsNoRootsIsNotAsked(t *testing.T) {
 	inBubble(t, func(c *ra.Config) {
-		office := c.Authorities[0].Client.(*office)
-		office.roots = nil
+		office := c.Authorities[0].Client.(*ratest.CA)
+		office.Published = nil
 		c.Authorities[0].Timeout = 5 * time.Second
 	}, func(h *house) {
-		if _, err := h.pod(); !errors.Is(err, ca.ErrUnavailable) || h.ca.certificates() > 0 {
-			t.Errorf("got %v, and %d certificates", err, h.ca.certificates())
+		if _, err := h.pod(); !errors.Is(err, ca.ErrUnavailable) || h.ca.Issued() > 0 {
+			t.Errorf("got %v, and %d certificates", err, h.ca.Issued())
 		}
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/test/ratest"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/ra"
 	"github.com/countersign-dev/countersign/sdk/ra/share"
@@ -48,7 +49,7 @@ type replicas struct {
 }
 
 // newReplicas returns n that share a quota of 6 a second.
-func newReplicas(t *testing.T, n int, authority *office) *replicas {
+func newReplicas(t *testing.T, n int, authority *ratest.CA) *replicas {
 	t.Helper()
 	out, record := &replicas{}, &memory{}
 	for range n {
@@ -121,8 +122,8 @@ func (c *calls) bounded(t *testing.T, rate, burst float64) {
 
 func TestReplicasNeverExceedTheQuotaTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o, seen := newOffice(t), &calls{}
-		o.before = seen.count
+		o, seen := ratest.NewCA(t), &calls{}
+		o.Before = seen.count
 		r := newReplicas(t, 3, o)
 		defer r.close()
 		ctx, cancel := context.WithCancel(t.Context())
@@ -155,8 +156,8 @@ func TestReplicaWithoutAShareAsksNothing(t *testing.T) {
 	inBubble(t, func(c *ra.Config) { c.Authorities[0].Share = math.NaN }, func(h *house) {
 		ctx, cancel := context.WithTimeout(h.t.Context(), time.Hour)
 		defer cancel()
-		if err := <-h.in(ctx, "shop", 1); !errors.Is(err, context.DeadlineExceeded) || len(h.ca.calls()) > 0 {
-			t.Errorf("%v after %d calls", err, len(h.ca.calls()))
+		if err := <-h.in(ctx, "shop", 1); !errors.Is(err, context.DeadlineExceeded) || len(h.ca.Requests()) > 0 {
+			t.Errorf("%v after %d calls", err, len(h.ca.Requests()))
 		}
 	})
 }
@@ -164,8 +165,8 @@ func TestReplicaWithoutAShareAsksNothing(t *testing.T) {
 // Each replica answers equal requests with one certificate; they do not know of each other's.
 func TestSameKeyAtTwoReplicasCostsTwoCertificates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := newOffice(t)
-		o.before = func(context.Context, ca.SignRequest) error { time.Sleep(time.Second); return nil }
+		o := ratest.NewCA(t)
+		o.Before = func(context.Context, ca.SignRequest) error { time.Sleep(time.Second); return nil }
 		r := newReplicas(t, 2, o)
 		defer r.close()
 		var all []<-chan error
@@ -177,7 +178,7 @@ func TestSameKeyAtTwoReplicasCostsTwoCertificates(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		made := o.calls()
+		made := o.Requests()
 		if len(made) != 2 {
 			t.Fatalf("%d calls", len(made))
 		}

@@ -57,7 +57,7 @@ func TestPodGetsItsTurnBesideFailingOnesOfItsNamespace(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(conf *ra.Config) { conf.Authorities[0].Limits = c.limits }, func(h *house) {
-				h.ca.before = func(ctx context.Context, req ca.SignRequest) error {
+				h.ca.Before = func(ctx context.Context, req ca.SignRequest) error {
 					if strings.HasSuffix(req.SubjectID, "/bad") {
 						return c.fail(ctx)
 					}

@@ -9,35 +9,36 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/test/ratest"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/ra"
 )
 
 func TestAuthorityDoorCannotTakeIsStopped(t *testing.T) {
-	for name, spoil := range map[string]func(*office){
-		"backdated by an hour": func(o *office) { o.backdate = time.Hour },
-		"always for a year": func(o *office) {
-			o.change = func(leaf *x509.Certificate, _ *x509.CertificateRequest) {
+	for name, spoil := range map[string]func(*ratest.CA){
+		"backdated by an hour": func(o *ratest.CA) { o.Backdate = time.Hour },
+		"always for a year": func(o *ratest.CA) {
+			o.Change = func(leaf *x509.Certificate, _ *x509.CertificateRequest) {
 				leaf.NotAfter = leaf.NotAfter.AddDate(1, 0, 0)
 			}
 		},
-		"always for minutes": func(o *office) {
-			o.change = func(leaf *x509.Certificate, _ *x509.CertificateRequest) {
+		"always for minutes": func(o *ratest.CA) {
+			o.Change = func(leaf *x509.Certificate, _ *x509.CertificateRequest) {
 				leaf.NotAfter = leaf.NotBefore.Add(10 * time.Minute)
 			}
 		},
-		"for nobody's use": func(o *office) {
-			o.change = func(leaf *x509.Certificate, _ *x509.CertificateRequest) {
+		"for nobody's use": func(o *ratest.CA) {
+			o.Change = func(leaf *x509.Certificate, _ *x509.CertificateRequest) {
 				leaf.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning}
 			}
 		},
-		"under another name": func(o *office) {
-			o.change = func(leaf *x509.Certificate, _ *x509.CertificateRequest) { leaf.DNSNames = []string{"ca.example.org"} }
+		"under another name": func(o *ratest.CA) {
+			o.Change = func(leaf *x509.Certificate, _ *x509.CertificateRequest) { leaf.DNSNames = []string{"ca.example.org"} }
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, nil, func(h *house) {
-				h.ca.set(func() { spoil(h.ca) })
+				h.ca.Set(func() { spoil(h.ca) })
 				begin := time.Now()
 				for n := 0; time.Since(begin) < time.Hour; n++ { // a pod each five seconds
 					err := <-h.in(h.t.Context(), fmt.Sprint("ns-", n%50), n)
@@ -46,13 +47,13 @@ func TestAuthorityDoorCannotTakeIsStopped(t *testing.T) {
 					}
 					time.Sleep(5 * time.Second)
 				}
-				if n := h.ca.certificates(); n > 40 {
+				if n := h.ca.Issued(); n > 40 {
 					t.Errorf("720 pods in an hour cost %d certificates", n)
 				}
 				if s := h.Status()[0].Stopped; len(s) != 1 || s[0].Rule != "mesh" {
 					t.Errorf("the status shows %+v", s)
 				}
-				h.ca.set(func() { h.ca.backdate, h.ca.change = 0, nil })
+				h.ca.Set(func() { h.ca.Backdate, h.ca.Change = 0, nil })
 				time.Sleep(11 * time.Minute)
 				if err := <-h.in(h.t.Context(), "late", 1); err != nil {
 					t.Errorf("the probe: %v", err)
@@ -68,7 +69,7 @@ func TestAuthorityDoorCannotTakeIsStopped(t *testing.T) {
 // Whoever asks for the very least that the door takes must not stop those who ask for more.
 func TestShortestLifetimeStopsNobodyElse(t *testing.T) {
 	inBubble(t, nil, func(h *house) {
-		h.ca.change = func(leaf *x509.Certificate, _ *x509.CertificateRequest) {
+		h.ca.Change = func(leaf *x509.Certificate, _ *x509.CertificateRequest) {
 			leaf.NotAfter = leaf.NotAfter.Add(-time.Second)
 		}
 		short := request()
@@ -84,7 +85,7 @@ func TestShortestLifetimeStopsNobodyElse(t *testing.T) {
 // are not.
 func TestStopForShortLifetimesIsForThemAlone(t *testing.T) {
 	inBubble(t, nil, func(h *house) {
-		h.ca.change = func(leaf *x509.Certificate, _ *x509.CertificateRequest) {
+		h.ca.Change = func(leaf *x509.Certificate, _ *x509.CertificateRequest) {
 			leaf.NotAfter = leaf.NotBefore.Add(12 * time.Hour)
 		}
 		short := request()
@@ -92,7 +93,7 @@ func TestStopForShortLifetimesIsForThemAlone(t *testing.T) {
 		h.refused(short, ca.ErrUnavailable)
 		short.Subject.PodUID = "2"
 		h.refused(short, ca.ErrUnavailable)
-		if n := h.ca.certificates(); n != 1 {
+		if n := h.ca.Issued(); n != 1 {
 			t.Errorf("%d certificates for requests that cannot be served", n)
 		}
 		long := request()
@@ -110,7 +111,7 @@ func TestHangingClientCostsItsSlotsAndNoMore(t *testing.T) {
 		c.Authorities[0].Timeout = 5 * time.Second
 	}, func(h *house) {
 		release := make(chan struct{})
-		h.ca.before = func(_ context.Context, req ca.SignRequest) error {
+		h.ca.Before = func(_ context.Context, req ca.SignRequest) error {
 			if req.SubjectID == "spiffe://example.org/ns/evil/sa/web" {
 				<-release // it ignores its context
 			}
@@ -128,7 +129,7 @@ func TestHangingClientCostsItsSlotsAndNoMore(t *testing.T) {
 			t.Error(err)
 		}
 		time.Sleep(time.Minute)
-		if n := len(h.ca.calls()) - 1; n != 2 {
+		if n := len(h.ca.Requests()) - 1; n != 2 {
 			t.Errorf("%d calls hang, a namespace has two of four", n)
 		}
 		soon, cancel := context.WithTimeout(h.t.Context(), time.Minute)
@@ -150,7 +151,7 @@ func TestHangingClientCostsItsSlotsAndNoMore(t *testing.T) {
 
 func TestClosingEndsAllWaits(t *testing.T) {
 	inBubble(t, slow, func(h *house) {
-		h.ca.before = func(ctx context.Context, _ ca.SignRequest) error { <-ctx.Done(); return ctx.Err() }
+		h.ca.Before = func(ctx context.Context, _ ca.SignRequest) error { <-ctx.Done(); return ctx.Err() }
 		var all []<-chan error
 		for n := range 50 {
 			all = append(all, h.in(h.t.Context(), "shop", n))

@@ -17,8 +17,8 @@ func TestTraceLeadsFromCallerToAuthority(t *testing.T) {
 		h := newHouse(t, func(c *ra.Config) { c.Tracer = tracer })
 		defer h.Close()
 		var sent string
-		h.ca.set(func() {
-			h.ca.before = func(ctx context.Context, _ ca.SignRequest) error { sent = trace.Parent(ctx); return nil }
+		h.ca.Set(func() {
+			h.ca.Before = func(ctx context.Context, _ ca.SignRequest) error { sent = trace.Parent(ctx); return nil }
 		})
 		cert, err := h.Issue(trace.WithParent(t.Context(), tracetest.Remote), request())
 		if err != nil {
@@ -48,8 +48,8 @@ func TestRefusalAndCallerWhoLeavesEndTheirTraces(t *testing.T) {
 		unknown.Door = "nowhere"
 		h.refused(unknown, ca.ErrInvalid)
 		answer := make(chan struct{})
-		h.ca.set(func() {
-			h.ca.before = func(context.Context, ca.SignRequest) error { <-answer; return nil }
+		h.ca.Set(func() {
+			h.ca.Before = func(context.Context, ca.SignRequest) error { <-answer; return nil }
 		})
 		ctx, leave := context.WithCancel(t.Context())
 		left := make(chan error)
