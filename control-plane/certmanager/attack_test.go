@@ -12,6 +12,7 @@ import (
 
 	cmapi "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
 
+	"github.com/countersign-dev/countersign/internal/test/ratest"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
@@ -27,7 +28,7 @@ func spiffe(text string) []*url.URL {
 func template(change func(c *x509.CertificateRequest)) []byte {
 	c := &x509.CertificateRequest{DNSNames: []string{web}}
 	change(c)
-	return csrOf(pki.ECDSAP256, c)
+	return ratest.CSR(pki.ECDSAP256, c)
 }
 
 func csr(change func(c *x509.CertificateRequest)) func(r *request) {
@@ -108,7 +109,7 @@ func TestAttackersGetNothing(t *testing.T) {
 		"a CSR with usages that the request lacks": extension(oidExtKeyUsage, []asn1.ObjectIdentifier{oidServerAuth}),
 		"a CSR with an extension of its own":       extension(oidForeign, "DomainController"),
 		"a type of key that the rule has not": func(r *request) {
-			r.Spec.Request = csrOf(pki.ECDSAP384, &x509.CertificateRequest{DNSNames: []string{web}})
+			r.Spec.Request = ratest.CSR(pki.ECDSAP384, &x509.CertificateRequest{DNSNames: []string{web}})
 		},
 		"no CSR": func(r *request) { r.Spec.Request = nil },
 		"no PEM": func(r *request) { r.Spec.Request = []byte("-----BEGIN") },

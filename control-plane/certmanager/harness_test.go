@@ -1,12 +1,8 @@
 package certmanager
 
 import (
-	"bytes"
 	"context"
-	"crypto"
-	"crypto/rand"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"strings"
 	"sync"
@@ -27,6 +23,7 @@ import (
 
 	"github.com/countersign-dev/countersign/control-plane/certmanager/v1alpha1"
 	"github.com/countersign-dev/countersign/internal/test/logtest"
+	"github.com/countersign-dev/countersign/internal/test/ratest"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/ra"
@@ -39,31 +36,6 @@ type request = cmapi.CertificateRequest
 // web is a name that the namespace shop may ask for.
 const web = "web.shop.apps.example.org"
 
-// authority is a CA in memory that certifies the names of the request.
-type authority struct{ *catest.CA }
-
-func (authority) CertifiesNames(context.Context) error { return nil }
-
-// paper is an audit log in memory.
-type paper struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (p *paper) Write(text []byte) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.text.Write(text)
-}
-
-func (*paper) Sync() error { return nil }
-
-func (p *paper) String() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.text.String()
-}
-
 // house is an engine with a CA, and a door with what issuer-lib calls.
 type house struct {
 	*hooks
@@ -71,7 +43,7 @@ type house struct {
 	ca     *catest.CA
 	engine *ra.Engine
 	limits ra.Limits
-	paper  paper
+	audit  ratest.Audit
 	log    logtest.Log
 	api    api
 	cache  api
@@ -116,7 +88,7 @@ func inHouse(t *testing.T, change func(h *house), test func(h *house)) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &house{
 			t: t, ca: catest.NewCA(catest.Options{NamesFromRequest: true, Intermediates: 1}),
-			limits: ra.Limits{Rate: 1000, Burst: 1000}, events: map[string]int{}, api: api{all: map[types.NamespacedName]*request{}}, cache: api{all: map[types.NamespacedName]*request{}},
+			limits: ratest.Unlimited, events: map[string]int{}, api: api{all: map[types.NamespacedName]*request{}}, cache: api{all: map[types.NamespacedName]*request{}},
 		}
 		if change != nil {
 			change(h)
@@ -129,13 +101,10 @@ func inHouse(t *testing.T, change func(h *house), test func(h *house)) {
 
 func (h *house) open() {
 	h.t.Helper()
-	policy, err := ra.NewPolicy("home", rules())
-	must(h.t, err)
-	h.engine, err = ra.New(ra.Config{
-		Policy: policy, Audit: &h.paper, Log: h.log.Logger(), Doors: []ra.Door{EngineDoor("ca"), EngineDoor("plain")},
-		Authorities: []ra.Authority{{Name: "ca", Client: authority{h.ca}, Limits: h.limits}, {Name: "plain", Client: catest.NewCA(catest.Options{}), Limits: h.limits}},
+	h.engine = ratest.Engine(h.t, ra.Config{
+		Policy: ratest.Policy(h.t, rules()...), Audit: &h.audit, Log: h.log.Logger(), Doors: []ra.Door{EngineDoor("ca"), EngineDoor("plain")},
+		Authorities: []ra.Authority{{Name: "ca", Client: ratest.Certifier{CA: h.ca}, Limits: h.limits}, {Name: "plain", Client: catest.NewCA(catest.Options{}), Limits: h.limits}},
 	})
-	must(h.t, err)
 	door, err := New(Config{
 		Cluster: "home", Issuer: h.engine, Decide: h.engine.Decide, Log: h.log.Logger(), Observe: h.observe,
 		Authorities: []Authority{{Name: "ca", ClusterIssuers: true, Namespaces: []string{"shop", "team-*"}}, {Name: "plain", Namespaces: []string{"shop"}}},
@@ -214,28 +183,8 @@ func clusterIssuer(authority string) *v1alpha1.CountersignClusterIssuer {
 	return &v1alpha1.CountersignClusterIssuer{Spec: v1alpha1.IssuerSpec{Authority: authority}}
 }
 
-var keys = sync.OnceValue(func() map[pki.KeyType]crypto.Signer {
-	all := map[pki.KeyType]crypto.Signer{}
-	for _, kind := range []pki.KeyType{pki.ECDSAP256, pki.ECDSAP384} {
-		key, err := pki.GenerateKey(kind)
-		if err != nil {
-			panic(err)
-		}
-		all[kind] = key
-	}
-	return all
-})
-
-func csrOf(kind pki.KeyType, template *x509.CertificateRequest) []byte {
-	der, err := x509.CreateCertificateRequest(rand.Reader, template, keys()[kind])
-	if err != nil {
-		panic(err)
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
-}
-
 func named(names ...string) []byte {
-	return csrOf(pki.ECDSAP256, &x509.CertificateRequest{DNSNames: names})
+	return ratest.CSR(pki.ECDSAP256, &x509.CertificateRequest{DNSNames: names})
 }
 
 // usual is the CSR of an honest request.

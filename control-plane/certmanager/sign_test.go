@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 
+	"github.com/countersign-dev/countersign/internal/test/ratest"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -38,8 +39,8 @@ func TestGrantedRequestGetsACertificateOfItsNames(t *testing.T) {
 			t.Error("the roots are others")
 		}
 		for _, part := range []string{`"kind":"namespace"`, `"namespace":"shop"`, `"object":"uid-1"`, `"verified":"certificate request"`} {
-			if !strings.Contains(h.paper.String(), part) {
-				t.Errorf("the audit log lacks %s: %s", part, h.paper.String())
+			if !strings.Contains(h.audit.String(), part) {
+				t.Errorf("the audit log lacks %s: %s", part, h.audit.String())
 			}
 		}
 		if h.happened("ca issued") != 1 {
@@ -65,7 +66,7 @@ func TestRuleWithNamesOfItsOwnGivesAllOfThem(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inHouse(t, nil, func(h *house) {
 				r := honest()
-				r.Namespace, r.Spec.Request = "bank", csrOf(pki.ECDSAP256, &c.csr)
+				r.Namespace, r.Spec.Request = "bank", ratest.CSR(pki.ECDSAP256, &c.csr)
 				r.Spec.Usages = append(r.Spec.Usages, "server auth", "client auth")
 				_, err := h.try(r, clusterIssuer("ca"))
 				h.wants(err, c.want, "")
@@ -84,7 +85,7 @@ func TestRuleThatDemandsUsagesIsOnlyForRequestsOfThem(t *testing.T) {
 			inHouse(t, nil, func(h *house) {
 				r := honest()
 				r.Namespace, r.Spec.Usages = "bank", usages
-				r.Spec.Request = csrOf(pki.ECDSAP256, &x509.CertificateRequest{URIs: spiffe("spiffe://example.org/ns/bank"), DNSNames: []string{"bank.example.org"}})
+				r.Spec.Request = ratest.CSR(pki.ECDSAP256, &x509.CertificateRequest{URIs: spiffe("spiffe://example.org/ns/bank"), DNSNames: []string{"bank.example.org"}})
 				_, err := h.try(r, clusterIssuer("ca"))
 				h.wants(err, "permanent", `the rule gives certificates for "both"`)
 			})
@@ -432,7 +433,7 @@ func TestFloodsLeaveRoomForOthers(t *testing.T) {
 		other := honest()
 		other.Namespace, other.UID = "bank", "other"
 		other.Spec.Usages = append(other.Spec.Usages, "server auth", "client auth")
-		other.Spec.Request = csrOf(pki.ECDSAP256, &x509.CertificateRequest{URIs: spiffe("spiffe://example.org/ns/bank"), DNSNames: []string{"bank.example.org"}})
+		other.Spec.Request = ratest.CSR(pki.ECDSAP256, &x509.CertificateRequest{URIs: spiffe("spiffe://example.org/ns/bank"), DNSNames: []string{"bank.example.org"}})
 		h.soon(other, clusterIssuer("ca"), time.Minute)
 	})
 }

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"log/slog"
 	mathrand "math/rand/v2"
 	"net"
@@ -141,7 +140,7 @@ func (r *run) open() *replica {
 		Policy: must(ra.NewPolicy(home, []ra.Rule{{
 			Name: "mesh", Names: ra.Names{SPIFFEID: "spiffe://cluster.local/ns/{namespace}/sa/{serviceAccount}"}, Authority: "ca", MaxTTL: r.life,
 		}})),
-		Audit: discard{io.Discard}, Log: slog.New(slog.DiscardHandler), Doors: istioca.Doors(),
+		Audit: ratest.NoAudit, Log: slog.New(slog.DiscardHandler), Doors: istioca.Doors(),
 		Authorities: []ra.Authority{{
 			Name: "ca", Client: r.ca, Limits: ra.Limits{Rate: r.quota, Burst: r.burst}, Share: func() float64 { return keeper.Share("ca") },
 		}},
@@ -342,16 +341,11 @@ func (everywhere) Alive(_ context.Context, p istioca.Pod) (string, error) {
 }
 func (everywhere) Runs(context.Context, istioca.Account, string) error { return nil }
 
-type discard struct{ io.Writer }
-
-func (discard) Sync() error { return nil }
-
 // csrs have a key each, and no names, which are made once: a sidecar's key is of RSA.
 var csrs = sync.OnceValue(func() (all []string) {
 	for range 4 {
 		key := must(rsa.GenerateKey(rand.Reader, 2048))
-		der := must(x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key))
-		all = append(all, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})))
+		all = append(all, string(ratest.CSRWith(key, &x509.CertificateRequest{})))
 	}
 	return all
 })

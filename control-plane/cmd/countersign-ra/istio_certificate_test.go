@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/x509"
-	"io"
 	"log/slog"
 	"strings"
 	"sync"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/control-plane/cmd/countersign-ra/config"
+	"github.com/countersign-dev/countersign/internal/test/ratest"
 	agent "github.com/countersign-dev/countersign/plugin-host/program/config"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -57,11 +57,6 @@ func (c *common) Update(_ context.Context, _ string, change func([]byte) []byte)
 	return nil
 }
 
-// unread is an audit log.
-type unread struct{ io.Writer }
-
-func (unread) Sync() error { return nil }
-
 // shownTo is a door's certificate, and the engines by which proxies get roots to verify it with.
 type shownTo struct {
 	*testing.T
@@ -97,7 +92,7 @@ func (s *shownTo) engine(store ra.Store, led bool) *ra.Engine {
 	a := of.authority(secret.Authority{Name: "vault", Client: s.ca})
 	a.Roots.Led = led
 	engine, err := ra.New(ra.Config{
-		Policy: s.config.Policy(), Doors: s.config.Doors(), Authorities: []ra.Authority{a}, Audit: unread{io.Discard}, Store: store,
+		Policy: s.config.Policy(), Doors: s.config.Doors(), Authorities: []ra.Authority{a}, Audit: ratest.NoAudit, Store: store,
 		Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

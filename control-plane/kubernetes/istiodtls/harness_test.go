@@ -23,6 +23,7 @@ import (
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/istiodtls"
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/istiodtls/istiod"
 	"github.com/countersign-dev/countersign/internal/test/logtest"
+	"github.com/countersign-dev/countersign/internal/test/ratest"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/ra"
@@ -43,7 +44,7 @@ type site struct {
 	ca     *catest.CA
 	engine *ra.Engine
 	cfg    istiodtls.Config
-	audit  audit
+	audit  ratest.Audit
 	log    logtest.Log
 
 	mu     sync.Mutex
@@ -56,20 +57,6 @@ type site struct {
 	done chan struct{}
 }
 
-// audit is an audit log in memory.
-type audit struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (a *audit) Write(line []byte) (int, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.text.Write(line)
-}
-
-func (*audit) Sync() error { return nil }
-
 // inBubble runs a test with a clock of its own.
 func inBubble(t *testing.T, change func(*istiodtls.Config), test func(s *site)) {
 	t.Helper()
@@ -77,14 +64,11 @@ func inBubble(t *testing.T, change func(*istiodtls.Config), test func(s *site)) 
 		s := &site{t: t, api: fake.NewClientset(), ca: catest.NewCA(catest.Options{Intermediates: 1})}
 		s.api.PrependReactor("patch", "secrets", s.write)
 		names := istiod.Names(system, "canary")
-		policy, err := ra.NewPolicy("home", []ra.Rule{istiod.Rule(authority, system, []string{"home"}, names, 24*time.Hour)})
-		must(t, err)
-		s.engine, err = ra.New(ra.Config{
-			Policy: policy, Audit: &s.audit, Log: s.log.Logger(), Doors: []ra.Door{{Name: istiod.Door}},
+		s.engine = ratest.Engine(t, ra.Config{
+			Policy: ratest.Policy(t, istiod.Rule(authority, system, []string{"home"}, names, 24*time.Hour)), Audit: &s.audit, Log: s.log.Logger(), Doors: []ra.Door{{Name: istiod.Door}},
 			Authorities:  []ra.Authority{{Name: authority, Client: s.ca}},
 			RootsChanged: s.rootsChanged,
 		})
-		must(t, err)
 		defer s.engine.Close()
 		s.cfg = istiodtls.Config{
 			Cluster: "home", Client: s.api, Namespace: system, Names: names, Issuer: s.engine, Authority: authority, Roots: s.engine.Roots, Log: s.log.Logger(),

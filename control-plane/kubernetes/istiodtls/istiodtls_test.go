@@ -42,8 +42,8 @@ func TestSecretIsMadeAndRenewed(t *testing.T) {
 				t.Errorf("%s has the old key", name)
 			}
 		}
-		if n := len(s.ca.Requests()); n != 2 || strings.Count(s.audit.text.String(), `"issued"`) != 2 {
-			t.Errorf("%d requests, and the audit log says:\n%s", n, s.audit.text.String())
+		if n := len(s.ca.Requests()); n != 2 || strings.Count(s.audit.String(), `"issued"`) != 2 {
+			t.Errorf("%d requests, and the audit log says:\n%s", n, s.audit.String())
 		}
 		if n := s.wrote(); n > 4 {
 			t.Errorf("%d writes", n)

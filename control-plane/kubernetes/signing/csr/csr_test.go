@@ -57,8 +57,8 @@ func TestGrantedRequestIsApprovedAndSigned(t *testing.T) {
 			t.Errorf("%d requests, events %v", c.asked(), c.events)
 		}
 		for _, part := range []string{`"kind":"service-account"`, `"pod_uid":"pod-uid"`, `"node":"node-1"`, `"service_account_uid":"account-uid"`, `"verified":"certificate signing request"`} {
-			if !strings.Contains(c.paper.String(), part) {
-				t.Errorf("the audit log lacks %s: %s", part, c.paper.String())
+			if !strings.Contains(c.audit.String(), part) {
+				t.Errorf("the audit log lacks %s: %s", part, c.audit.String())
 			}
 		}
 		pass(time.Hour)

@@ -3,10 +3,7 @@ package csr_test
 import (
 	"bytes"
 	"context"
-	"crypto"
-	"crypto/rand"
 	"crypto/x509"
-	"encoding/pem"
 	"fmt"
 	"net/url"
 	"strings"
@@ -28,6 +25,7 @@ import (
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/signing"
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/signing/csr"
 	"github.com/countersign-dev/countersign/internal/test/logtest"
+	"github.com/countersign-dev/countersign/internal/test/ratest"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/ra"
@@ -44,37 +42,12 @@ const (
 
 var requests = schema.GroupVersionResource{Group: "certificates.k8s.io", Version: "v1", Resource: "certificatesigningrequests"}
 
-// authority is a CA in memory that certifies the names of the request.
-type authority struct{ *catest.CA }
-
-func (authority) CertifiesNames(context.Context) error { return nil }
-
-// paper is an audit log in memory.
-type paper struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (p *paper) Write(text []byte) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.text.Write(text)
-}
-
-func (*paper) Sync() error { return nil }
-
-func (p *paper) String() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.text.String()
-}
-
 // cluster is one with a service account and a pod, a fake API server, a CA, an engine and a door.
 type cluster struct {
 	t      *testing.T
 	client *fake.Clientset
 	ca     *catest.CA
-	paper  paper
+	audit  ratest.Audit
 	log    logtest.Log
 	conf   csr.Config
 	engine *ra.Engine
@@ -122,17 +95,10 @@ func newCluster(t *testing.T) *cluster {
 		return false, nil, nil
 	})
 	c.client.PrependReactor("update", "certificatesigningrequests", c.admit)
-	policy, err := ra.NewPolicy("home", rules())
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.engine, err = ra.New(ra.Config{
-		Policy: policy, Audit: &c.paper, Log: c.log.Logger(), Doors: []ra.Door{signing.CSRDoor(signer)},
-		Authorities: []ra.Authority{{Name: "ca", Client: authority{c.ca}, Limits: ra.Limits{Rate: 1000, Burst: 1000}}},
+	c.engine = ratest.Engine(t, ra.Config{
+		Policy: ratest.Policy(t, rules()...), Audit: &c.audit, Log: c.log.Logger(), Doors: []ra.Door{signing.CSRDoor(signer)},
+		Authorities: []ra.Authority{{Name: "ca", Client: ratest.Certifier{CA: c.ca}, Limits: ratest.Unlimited}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	c.conf = csr.Config{
 		Cluster: "home", Client: c.client, Issuer: c.engine, Decide: c.engine.Decide, Log: c.log.Logger(),
 		Signers: []csr.Signer{{Name: signer, Approve: true}},
@@ -230,29 +196,13 @@ func conditions(r *request, kind certificatesv1.RequestConditionType) (n int) {
 	return n
 }
 
-var keys = sync.OnceValue(func() map[pki.KeyType]crypto.Signer {
-	all := map[pki.KeyType]crypto.Signer{}
-	for _, kind := range []pki.KeyType{pki.ECDSAP256, pki.ECDSAP384} {
-		key, err := pki.GenerateKey(kind)
-		if err != nil {
-			panic(err)
-		}
-		all[kind] = key
-	}
-	return all
-})
-
 // csrOf is a CSR in PEM; a nil template has the name of the service account.
 func csrOf(kind pki.KeyType, template *x509.CertificateRequest) []byte {
 	if template == nil {
 		id, _ := url.Parse(spiffe)
 		template = &x509.CertificateRequest{URIs: []*url.URL{id}}
 	}
-	der, err := x509.CreateCertificateRequest(rand.Reader, template, keys()[kind])
-	if err != nil {
-		panic(err)
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
+	return ratest.CSR(kind, template)
 }
 
 // honest is a request of the service account, with a token that is bound to the pod.

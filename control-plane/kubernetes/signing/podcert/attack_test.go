@@ -93,7 +93,7 @@ func TestLateInformerCostsNoSecondCertificate(t *testing.T) {
 		r.Annotations = map[string]string{"changed": "meanwhile"}
 		c.update(r)
 		time.Sleep(time.Minute)
-		if n := len(c.audited("issued")); n != 2 {
+		if n := len(c.audit.Lines(c.t, "issued")); n != 2 {
 			t.Errorf("%d certificates for 2 requests\n%s", n, c.log.String())
 		}
 	})

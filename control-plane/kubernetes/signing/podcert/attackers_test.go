@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/signing/podcert"
+	"github.com/countersign-dev/countersign/internal/test/ratest"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
@@ -87,11 +88,11 @@ func TestDishonestRequestIsRefused(t *testing.T) {
 		"a CSR and something behind it":      {request: func(r *request) { r.Spec.StubPKCS10Request = append(slices.Clone(empty()), 0) }, want: badCSR},
 		"a CSR with another key's signature": {request: func(r *request) { r.Spec.StubPKCS10Request = forged() }, want: badCSR},
 		"a huge CSR":                         {request: func(r *request) { r.Spec.StubPKCS10Request = make([]byte, 1<<20) }, want: badCSR, says: "1048576 bytes"},
-		"a CSR that asks to be a CA's":       {request: func(r *request) { r.Spec.StubPKCS10Request = csrOf(keys()[pki.ECDSAP256], wanting()) }, want: badCSR, says: "extension"},
-		"a CSR that asks to sign code":       {request: func(r *request) { r.Spec.StubPKCS10Request = csrOf(keys()[pki.ECDSAP256], forCode()) }, want: badCSR, says: "extended key usage"},
+		"a CSR that asks to be a CA's":       {request: func(r *request) { r.Spec.StubPKCS10Request = csrOf(ratest.Key(pki.ECDSAP256), wanting()) }, want: badCSR, says: "extension"},
+		"a CSR that asks to sign code":       {request: func(r *request) { r.Spec.StubPKCS10Request = csrOf(ratest.Key(pki.ECDSAP256), forCode()) }, want: badCSR, says: "extended key usage"},
 		"a key with P-224":                   {request: func(r *request) { r.Spec.StubPKCS10Request = csrOf(key(elliptic.P224()), &x509.CertificateRequest{}) }, want: badKey, says: "keyType"},
-		"an RSA key with 2,048 bits":         {request: func(r *request) { r.Spec.StubPKCS10Request = csrOf(keys()[pki.RSA2048], &x509.CertificateRequest{}) }, want: badKey},
-		"a key that the rule does not have":  {request: func(r *request) { r.Spec.StubPKCS10Request = csrOf(keys()[pki.ECDSAP384], &x509.CertificateRequest{}) }, want: badKey, says: `use one of ["ecdsa-p256"]`},
+		"an RSA key with 2,048 bits":         {request: func(r *request) { r.Spec.StubPKCS10Request = csrOf(ratest.Key(pki.RSA2048), &x509.CertificateRequest{}) }, want: badKey},
+		"a key that the rule does not have":  {request: func(r *request) { r.Spec.StubPKCS10Request = csrOf(ratest.Key(pki.ECDSAP384), &x509.CertificateRequest{}) }, want: badKey, says: `use one of ["ecdsa-p256"]`},
 		"a namespace that no rule has":       {cluster: func(c *cluster) { c.forbid("bank") }, want: "Denied NotPermitted", says: "no rule matches"},
 		"less than an hour":                  {request: func(r *request) { r.Spec.MaxExpirationSeconds = new(int32(60)) }, want: "Denied NotPermitted", says: "no less than 1h"},
 		"another signer's":                   {request: func(r *request) { r.Spec.SignerName = other }, want: pending},
@@ -102,7 +103,7 @@ func TestDishonestRequestIsRefused(t *testing.T) {
 			inCluster(t, func(cl *cluster) {
 				limited := rule()
 				limited.KeyTypes = []string{"ecdsa-p256"}
-				cl.ra.Policy = policy(t, limited) // before the row's own
+				cl.ra.Policy = ratest.Policy(t, limited) // before the row's own
 				if c.cluster != nil {
 					c.cluster(cl)
 				}
@@ -152,7 +153,7 @@ func forCode() *x509.CertificateRequest {
 func (c *cluster) forbid(namespace string) {
 	only := rule()
 	only.Match.Namespaces = []string{namespace}
-	c.ra.Policy = policy(c.t, only)
+	c.ra.Policy = ratest.Policy(c.t, only)
 }
 
 // Names in a CSR are neither granted nor a reason to refuse.
@@ -163,7 +164,7 @@ func TestNamesInTheCSRGrantNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.Spec.StubPKCS10Request = csrOf(keys()[pki.ECDSAP256], &x509.CertificateRequest{
+		r.Spec.StubPKCS10Request = csrOf(ratest.Key(pki.ECDSAP256), &x509.CertificateRequest{
 			Subject: pkix.Name{CommonName: "admin", Organization: []string{"system:masters"}}, URIs: []*url.URL{admin}, DNSNames: []string{"bank.example.org"},
 		})
 		c.create(r)
@@ -258,7 +259,7 @@ func asks(r *request, names string) {
 func apps(c *cluster) {
 	allowing := rule()
 	allowing.Names.Requested = []string{"*.{namespace}.apps.example.org"}
-	c.ra.Policy = policy(c.t, allowing)
+	c.ra.Policy = ratest.Policy(c.t, allowing)
 }
 
 func TestPodGetsTheNamesThatItsAnnotationAsksFor(t *testing.T) {

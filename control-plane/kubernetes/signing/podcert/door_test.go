@@ -18,7 +18,7 @@ func TestPodGetsTheCertificateThatThePolicyGrants(t *testing.T) {
 		if part := float64(r.Status.BeginRefreshAt.Sub(r.Status.NotBefore.Time)) / float64(life); life != 24*time.Hour || part < 0.39 || part > 0.61 {
 			t.Errorf("it lives for %s and is refreshed at %.2f of that", life, part)
 		}
-		lines := c.audited("issued")
+		lines := c.audit.Lines(c.t, "issued")
 		if len(lines) != 1 || lines[0]["object"] != "request-uid" {
 			t.Errorf("audit: %v", lines)
 		}

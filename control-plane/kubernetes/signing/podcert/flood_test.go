@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/countersign-dev/countersign/internal/test/ratest"
 	"github.com/countersign-dev/countersign/sdk/ra"
 )
 
@@ -30,7 +31,7 @@ func (c *cluster) crowd() {
 	})
 	named := rule()
 	named.Names.SPIFFEID = "spiffe://example.org/pod/{pod}"
-	c.ra.Policy = policy(c.t, named)
+	c.ra.Policy = ratest.Policy(c.t, named)
 }
 
 // of is the nth pod's request, the given time after its first.

@@ -1,15 +1,12 @@
 package podcert_test
 
 import (
-	"bytes"
 	"context"
 	"crypto"
 	"crypto/rand"
 	"crypto/x509"
-	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -31,6 +28,7 @@ import (
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/signing"
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/signing/podcert"
 	"github.com/countersign-dev/countersign/internal/test/logtest"
+	"github.com/countersign-dev/countersign/internal/test/ratest"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/ra"
@@ -48,25 +46,6 @@ var certificates = schema.GroupVersionKind{Group: "certificates.k8s.io", Version
 
 type requestList = certificatesv1.PodCertificateRequestList
 
-// authority is a CA in memory that certifies the names of the request.
-type authority struct{ *catest.CA }
-
-func (authority) CertifiesNames(context.Context) error { return nil }
-
-// paper is an audit log in memory.
-type paper struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (p *paper) Write(text []byte) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.text.Write(text)
-}
-
-func (*paper) Sync() error { return nil }
-
 // cluster is one with a pod, its service account and its node, a fake API server, a CA, an engine
 // and a door.
 type cluster struct {
@@ -74,7 +53,7 @@ type cluster struct {
 	client  *fake.Clientset
 	tracker clienttesting.ObjectTracker // its objects
 	ca      *catest.CA
-	paper   paper
+	audit   ratest.Audit
 	log     logtest.Log
 	conf    podcert.Config
 	ra      ra.Config
@@ -136,9 +115,9 @@ func newCluster(t *testing.T) *cluster {
 	c.client.PrependReactor("get", "*", c.count)
 	c.client.PrependReactor("update", "podcertificaterequests", c.admit)
 	c.ra = ra.Config{
-		Policy: policy(t, rule()), Audit: &c.paper, Log: c.log.Logger(),
+		Policy: ratest.Policy(t, rule()), Audit: &c.audit, Log: c.log.Logger(),
 		Doors:       []ra.Door{signing.PodDoor(signer)},
-		Authorities: []ra.Authority{{Name: "ca", Client: authority{c.ca}, Limits: ra.Limits{Rate: 1000, Burst: 1000}}},
+		Authorities: []ra.Authority{{Name: "ca", Client: ratest.Certifier{CA: c.ca}, Limits: ratest.Unlimited}},
 	}
 	c.conf = podcert.Config{
 		Cluster: "home", Client: c.client, Signers: []podcert.Signer{{Name: signer}}, Log: c.log.Logger(),
@@ -161,25 +140,14 @@ func rule() ra.Rule {
 	}
 }
 
-func policy(t *testing.T, rules ...ra.Rule) *ra.Policy {
-	t.Helper()
-	p, err := ra.NewPolicy("home", rules)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
-
 // open starts an engine and a door.
 func (c *cluster) open() {
 	c.t.Helper()
-	var err error
-	if c.engine, err = ra.New(c.ra); err != nil {
-		c.t.Fatal(err)
-	}
+	c.engine = ratest.Engine(c.t, c.ra)
 	if c.conf.Issuer == nil {
 		c.conf.Issuer = c.engine
 	}
+	var err error
 	if c.door, err = podcert.New(c.conf); err != nil {
 		c.t.Fatal(err)
 	}
@@ -275,18 +243,6 @@ func checkStatus(before, next *request, now time.Time) error {
 	return nil
 }
 
-var keys = sync.OnceValue(func() map[pki.KeyType]crypto.Signer {
-	all := map[pki.KeyType]crypto.Signer{}
-	for _, kind := range []pki.KeyType{pki.ECDSAP256, pki.ECDSAP384, pki.RSA2048} {
-		key, err := pki.GenerateKey(kind)
-		if err != nil {
-			panic(err)
-		}
-		all[kind] = key
-	}
-	return all
-})
-
 // csrOf is a CSR in DER.
 func csrOf(key crypto.Signer, template *x509.CertificateRequest) []byte {
 	der, err := x509.CreateCertificateRequest(rand.Reader, template, key)
@@ -296,7 +252,7 @@ func csrOf(key crypto.Signer, template *x509.CertificateRequest) []byte {
 	return der
 }
 
-var empty = sync.OnceValue(func() []byte { return csrOf(keys()[pki.ECDSAP256], &x509.CertificateRequest{}) })
+var empty = sync.OnceValue(func() []byte { return csrOf(ratest.Key(pki.ECDSAP256), &x509.CertificateRequest{}) })
 
 // honest is the request of a kubelet for the pod.
 func honest() *request {
@@ -421,22 +377,6 @@ func (c *cluster) happened(result string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.events[result]
-}
-
-// audited returns the audit lines of an event.
-func (c *cluster) audited(event string) (lines []map[string]any) {
-	c.paper.mu.Lock()
-	defer c.paper.mu.Unlock()
-	for line := range strings.Lines(c.paper.text.String()) {
-		var one map[string]any
-		if err := json.Unmarshal([]byte(line), &one); err != nil {
-			c.t.Error(err)
-		}
-		if one["event"] == event {
-			lines = append(lines, one)
-		}
-	}
-	return lines
 }
 
 // issuedTo are the names of the certificate.

@@ -16,6 +16,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/signing/podcert"
+	"github.com/countersign-dev/countersign/internal/test/ratest"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/ra"
@@ -107,7 +108,7 @@ func TestRefusalNeedsTheLiveWord(t *testing.T) {
 			inCluster(t, nil, func(c *cluster) {
 				c.create(honest()) // the UIDs are known now
 				c.want(issuedState)
-				if err := c.engine.SetPolicy(policy(t)); err != nil {
+				if err := c.engine.SetPolicy(ratest.Policy(t)); err != nil {
 					t.Fatal(err)
 				}
 				end := c.fail(what.verb, what.resource, errAway)
@@ -138,8 +139,8 @@ func TestStatusThatCannotBeWrittenKeepsItsCertificate(t *testing.T) {
 		end()
 		time.Sleep(30 * time.Second)
 		c.want(issuedState)
-		if n := len(c.ca.Requests()); n != asked || len(c.audited("issued")) != 1 {
-			t.Errorf("the authority was asked %d times more, %d certificates", n-asked, len(c.audited("issued")))
+		if n := len(c.ca.Requests()); n != asked || len(c.audit.Lines(c.t, "issued")) != 1 {
+			t.Errorf("the authority was asked %d times more, %d certificates", n-asked, len(c.audit.Lines(c.t, "issued")))
 		}
 	})
 }
@@ -152,7 +153,7 @@ func TestCertificateThatIsTooOldForTheAPIServerIsReplaced(t *testing.T) {
 		end()
 		time.Sleep(time.Minute)
 		c.want(issuedState)
-		if n := len(c.audited("issued")); n != 3 || c.happened("undelivered") != 2 {
+		if n := len(c.audit.Lines(c.t, "issued")); n != 3 || c.happened("undelivered") != 2 {
 			t.Errorf("%d certificates in 8 minutes, %d undelivered", n, c.happened("undelivered"))
 		}
 	})
@@ -165,7 +166,7 @@ func TestCertificateThatTheAPIServerRefusesIsNotReplaced(t *testing.T) {
 		c.create(honest())
 		time.Sleep(15 * time.Minute)
 		c.want(pending)
-		if n := len(c.audited("issued")); n != 1 || !strings.Contains(c.log.String(), "level=ERROR") {
+		if n := len(c.audit.Lines(c.t, "issued")); n != 1 || !strings.Contains(c.log.String(), "level=ERROR") {
 			t.Errorf("%d certificates\n%s", n, c.log.String())
 		}
 	})
@@ -207,7 +208,7 @@ func TestConflictIsLookedAtAgain(t *testing.T) {
 				c.create(honest())
 				time.Sleep(time.Minute)
 				c.want(s.want)
-				if n := len(c.audited("issued")); n != 1 {
+				if n := len(c.audit.Lines(c.t, "issued")); n != 1 {
 					t.Errorf("%d certificates", n)
 				}
 			})
@@ -315,7 +316,7 @@ func TestChangedPolicyIsAskedAgain(t *testing.T) {
 		c.create(second)
 		changed := rule()
 		changed.Names.SPIFFEID = "spiffe://example.org/pod/{pod}"
-		if err := c.engine.SetPolicy(policy(t, changed)); err != nil {
+		if err := c.engine.SetPolicy(ratest.Policy(t, changed)); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Hour)
@@ -360,7 +361,7 @@ func TestCertificatesAreNotAskedForThatCannotBeDelivered(t *testing.T) {
 		}
 	}, func(c *cluster) {
 		time.Sleep(4 * time.Minute)
-		if n := len(c.audited("issued")); n > 30 {
+		if n := len(c.audit.Lines(c.t, "issued")); n > 30 {
 			t.Errorf("%d certificates in 4 minutes, and none could be delivered", n)
 		}
 		if shut := c.door.Shut(); len(shut) != 1 || shut[0].Signer != signer || !shut[0].Forbidden {

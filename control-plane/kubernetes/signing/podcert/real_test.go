@@ -17,6 +17,7 @@ import (
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/signing"
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/signing/podcert"
 	"github.com/countersign-dev/countersign/internal/test/logtest"
+	"github.com/countersign-dev/countersign/internal/test/ratest"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/ra"
 )
@@ -41,7 +42,7 @@ type real struct {
 	t       *testing.T
 	user    string
 	honest  *request
-	paper   paper
+	audit   ratest.Audit
 	log     logtest.Log
 	results chan string
 }
@@ -76,13 +77,10 @@ func newReal(t *testing.T) *real {
 // run lets a door work until the test ends.
 func (r *real) run() {
 	r.t.Helper()
-	engine, err := ra.New(ra.Config{
-		Policy: policy(r.t, rule()), Audit: &r.paper, Log: r.log.Logger(), Doors: []ra.Door{signing.PodDoor(signer)},
-		Authorities: []ra.Authority{{Name: "ca", Client: authority{catest.NewCA(catest.Options{NamesFromRequest: true})}}},
+	engine := ratest.Engine(r.t, ra.Config{
+		Policy: ratest.Policy(r.t, rule()), Audit: &r.audit, Log: r.log.Logger(), Doors: []ra.Door{signing.PodDoor(signer)},
+		Authorities: []ra.Authority{{Name: "ca", Client: ratest.Certifier{CA: catest.NewCA(catest.Options{NamesFromRequest: true})}}},
 	})
-	if err != nil {
-		r.t.Fatal(err)
-	}
 	r.t.Cleanup(engine.Close)
 	door, err := podcert.New(podcert.Config{
 		Cluster: "home", Client: r.ClientFor(r.Account("countersign", "ra")), Issuer: engine, Signers: []podcert.Signer{{Name: signer}},
@@ -181,7 +179,7 @@ func TestRealRightToSignThatComesLate(t *testing.T) {
 	}
 	r.Bind("", r.user, sign(signer))
 	r.want("issued", "honest", issuedState)
-	if n := strings.Count(r.paper.text.String(), `"event":"issued"`); n != 1 {
+	if n := strings.Count(r.audit.String(), `"event":"issued"`); n != 1 {
 		t.Errorf("%d certificates", n)
 	}
 }
