@@ -526,7 +526,9 @@ func TestCertificateThatOutlivesTheBoundEndsTheChain(t *testing.T) {
 	inBubble(t, func(m *mesh, p *parts) {
 		renewing(&register{})(m, p)
 		p.engine.Authorities[0].AcceptLongerTTL = true
-		m.ca.Change = func(leaf *x509.Certificate, _ *x509.CertificateRequest) { leaf.NotAfter = time.Now().Add(7 * 24 * time.Hour) }
+		m.ca.Change = func(leaf *x509.Certificate, _ *x509.CertificateRequest) {
+			leaf.NotAfter = time.Now().Add(7 * 24 * time.Hour)
+		}
 	}, func(t *testing.T, m *mesh) {
 		h := m.enrols()
 		time.Sleep(4 * 24 * time.Hour)

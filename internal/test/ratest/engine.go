@@ -51,7 +51,9 @@ func Key(kind pki.KeyType) crypto.Signer {
 }
 
 // CSR is one (PEM) of the key of that type.
-func CSR(kind pki.KeyType, template *x509.CertificateRequest) []byte { return CSRWith(Key(kind), template) }
+func CSR(kind pki.KeyType, template *x509.CertificateRequest) []byte {
+	return CSRWith(Key(kind), template)
+}
 
 // CSRWith is one (PEM) of that key.
 func CSRWith(key crypto.Signer, template *x509.CertificateRequest) []byte {

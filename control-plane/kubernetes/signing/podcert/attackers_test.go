@@ -91,13 +91,17 @@ func TestDishonestRequestIsRefused(t *testing.T) {
 		"a CSR that asks to be a CA's":       {request: func(r *request) { r.Spec.StubPKCS10Request = csrOf(ratest.Key(pki.ECDSAP256), wanting()) }, want: badCSR, says: "extension"},
 		"a CSR that asks to sign code":       {request: func(r *request) { r.Spec.StubPKCS10Request = csrOf(ratest.Key(pki.ECDSAP256), forCode()) }, want: badCSR, says: "extended key usage"},
 		"a key with P-224":                   {request: func(r *request) { r.Spec.StubPKCS10Request = csrOf(key(elliptic.P224()), &x509.CertificateRequest{}) }, want: badKey, says: "keyType"},
-		"an RSA key with 2,048 bits":         {request: func(r *request) { r.Spec.StubPKCS10Request = csrOf(ratest.Key(pki.RSA2048), &x509.CertificateRequest{}) }, want: badKey},
-		"a key that the rule does not have":  {request: func(r *request) { r.Spec.StubPKCS10Request = csrOf(ratest.Key(pki.ECDSAP384), &x509.CertificateRequest{}) }, want: badKey, says: `use one of ["ecdsa-p256"]`},
-		"a namespace that no rule has":       {cluster: func(c *cluster) { c.forbid("bank") }, want: "Denied NotPermitted", says: "no rule matches"},
-		"less than an hour":                  {request: func(r *request) { r.Spec.MaxExpirationSeconds = new(int32(60)) }, want: "Denied NotPermitted", says: "no less than 1h"},
-		"another signer's":                   {request: func(r *request) { r.Spec.SignerName = other }, want: pending},
-		"a signer of Kubernetes' own":        {request: func(r *request) { r.Spec.SignerName = "kubernetes.io/kube-apiserver-client" }, want: pending},
-		"a request that is finished":         {request: func(r *request) { r.Status.Conditions = []metav1.Condition{{Type: "Denied", Reason: "Before"}} }, want: "Denied Before"},
+		"an RSA key with 2,048 bits": {request: func(r *request) {
+			r.Spec.StubPKCS10Request = csrOf(ratest.Key(pki.RSA2048), &x509.CertificateRequest{})
+		}, want: badKey},
+		"a key that the rule does not have": {request: func(r *request) {
+			r.Spec.StubPKCS10Request = csrOf(ratest.Key(pki.ECDSAP384), &x509.CertificateRequest{})
+		}, want: badKey, says: `use one of ["ecdsa-p256"]`},
+		"a namespace that no rule has": {cluster: func(c *cluster) { c.forbid("bank") }, want: "Denied NotPermitted", says: "no rule matches"},
+		"less than an hour":            {request: func(r *request) { r.Spec.MaxExpirationSeconds = new(int32(60)) }, want: "Denied NotPermitted", says: "no less than 1h"},
+		"another signer's":             {request: func(r *request) { r.Spec.SignerName = other }, want: pending},
+		"a signer of Kubernetes' own":  {request: func(r *request) { r.Spec.SignerName = "kubernetes.io/kube-apiserver-client" }, want: pending},
+		"a request that is finished":   {request: func(r *request) { r.Status.Conditions = []metav1.Condition{{Type: "Denied", Reason: "Before"}} }, want: "Denied Before"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inCluster(t, func(cl *cluster) {
