@@ -280,18 +280,33 @@ type outer struct {
 	certifies func(error) error
 	jwt       func(error) error
 	keys      func(error) error
+	closed    chan struct{}
 }
 
 func wrapped(change func(o *outer)) func() wire.Provider {
 	make := good()
 	return func() wire.Provider {
-		o := &outer{Provider: make()}
+		o := around(make())
 		change(o)
 		return o
 	}
 }
 
-func (o *outer) Close() error { closeProvider(o.Provider); return nil }
+func around(p wire.Provider) *outer { return &outer{Provider: p, closed: make(chan struct{})} }
+
+func (o *outer) Close() error {
+	close(o.closed)
+	closeProvider(o.Provider)
+	return nil
+}
+
+// linger blocks for longer than any busy machine delays a call.
+func (o *outer) linger() {
+	select {
+	case <-o.closed:
+	case <-time.After(5 * time.Second):
+	}
+}
 
 func (o *outer) Metadata(ctx context.Context) (wire.Metadata, error) {
 	m, err := o.Provider.Metadata(ctx)

@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"context"
-	"flag"
 	"slices"
 	"strings"
 	"sync"
@@ -24,37 +23,16 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
-func TestMain(m *testing.M) {
-	_ = flag.Set("test.parallel", "8") // they mostly wait
-	goleak.VerifyTestMain(patient{m})
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patient ends lingering calls before goroutines are counted.
-type patient struct{ *testing.M }
-
-func (p patient) Run() int {
-	code := p.M.Run()
-	close(finished)
-	lingering.Wait()
-	return code
-}
-
-var (
-	lingering sync.WaitGroup
-	finished  = make(chan struct{})
-)
-
-// linger blocks for longer than any busy machine delays a call.
-func linger(d time.Duration) {
-	lingering.Add(1)
-	defer lingering.Done()
-	select {
-	case <-finished:
-	case <-time.After(d):
+// On the real clock, as an author runs it.
+func TestGoodProviderPassesEveryCheckBothWays(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes seconds of real time")
 	}
+	t.Parallel()
+	Run(t, goodKit(), good())
 }
-
-func TestGoodProviderPassesEveryCheckBothWays(t *testing.T) { Run(t, goodKit(), good()) }
 
 // latecomer tells its roots when a request has brought a token to ask for them with.
 func latecomer() func() wire.Provider {
@@ -117,13 +95,16 @@ func TestProviderFetchingRootsWithRequestTokenPasses(t *testing.T) {
 			t.Errorf("%s %s after %s: %s", r.ID, r.Outcome, r.Took, r.Seen)
 		}
 	}
-	s := NewSession(goodKit(), Value(latecomer()))
-	defer s.Close()
-	for _, check := range slices.Concat(rootChecks(), watchChecks()) {
-		if r := s.Do(t.Context(), check); r.Outcome == Failed {
-			t.Errorf("%s alone: %s", r.ID, r.Seen)
+	virtually(t, func(t *testing.T) {
+		s := NewSession(goodKit(), Value(latecomer()))
+		s.stalls = inTimeAlways
+		defer s.Close()
+		for _, check := range slices.Concat(rootChecks(), watchChecks()) {
+			if r := s.Do(t.Context(), check); r.Outcome == Failed {
+				t.Errorf("%s alone: %s", r.ID, r.Seen)
+			}
 		}
-	}
+	})
 }
 
 // notRunFor are what cannot be seen of a value or over the boundary.

@@ -31,7 +31,7 @@ func manyAtOnce(ctx context.Context, s *Session) error {
 	if err != nil {
 		return err
 	}
-	return together(ctx, crowd, func() (sending, error) { return s.signing(i) })
+	return together(ctx, s.crowd, func() (sending, error) { return s.signing(i) })
 }
 
 func cancelledEnds(ctx context.Context, s *Session) error {
@@ -137,7 +137,7 @@ func givenUpThenGood(ctx context.Context, s *Session) error {
 	if err != nil {
 		return err
 	}
-	_ = together(ctx, crowd, func() (sending, error) { // some were signed, some were not
+	_ = together(ctx, s.crowd, func() (sending, error) { // some were signed, some were not
 		send, err := s.signing(i)
 		return func(ctx context.Context) error {
 			short, cancel := context.WithTimeout(ctx, time.Millisecond)
@@ -147,6 +147,6 @@ func givenUpThenGood(ctx context.Context, s *Session) error {
 	})
 	gone, cancel := context.WithCancel(ctx)
 	cancel()
-	_ = together(gone, crowd, func() (sending, error) { return s.signing(i) })
+	_ = together(gone, s.crowd, func() (sending, error) { return s.signing(i) })
 	return s.SignOnce(ctx, i)
 }

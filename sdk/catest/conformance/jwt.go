@@ -223,7 +223,7 @@ func jwtsAtOnce(ctx context.Context, s *Session) error {
 	if err != nil {
 		return err
 	}
-	return together(ctx, crowd, func() (sending, error) {
+	return together(ctx, s.crowd, func() (sending, error) {
 		return func(ctx context.Context) error { _, err := s.jwtBy(ctx, i, s.Kit.Identity.SPIFFEID); return err }, nil
 	})
 }
@@ -239,7 +239,7 @@ func jwtWatchIsQuiet(ctx context.Context, s *Session) error {
 		return err
 	}
 	control := func() { _, _ = s.jwtKeys(ctx) }
-	switch disturbed := inTime(s.quiet, control, func() bool { return w.ended() || len(w.told) > 0 }); {
+	switch disturbed := inTime(quiet, control, func() bool { return w.ended() || len(w.told) > 0 }); {
 	case disturbed && len(w.told) > 0:
 		if next := <-w.told; string(next) == string(first) {
 			return errors.New("the same set came twice")

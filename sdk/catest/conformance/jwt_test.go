@@ -160,7 +160,7 @@ func jwtMutants() map[string]func() wire.Provider {
 		"JWT-12": wrapped(func(o *outer) {
 			o.keys = func(err error) error {
 				if errors.Is(err, context.Canceled) {
-					linger(time.Minute)
+					o.linger()
 				}
 				return err
 			}

@@ -159,7 +159,7 @@ func watchIsThere(ctx context.Context, s *Session, i *Instance, _ wire.Ability) 
 	w := s.watch(ctx, i)
 	defer w.close()
 	control := func() { _, _ = s.metadata(ctx, i) } // another check judges the answer
-	if inTime(s.quiet, control, func() bool { return len(w.told) > 0 || w.ended() }) && w.ended() {
+	if inTime(quiet, control, func() bool { return len(w.told) > 0 || w.ended() }) && w.ended() {
 		return w.err
 	}
 	return nil

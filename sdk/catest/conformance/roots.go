@@ -152,7 +152,7 @@ func rootsAtOnce(ctx context.Context, s *Session) error {
 	if err != nil {
 		return err
 	}
-	return together(ctx, crowd, func() (sending, error) {
+	return together(ctx, s.crowd, func() (sending, error) {
 		return func(ctx context.Context) error { return asked(ctx, s, i, wire.RootSource) }, nil
 	})
 }

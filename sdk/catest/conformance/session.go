@@ -26,8 +26,8 @@ type Session struct {
 
 	secrets  []ca.Token // among the settings; see Resolve
 	outcomes map[string]Result
-	unopened string        // the check that first could open no instance
-	quiet    time.Duration // how long a watch with no events is observed
+	unopened string // the check that first could open no instance
+	crowd    int    // concurrent calls
 	stalls   func() (stood func() bool)
 	held     []*Instance // for many checks: the configured one and the blank one
 	opened   []*Instance // for one check
@@ -38,7 +38,7 @@ type Session struct {
 
 // NewSession applies the kit's defaults; it opens nothing yet.
 func NewSession(kit Kit, subject Subject) *Session {
-	s := &Session{Kit: kit.withDefaults(), Subject: subject, outcomes: map[string]Result{}, quiet: time.Second, stalls: stalls}
+	s := &Session{Kit: kit.withDefaults(), Subject: subject, outcomes: map[string]Result{}, crowd: crowd, stalls: stalls}
 	s.share()
 	return s
 }

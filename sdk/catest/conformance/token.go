@@ -126,7 +126,7 @@ func exchangesAtOnce(ctx context.Context, s *Session) error {
 	if err != nil {
 		return err
 	}
-	return together(ctx, crowd, func() (sending, error) {
+	return together(ctx, s.crowd, func() (sending, error) {
 		return func(ctx context.Context) error { _, err := s.exchangeBy(ctx, i); return err }, nil
 	})
 }

@@ -27,6 +27,9 @@ func watchChecks() []Check {
 	}
 }
 
+// quiet is how long a watch with no events is observed.
+const quiet = time.Second
+
 // watching is a watch and its results.
 type watching struct {
 	told chan []byte
@@ -152,7 +155,7 @@ func watchGoesOn(ctx context.Context, s *Session) error {
 	if _, err := w.first(); err != nil {
 		return err
 	}
-	if inTime(s.quiet, s.anotherWatch(ctx), w.ended) {
+	if inTime(quiet, s.anotherWatch(ctx), w.ended) {
 		return fmt.Errorf("it ended with %w", orNone(w.err))
 	}
 	return nil
@@ -168,7 +171,7 @@ func watchDoesNotRepeat(ctx context.Context, s *Session) error {
 	if err != nil {
 		return err
 	}
-	if inTime(s.quiet, s.anotherWatch(ctx), func() bool { return len(w.told) > 0 }) {
+	if inTime(quiet, s.anotherWatch(ctx), func() bool { return len(w.told) > 0 }) {
 		return sameAgainTold(first, <-w.told)
 	}
 	return nil
@@ -254,7 +257,7 @@ func watchAfterSettings(ctx context.Context, s *Session) error {
 		return fmt.Errorf("the new watch: %w", err)
 	}
 	// It may have ended, but only with unavailable.
-	if inTime(s.quiet, s.anotherWatch(ctx), earlier.ended) && (earlier.err == nil || ca.ActionFor(earlier.err) != ca.Wait) {
+	if inTime(quiet, s.anotherWatch(ctx), earlier.ended) && (earlier.err == nil || ca.ActionFor(earlier.err) != ca.Wait) {
 		return fmt.Errorf("the earlier watch ended with %w", orNone(earlier.err))
 	}
 	return nil
