@@ -9,6 +9,7 @@ import (
 	"encoding/asn1"
 	"encoding/pem"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -154,9 +155,21 @@ func block(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }
 
+// rsaKeys generates each RSA key once, as 4,096 bits take a second or more.
+var rsaKeys = map[KeyType]func() (crypto.Signer, error){
+	RSA2048: sync.OnceValues(func() (crypto.Signer, error) { return GenerateKey(RSA2048) }),
+	RSA3072: sync.OnceValues(func() (crypto.Signer, error) { return GenerateKey(RSA3072) }),
+	RSA4096: sync.OnceValues(func() (crypto.Signer, error) { return GenerateKey(RSA4096) }),
+}
+
+// mustKey returns a new key, except that RSA keys are shared by all tests.
 func mustKey(t testing.TB, kind KeyType) crypto.Signer {
 	t.Helper()
-	key, err := GenerateKey(kind)
+	generate := rsaKeys[kind]
+	if generate == nil {
+		generate = func() (crypto.Signer, error) { return GenerateKey(kind) }
+	}
+	key, err := generate()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,9 +9,12 @@ import (
 
 // available are the key types that this build has; mldsa_go127_test.go checks that a build with
 // ML-DSA has all.
+// available returns the key types of this build; with -short, those that are fast to generate.
 func available() (types []KeyType) {
 	for _, t := range KeyTypes {
-		if !t.isMLDSA() || withoutMLDSA() == nil {
+		missing := t.isMLDSA() && withoutMLDSA() != nil
+		slow := testing.Short() && (t == RSA3072 || t == RSA4096)
+		if !missing && !slow {
 			types = append(types, t)
 		}
 	}

@@ -35,12 +35,12 @@ func (a telling) WatchRoots(ctx context.Context, changed func([]byte) error) err
 func manyRoots(t *testing.T, n int, change func(*x509.Certificate)) *pki.Bundle {
 	t.Helper()
 	certs := make([]*x509.Certificate, n)
+	template := certtest.Root(t).Cert
+	template.PublicKey, template.SerialNumber = nil, nil // each gets its own
+	if change != nil {
+		change(template)
+	}
 	for i := range certs {
-		template := certtest.Root(t).Cert
-		template.PublicKey = nil // it gets a key of its own
-		if change != nil {
-			change(template)
-		}
 		certs[i] = certtest.SelfSigned(t, template).Cert
 	}
 	return pki.NewBundle(certs...)
