@@ -8,5 +8,8 @@ import (
 )
 
 func TestConformance(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a whole suite")
+	}
 	conformance.Run(t, conformance.Kit{}, provider.Define("minimal", "0.1.0", open).Provider)
 }

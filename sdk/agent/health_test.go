@@ -46,6 +46,9 @@ func healthOf(t *testing.T, socket string) healthv1.HealthClient {
 
 // Its roots alone get nobody a connection: they are there before the certificate.
 func TestHealthTellsWhetherACertificateIsThere(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	authority := gated{catest.NewCA(catest.Options{}), make(chan struct{})}
 	cfg := config(t, authority.CA)
 	cfg.Authorities[0].Client = authority
@@ -100,6 +103,9 @@ func TestHealthTellsWhetherACertificateIsThere(t *testing.T) {
 
 // In an agent of many identities, certificates come with their callers.
 func TestHealthOfAnAgentWithoutCertificatesOfItsOwn(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	cfg := config(t, catest.NewCA(catest.Options{}))
 	cfg.Secrets = cfg.Secrets[1:]
 	if cfg.Secrets[0].Kind != secret.TrustBundle {

@@ -14,6 +14,9 @@ import (
 // A cleaner of /tmp takes files that are older than a day, sockets among them.
 func TestEachSocketComesBack(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	cfg := withGateway(config(t, catest.NewCA(catest.Options{})))
 	cfg.WorkloadAPI.Path = filepath.Join(filepath.Dir(cfg.Socket.Path), "spiffe")
 	a := run(t, cfg)

@@ -152,6 +152,9 @@ func median(all []time.Duration) time.Duration {
 }
 
 func TestChangeReachesItsStreamsAmongAThousandSoon(t *testing.T) {
+	if testing.Short() {
+		t.Skip("many of them")
+	}
 	th := newThousand(t)
 	var took []time.Duration
 	for i := range 50 {

@@ -107,6 +107,9 @@ func TestInitiallyEmptyFileIsShownInStatus(t *testing.T) {
 }
 
 func TestBadFilesAreReadAgainWithoutEvent(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	authority := catest.NewCA(catest.Options{})
 	good, other := issue(t, authority), issue(t, authority)
 	dir := folder(t, files{"cert-chain.pem": good["cert-chain.pem"], "key.pem": other["key.pem"], "root-cert.pem": good["root-cert.pem"]})

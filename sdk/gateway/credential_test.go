@@ -132,6 +132,9 @@ func TestExpiredCertificateIsNotSent(t *testing.T) {
 }
 
 func TestUnverifiedServiceGetsNothing(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	for name, adjust := range map[string]func(*world, *gateway.Config){
 		"another name": func(_ *world, c *gateway.Config) { c.ServerName = "other.test" },
 		"another root": func(w *world, _ *gateway.Config) {

@@ -69,6 +69,9 @@ func TestSilentServiceIsRetried(t *testing.T) {
 }
 
 func TestServiceThatReadsNothingIsRetried(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	inWorld(t, nil, func(w *world) {
 		nonce := strings.Repeat("n", 1<<20) // each is sent back
 		w.serves(func(stream adsServer) error {

@@ -86,6 +86,9 @@ func TestTokenTextIsKeptWhileStreamHasIt(t *testing.T) {
 }
 
 func TestRememberedTokensAreBounded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("many of them")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		c := open(t)
 		c.cfg.Limits.Identities = 10

@@ -136,6 +136,9 @@ func TestVerifierIsAskedOncePerToken(t *testing.T) {
 }
 
 func TestMassOutageDoesNotFillLog(t *testing.T) {
+	if testing.Short() {
+		t.Skip("many of them")
+	}
 	bubble(t, nil, func(e *engine) {
 		e.ca.Always(catest.Fault{Err: ca.Errorf(ca.Unavailable, "down")})
 		for i := range 500 {

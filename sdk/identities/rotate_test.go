@@ -16,6 +16,9 @@ import (
 )
 
 func TestRotationIsOneRequestPerIdentity(t *testing.T) {
+	if testing.Short() {
+		t.Skip("many of them")
+	}
 	bubble(t, func(_ *engine, c *identities.Config) { c.Certificate.RenewJitter = 0.01 }, func(e *engine) {
 		const many = 100
 		streams := make([]*stream, many)
@@ -51,6 +54,9 @@ func TestRenewalsAreSpread(t *testing.T) {
 // After a restart everybody comes at once. The authority is asked by a few at a time,
 // and nobody's request is made twice.
 func TestRestartWithManyIdentitiesLimitsRequests(t *testing.T) {
+	if testing.Short() {
+		t.Skip("many of them")
+	}
 	bubble(t, func(_ *engine, c *identities.Config) { c.Limits.InFlight = 8 }, func(e *engine) {
 		const many = 1000
 		e.ca.Always(catest.Fault{Delay: 100 * time.Millisecond})

@@ -28,6 +28,9 @@ func (h *house) in(ctx context.Context, namespace string, n int) <-chan error {
 }
 
 func TestTenThousandRequestsDelayNoOtherNamespace(t *testing.T) {
+	if testing.Short() {
+		t.Skip("many of them")
+	}
 	inBubble(t, slow, func(h *house) {
 		ctx, cancel := context.WithCancel(h.t.Context())
 		var flood []<-chan error

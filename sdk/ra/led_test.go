@@ -160,6 +160,9 @@ func TestStaleRecordHoldsBackWhatCanWait(t *testing.T) {
 
 // Nobody knows which replica gave out what, so each adds it to the record.
 func TestCertificatesOfWhoIsLedCount(t *testing.T) {
+	if testing.Short() {
+		t.Skip("many of them")
+	}
 	long := func(c *ra.Config) { c.Authorities[0].AcceptLongerTTL = true }
 	inPair(t, ra.Roots{Confirmed: true, ByReply: true, Wait: time.Minute}, long, func(p *pair) {
 		p.led.ca.Set(func() {

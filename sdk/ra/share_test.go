@@ -121,6 +121,9 @@ func (c *calls) bounded(t *testing.T, rate, burst float64) {
 }
 
 func TestReplicasNeverExceedTheQuotaTogether(t *testing.T) {
+	if testing.Short() {
+		t.Skip("many of them")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		o, seen := ratest.NewCA(t), &calls{}
 		o.Before = seen.count

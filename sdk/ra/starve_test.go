@@ -37,6 +37,9 @@ var errAway = ca.Errorf(ca.Unavailable, "the authority is away")
 
 // What fails comes again and again, and asked first.
 func TestPodGetsItsTurnBesideFailingOnesOfItsNamespace(t *testing.T) {
+	if testing.Short() {
+		t.Skip("many of them")
+	}
 	fails := func(err error) func(context.Context) error { return func(context.Context) error { return err } }
 	late := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 	for name, c := range map[string]struct {

@@ -132,6 +132,9 @@ func TestBadRequestEndsOnlyItsStream(t *testing.T) {
 }
 
 func TestTenThousandNamesOnOneStreamAreServed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("many of them")
+	}
 	w := startWitness(t, sds.Config{})
 	var names []string
 	for i := range 10_000 {
@@ -192,6 +195,9 @@ func TestUnreadStreamKeepsNothingAndBlocksNoOther(t *testing.T) {
 // A client whose process stands still does not read its socket at all. The server
 // can be closed all the same: it is, before the client.
 func TestUnreadConnectionDoesNotBlockClose(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	var w *witness
 	frozen := &freezable{frozen: make(chan struct{}), closed: make(chan struct{})}
 	conn, err := grpc.NewClient("passthrough:///frozen", grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -243,6 +249,9 @@ func largeBundle(version int) *secret.Item {
 }
 
 func TestNonHTTP2ConnectionIsClosed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	random := make([]byte, 1<<16)
 	for i := range random {
 		random[i] = byte(i * 7)

@@ -30,6 +30,9 @@ func TestProbeRecognisesSDSServerAndUser(t *testing.T) {
 }
 
 func TestProbeReportsNonSDSServers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	for name, serve := range map[string]struct {
 		with   func(net.Listener)
 		within time.Duration

@@ -53,6 +53,9 @@ func expired(c *x509.Certificate) {
 // A set of a thousand was served together with what was kept of the set before, and our own
 // readers did not take that many.
 func TestServedRootsFitReaderLimits(t *testing.T) {
+	if testing.Short() {
+		t.Skip("many of them")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		one, two := telling{sets: make(chan *pki.Bundle)}, telling{sets: make(chan *pki.Bundle)}
 		e := newEngine(t, func(c *secret.Config) {

@@ -102,6 +102,9 @@ func TestDroppedRootEndsByItsExpiry(t *testing.T) {
 }
 
 func TestNoAuthorityCrowdsOutAnother(t *testing.T) {
+	if testing.Short() {
+		t.Skip("many of them")
+	}
 	var many []*x509.Certificate
 	for range pki.MaxCertificates + 200 {
 		many = append(many, certtest.Root(t).Cert)

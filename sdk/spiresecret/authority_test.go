@@ -247,6 +247,9 @@ func TestCASignsWhenTheWorkloadAPIWasNeverThere(t *testing.T) {
 }
 
 func TestRefusalOfTheWorkloadAPIIsNoOutage(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		from, root, authority := live(t)
 		p := withCA(t, from, root, authority, nil)

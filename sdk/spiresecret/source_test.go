@@ -187,6 +187,9 @@ func TestEndOfSessionIsFollowedByAnother(t *testing.T) {
 }
 
 func TestDeniedIsToldAndAskedAgain(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		from := newAPI(t)
 		from.answer(func(stream) error { return status.Error(codes.PermissionDenied, "no identity issued") })
@@ -269,6 +272,9 @@ func silence(t *testing.T) func(context.Context) (net.Conn, error) {
 }
 
 func TestServerThatAnswersAndHangsUpIsNotAskedForEver(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		sent := of(t, certtest.Root(t), web)
 		from := newAPI(t)

@@ -37,6 +37,9 @@ func bundleOf(name string, root *certtest.Pair) *secret.Item {
 
 // What one agent serves on its socket, another takes.
 func TestOurOwnWorkloadAPIIsASource(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	own, foreign := certtest.Root(t), certtest.Root(t)
 	fakeSource := secrettest.New(pairOf(t, own, "default", web), pairOf(t, own, "api", api2), bundleOf("ROOTCA", own), bundleOf("partner", foreign))
 	socket := filepath.Join(proctest.Folder(t), "socket")

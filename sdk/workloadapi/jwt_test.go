@@ -126,6 +126,9 @@ func TestJWTSVIDsOfAllIdentitiesOrOfTheOneAskedFor(t *testing.T) {
 }
 
 func TestAnothersJWTSVIDIsDenied(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	source := twoIdentities(t)
 	service := jwtService(t, source, newJWTs("keys"))
 	ask := func(id string, audiences ...string) error {

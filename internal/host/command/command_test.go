@@ -57,6 +57,9 @@ func TestProgramInheritsNoEnvironment(t *testing.T) {
 }
 
 func TestFailingOrHangingProgramIsReported(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	if _, err := logged(t, shell("exit 3")); err == nil || err.Error() != `"sh" failed: exit status 3` {
 		t.Errorf("got %v", err)
 	}
@@ -87,6 +90,9 @@ func leftBehind(t *testing.T, killRest bool) (pid int, err error) {
 }
 
 func TestLeftoverProcessesRunOnUnlessKilled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	pid, err := leftBehind(t, false)
 	if !errors.Is(err, command.ErrLeftBehind) || syscall.Kill(pid, syscall.SIGKILL) != nil {
 		t.Errorf("got %v, and it has gone", err)
@@ -129,6 +135,9 @@ func TestQuietLeftoverProcessEnds(t *testing.T) {
 }
 
 func TestFloodIsReadSlowly(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	var written counter

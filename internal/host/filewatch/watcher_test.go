@@ -71,6 +71,9 @@ func TestFileBelowMissingFoldersIsNoticed(t *testing.T) {
 }
 
 func TestReplacedAncestorFolderIsNoticed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	dir := t.TempDir()
 	file := filepath.Join(dir, "a", "b", "c", "file")
 	do(t, os.MkdirAll(filepath.Dir(file), 0o700), write(file))

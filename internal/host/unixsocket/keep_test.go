@@ -111,6 +111,9 @@ func replaceByDead(path string) error {
 // What another program has put there is its own.
 func TestSocketOfAnotherIsReportedAndLeftAlone(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	s, path := listening(t)
 	if err := errors.Join(os.WriteFile(path+"-new", []byte("x"), 0o600), os.Rename(path+"-new", path)); err != nil {
 		t.Fatal(err)
@@ -132,6 +135,9 @@ func TestSocketOfAnotherIsReportedAndLeftAlone(t *testing.T) {
 // the other's socket has another one.
 func TestSocketTakenByAnotherIsReported(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	s, path := listening(t)
 	other, err := net.Listen("unix", path+"-new")
 	if err != nil {

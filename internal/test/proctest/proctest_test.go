@@ -15,6 +15,9 @@ import (
 )
 
 func TestProcessAndItsChildrenEndWithTest(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	var p *proctest.Process
 	t.Run("inner", func(t *testing.T) {
 		p = proctest.Start(t, exec.Command("/bin/sh", "-c", "sleep 600 >/dev/null 2>&1 & echo started; wait"))

@@ -240,6 +240,9 @@ func TestDNSCommandIsToldTheRecord(t *testing.T) {
 }
 
 func TestFailingHangingOrFloodingDNSCommandEnds(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	for line, says := range map[string]string{
 		`echo no such zone >&2; exit 3`:              "exit status 3: no such zone",
 		`sleep 1000 & echo waiting; wait`:            "killed after 300ms",
@@ -259,6 +262,9 @@ func TestFailingHangingOrFloodingDNSCommandEnds(t *testing.T) {
 
 // The order's end is not the command's limit.
 func TestDNSCommandThatItsOrderOutlivesIsNotSaidToBeSlow(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	d := dns(t, "sleep 1000", 2*time.Minute)
 	ends, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()

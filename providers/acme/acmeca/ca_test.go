@@ -312,6 +312,9 @@ func (s *slowly) present(ctx context.Context, c challenge) (func(context.Context
 }
 
 func TestSlowCleanupEndsAndCostsNoOrder(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
 		c := f.open(t, f.settings(t))
@@ -470,6 +473,9 @@ func TestWrongCertificateIsRefusedAndOrderedAnewLater(t *testing.T) {
 
 // A load balancer's page says nothing about the order behind it, neither by a 500 nor by a 200.
 func TestLostAnswersOfServerAreFoundAgain(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	for _, status := range []int{200, 500, 502} {
 		for _, lost := range []string{"/fin/", "/cert/", "/authz/", "/chall/", "/order/"} {
 			losesOne(t, lost, status)

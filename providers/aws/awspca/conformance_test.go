@@ -42,6 +42,9 @@ func kit(t *testing.T) conformance.Kit {
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("a whole suite")
+	}
 	conformance.Run(t, kit(t), sdk.Define("aws", "1", Open).Provider)
 }
 
@@ -56,6 +59,9 @@ type kitFile struct {
 
 func TestBinaryConformance(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("a whole suite")
+	}
 	k := kit(t)
 	file := func(token ca.Token) string { return fileOf(t, []byte(token.Reveal())) }
 	text := jsonOf(t, kitFile{k, file(k.Token), file(k.RefusedToken), map[string]string{"subject_token_file": file(theJWT)}, file(staleJWT)})

@@ -67,6 +67,9 @@ func TestTimesAreThoseOfTheRequest(t *testing.T) {
 }
 
 func TestAlgorithmFitsTheKeyOfTheCA(t *testing.T) {
+	if testing.Short() {
+		t.Skip("generates RSA keys")
+	}
 	for kind, want := range map[pki.KeyType]string{
 		pki.ECDSAP256: "SHA256WITHECDSA", pki.ECDSAP384: "SHA384WITHECDSA", pki.RSA2048: "SHA256WITHRSA",
 		pki.MLDSA44: "ML_DSA_44", pki.MLDSA65: "ML_DSA_65", pki.MLDSA87: "ML_DSA_87",
@@ -181,6 +184,9 @@ func TestFailedOrderIsForgotten(t *testing.T) {
 }
 
 func TestForgottenOrdersAreBounded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("many of them")
+	}
 	o, now := newOrders(), time.Now()
 	for i := range 2 * maxOrders {
 		key := keyOf(ca.SignRequest{ID: "1", CSR: []byte{byte(i), byte(i >> 8)}})

@@ -9,6 +9,9 @@ import (
 )
 
 func TestConformance(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a whole suite")
+	}
 	server := start(t)
 	settings := server.settings(t)
 	open := func(_ context.Context, s Settings) (*CA, error) { return Open(s) }

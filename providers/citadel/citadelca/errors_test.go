@@ -81,6 +81,9 @@ func TestIstiodRetryAfterIsPassedOn(t *testing.T) {
 
 func TestHangingCallEndsAtDeadlineAndSlowCallSucceeds(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	server := start(t)
 	c := mustOpen(t, server.settings(t))
 	server.next(func(ctx context.Context) ([]string, error) { <-ctx.Done(); return nil, ctx.Err() })

@@ -27,6 +27,9 @@ func kit(s *est) conformance.Kit {
 }
 
 func TestConformance(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a whole suite")
+	}
 	open := func(_ context.Context, s Settings) (*CA, error) { return Open(s) }
 	conformance.Run(t, kit(newServer(t)), provider.Define("est", "1", open).Provider)
 }
@@ -39,6 +42,9 @@ type kitFile struct {
 }
 
 func TestBinaryConformance(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a whole suite")
+	}
 	s := newServer(t)
 	text, err := json.Marshal(kitFile{kit(s), s.write(t, "password", []byte(password)), s.write(t, "stranger", []byte(stranger))})
 	must(t, err)

@@ -44,6 +44,9 @@ func link(t *testing.T, target, path string) {
 }
 
 func TestTwentySwapsAreEachSeen(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	authority := catest.NewCA(catest.Options{})
 	dir := folderOf(t, nil)
 	mount(t, dir, 1, authority.IstioFiles())
@@ -64,6 +67,9 @@ func TestTwentySwapsAreEachSeen(t *testing.T) {
 }
 
 func TestChangeIsSeenHoweverMade(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	for name, change := range map[string]func(t *testing.T, dir string, files map[string][]byte){
 		"written-in-place": writeFiles,
 		"renamed-file-by-file": func(t *testing.T, dir string, files map[string][]byte) {

@@ -49,6 +49,9 @@ func TestSelfSignedRootIsMadeOnceAndKept(t *testing.T) {
 }
 
 func TestSelfSignedRootHasKeyTypeOfSetting(t *testing.T) {
+	if testing.Short() {
+		t.Skip("generates RSA keys")
+	}
 	for _, kind := range pki.KeyTypes {
 		settings := Settings{Dir: t.TempDir(), SelfSigned: true, KeyType: string(kind)}
 		if _, err := pki.ParseKeyType(string(kind)); err != nil { // such as ML-DSA with Go 1.26

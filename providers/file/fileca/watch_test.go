@@ -189,6 +189,9 @@ func TestWatchEndsWithContextCallerOrCA(t *testing.T) {
 }
 
 func TestRequestsAreSignedWhileFolderChanges(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	authority := catest.NewCA(catest.Options{})
 	dir := folderOf(t, authority.IstioFiles())
 	c := mustOpen(t, settingsWithLog(dir, newLogged()))

@@ -33,6 +33,9 @@ func kit(t *testing.T) conformance.Kit {
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("a whole suite")
+	}
 	conformance.Run(t, kit(t), sdk.Define("google", "1", Open).Provider)
 }
 
@@ -47,6 +50,9 @@ type kitFile struct {
 
 func TestBinaryConformance(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("a whole suite")
+	}
 	taken, stale := fileOf(t, []byte(theToken)), fileOf(t, []byte(staleToken))
 	file := fileOf(t, inJSON(t, kitFile{kit(t), taken, stale, map[string]string{"subject_token_file": taken}, stale}))
 	testkit.Run(t, "countersign", "provider", "test", "--quiet", testkit.Program(t, "countersign-provider-google"), "--kit", file)
@@ -55,6 +61,9 @@ func TestBinaryConformance(t *testing.T) {
 // Mesh CA tells its roots in replies alone, and certifies what a CSR says.
 func TestMeshCAConformanceWithoutRoots(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("a whole suite")
+	}
 	settings := startMesh(t).settings
 	kit := conformance.Kit{
 		Settings:      map[string]any{"protocol": MeshCA, "endpoint": settings.Endpoint, "root_file": settings.RootFile, "location": settings.Location},

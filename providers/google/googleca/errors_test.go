@@ -90,6 +90,9 @@ func TestEachServiceCodeHasReasonAndOneCall(t *testing.T) {
 
 func TestHangingCallEndsAtDeadlineAndSlowCallSucceeds(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	server := start(t)
 	c := server.open(t, server.settings())
 	server.next(func(ctx context.Context, _ *privatecapb.CreateCertificateRequest) (*privatecapb.Certificate, error) {

@@ -159,6 +159,9 @@ func TestTokenFollowsNoRedirect(t *testing.T) {
 
 func TestUnresponsiveTokenServiceIsGivenUp(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	s := startTokens(t)
 	c := openExchange(t, s.settings())
 	quit := make(chan struct{})

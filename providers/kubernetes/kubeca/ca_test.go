@@ -174,6 +174,9 @@ func await(t *testing.T, so func() bool) {
 }
 
 func TestUnapprovedRequestStaysAndIsFoundAgain(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	for _, settings := range []func(*cluster) Settings{(*cluster).direct, (*cluster).issuing} {
 		c := newCluster(t)
 		c.decide = nil
@@ -305,6 +308,10 @@ func TestNamesOfObjectsDifferByAllThatIsAsked(t *testing.T) {
 
 // Whatever a watch does, the object is asked for.
 func TestWithoutWatchTheObjectIsAskedFor(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	line := func(text string) func(http.ResponseWriter, *http.Request) bool {
 		return func(w http.ResponseWriter, _ *http.Request) bool { _, _ = w.Write([]byte(text)); return false }
 	}
@@ -329,6 +336,9 @@ func TestWithoutWatchTheObjectIsAskedFor(t *testing.T) {
 }
 
 func TestObjectThatSomebodyDeletesIsMadeAgain(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	for name, watches := range map[string]bool{"seen by watch": true, "seen by get": false} {
 		c := newCluster(t)
 		c.decide, c.watches = nil, func(w http.ResponseWriter, _ *http.Request) bool {
@@ -371,6 +381,10 @@ func TestRequestThatMayNotBeDeletedIsStillSigned(t *testing.T) {
 }
 
 func TestHangingDeletionDelaysNoCertificateForLong(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	c := newCluster(t)
 	c.answer = func(_ http.ResponseWriter, r *http.Request) bool {
 		if r.Method == http.MethodDelete {
@@ -387,6 +401,10 @@ func TestHangingDeletionDelaysNoCertificateForLong(t *testing.T) {
 
 // A connection that died while calls use it is replaced: the next calls would join it.
 func TestDeadConnectionIsReplacedUnderLoad(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	c := newCluster(t)
 	c.decide = nil
 	relay := newRelay(t, c.Listener.Addr().String())

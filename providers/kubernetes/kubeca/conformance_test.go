@@ -34,6 +34,9 @@ func (c *cluster) kits() map[string]conformance.Kit {
 }
 
 func TestConformance(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a whole suite")
+	}
 	open := func(_ context.Context, s Settings) (*CA, error) { return Open(s) }
 	for name, kit := range newCluster(t).kits() {
 		t.Run(name, func(t *testing.T) { conformance.Run(t, kit, provider.Define("kubernetes", "1", open).Provider) })
@@ -48,6 +51,9 @@ type kitFile struct {
 }
 
 func TestBinaryConformance(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a whole suite")
+	}
 	c := newCluster(t)
 	for name, kit := range c.kits() {
 		t.Run(name, func(t *testing.T) {

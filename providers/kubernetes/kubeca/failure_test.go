@@ -50,6 +50,10 @@ func TestEachAnswerHasItsReason(t *testing.T) {
 }
 
 func TestAnswersWhileItWaits(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	for status, want := range map[int]*ca.Error{http.StatusForbidden: ca.ErrDenied, http.StatusUnauthorized: ca.ErrUnauthenticated, http.StatusNotFound: ca.ErrUnavailable} {
 		c := newCluster(t)
 		c.decide, c.watches = nil, func(w http.ResponseWriter, _ *http.Request) bool { refuse(w, http.StatusForbidden, "no"); return false }

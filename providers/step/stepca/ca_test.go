@@ -185,7 +185,7 @@ func TestEncryptedKeyFileIsReadAndNeverShown(t *testing.T) {
 	s.provisioner = &public
 	plain, err := private.MarshalJSON()
 	must(t, err)
-	encrypter, err := jose.NewEncrypter(jose.A256GCM, jose.Recipient{Algorithm: jose.PBES2_HS256_A128KW, Key: []byte("correct horse")}, nil)
+	encrypter, err := jose.NewEncrypter(jose.A256GCM, jose.Recipient{Algorithm: jose.PBES2_HS256_A128KW, Key: []byte("correct horse"), PBES2Count: 1000}, nil)
 	must(t, err)
 	object, err := encrypter.Encrypt(plain)
 	must(t, err)

@@ -8,6 +8,9 @@ import (
 )
 
 func TestConformance(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a whole suite")
+	}
 	s := newStep(t)
 	settings := s.settings()
 	conformance.Run(t, conformance.Kit{

@@ -39,6 +39,9 @@ func ownNames(t *testing.T) *vault {
 }
 
 func TestConformance(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a whole suite")
+	}
 	open := func(_ context.Context, s Settings) (*CA, error) { return Open(s) }
 	conformance.Run(t, kit(ownNames(t)), provider.Define("vault", "1", open).Provider)
 }
@@ -51,6 +54,9 @@ type kitFile struct {
 }
 
 func TestBinaryConformance(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a whole suite")
+	}
 	v := ownNames(t)
 	text, err := json.Marshal(kitFile{kit(v), v.write(t, "jwt", []byte(jwt)), v.write(t, "stale-jwt", []byte(staleJWT))})
 	must(t, err)

@@ -166,6 +166,9 @@ func TestSessionIsUsedToItsEndWhenLoginFails(t *testing.T) {
 }
 
 func TestConcurrentRequestsShareOneLogin(t *testing.T) {
+	if testing.Short() {
+		t.Skip("many of them")
+	}
 	v := newVault(t)
 	c := v.open(t, v.settings())
 	const many = 24
@@ -238,6 +241,9 @@ func TestLoginWaitersShareErrorButNotCancellation(t *testing.T) {
 }
 
 func TestSessionsAreBoundedAndExpiredGoFirst(t *testing.T) {
+	if testing.Short() {
+		t.Skip("many of them")
+	}
 	s, now := newSessions(), time.Now()
 	key := func(i int) sessionKey { return sessionKey{byte(i), byte(i >> 8)} }
 	for i := range maxSessions {

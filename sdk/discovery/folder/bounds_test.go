@@ -102,6 +102,9 @@ func TestNameCountsForEachFile(t *testing.T) {
 }
 
 func TestThousandFilesAreRead(t *testing.T) {
+	if testing.Short() {
+		t.Skip("many of them")
+	}
 	d := newDir(t)
 	for i := range 1000 {
 		d.must(os.WriteFile(filepath.Join(d.path, fmt.Sprintf("%d.yaml", i)), nil, 0o600))
@@ -130,6 +133,9 @@ func TestFileSizeIsBounded(t *testing.T) {
 }
 
 func TestTotalSizeBoundRefusesLastFilesByName(t *testing.T) {
+	if testing.Short() {
+		t.Skip("many of them")
+	}
 	d := newDir(t)
 	for i := range 18 {
 		name := filepath.Join(d.path, fmt.Sprintf("%02d.yaml", i))

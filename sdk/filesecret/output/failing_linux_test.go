@@ -157,6 +157,9 @@ func (o *other) tell(line string) {
 
 func TestFailedWriteKeepsOldFilesAndIsRetried(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	for _, link := range []string{"", "current"} {
 		dir := openDir(t)
 		files := filepath.Join(dir, link)
@@ -186,6 +189,9 @@ func TestFailedWriteKeepsOldFilesAndIsRetried(t *testing.T) {
 }
 
 func TestUnreplaceableFileLeavesOthersUnchanged(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	source, dir := newRotating(t), t.TempDir()
 	must(t, os.MkdirAll(filepath.Join(dir, "key.pem", "a-folder"), 0o700), os.WriteFile(filepath.Join(dir, "cert-chain.pem"), []byte("old"), 0o600))
 	r := start(t, output.Config{Folder: dir}, source)

@@ -76,6 +76,9 @@ func TestFilesFollowEveryRotation(t *testing.T) {
 }
 
 func TestReaderSeesConsistentSet(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	source, dir := newRotating(t), t.TempDir()
 	r := start(t, output.Config{Folder: dir, Link: "current", Files: []output.File{
 		{Name: "key.pem", Content: output.Key}, {Name: "chain.pem", Content: output.Chain}, {Name: "both.pem", Content: output.Combined},
@@ -226,6 +229,9 @@ func TestWrongOutputsAreRefused(t *testing.T) {
 }
 
 func TestBurstOfChangesIsOneReload(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	source, reloads := newRotating(t), make(chan time.Time, 100)
 	const pause = 500 * time.Millisecond
 	r := start(t, output.Config{Folder: t.TempDir(), Pause: pause, Reload: func(context.Context, *slog.Logger) error {

@@ -74,6 +74,9 @@ func watchFolder(t *testing.T, dir string) (happened func() []string) {
 
 func TestImpossibleOwnerIsRefusedAndOldFilesStay(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	for _, link := range []string{"", "current"} {
 		dir, root := openDir(t), 0
 		startOther(t, job{Folder: dir, Link: link}).await(output.Written)

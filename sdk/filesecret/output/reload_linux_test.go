@@ -74,6 +74,9 @@ func TestOnlyIntendedProcessIsSignalled(t *testing.T) {
 }
 
 func TestCommandRunsWithoutShellOrSecretsAndTimesOut(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	t.Setenv("SOME_TOKEN", "a-secret")
 	var text logtest.Log
 	log := text.Logger()
@@ -131,6 +134,9 @@ func told(t *testing.T, reload output.Reload) output.Event {
 
 // A program that goes on in the background has been told all the same.
 func TestCommandLeavingChildSucceeds(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	pidFile := filepath.Join(t.TempDir(), "pid")
 	err := output.Command([]string{"/bin/sh", "-c", `sleep 60 & echo $! >"$0"`, pidFile}, patience)(t.Context(), slog.New(slog.DiscardHandler))
 	text, readErr := os.ReadFile(pidFile)
@@ -144,6 +150,9 @@ func TestCommandLeavingChildSucceeds(t *testing.T) {
 
 func TestFailedReloadIsRetried(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	tries := 0
 	r := start(t, output.Config{Folder: t.TempDir(), Reload: func(context.Context, *slog.Logger) error {
 		if tries++; tries < 3 {

@@ -125,6 +125,9 @@ func TestServerIsVerified(t *testing.T) {
 }
 
 func TestSlowServerIsGivenUp(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	free := make(chan struct{})
 	server := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusOK)

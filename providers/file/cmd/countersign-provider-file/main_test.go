@@ -67,6 +67,9 @@ func mustRefuse(ctx context.Context, t *testing.T, remote *wire.Remote, dir stri
 }
 
 func TestConformance(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a whole suite")
+	}
 	dir := filepath.Join(t.TempDir(), "ca")
 	conformance.Run(t, conformance.Kit{
 		Settings:        map[string]any{"dir": dir, "self_signed": true, "trust_domain": "example.org"},
