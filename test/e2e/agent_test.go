@@ -4,8 +4,6 @@ import (
 	"bufio"
 	"cmp"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -17,7 +15,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/countersign-dev/countersign/internal/test/proctest"
 )
@@ -27,9 +24,7 @@ const (
 	envoyID     = "spiffe://e2e.test/ns/e2e/sa/envoy"  // of the secret "default"
 	clientID    = "spiffe://e2e.test/ns/e2e/sa/client" // of the secret "client"
 
-	// A rotation comes every 4 s, and the old certificate lives on for 16 s more: a
-	// machine that is busy with other things fails no test.
-	ttl        = 20 * time.Second
+	// A fifth of its ttl after a certificate was issued, the next one replaces it.
 	renewRatio = 0.8
 )
 
@@ -250,12 +245,7 @@ func (a *agent) providerEntry(t *testing.T, c agentConfig) map[string]any {
 	if c.selfSigned {
 		name, settings = "file", map[string]any{"dir": a.ca, "self_signed": true}
 	}
-	content, err := os.ReadFile(filepath.Join(a.bin, "countersign-provider-"+name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	sum := sha256.Sum256(content)
-	entry := map[string]any{"name": name, "sha256": hex.EncodeToString(sum[:]), "settings": settings, "limits": c.limits}
+	entry := map[string]any{"name": name, "sha256": pinOf(t, filepath.Join(a.bin, "countersign-provider-"+name)), "settings": settings, "limits": c.limits}
 	if file := a.tokenFile(t, c.token); c.exchange != nil {
 		entry["token"] = map[string]any{"file": file, "exchange": c.exchange}
 	} else {

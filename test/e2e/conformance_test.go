@@ -60,6 +60,7 @@ refused_identity: {spiffe_id: "spiffe://stranger.test/web"}
 
 // An author waits for it; `make bench FIGURES=author` measures how long.
 func TestConformanceOfMinimalProviderNeverHangs(t *testing.T) {
+	t.Parallel()
 	begin := time.Now()
 	report := kit(t, filepath.Join(binaries(t), "countersign-provider-minimal"), "{}")
 	if took := time.Since(begin); took > patience || report.Passed < 80 {

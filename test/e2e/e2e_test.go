@@ -5,8 +5,11 @@
 package e2e
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"flag"
 	"os"
+	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -19,7 +22,7 @@ func TestMain(m *testing.M) {
 		beConfined()
 	}
 	// They wait more than they work.
-	flag.Set("test.parallel", "5")
+	flag.Set("test.parallel", "8")
 	flag.Parse()
 	// gRPC's xDS client never ends the watch of its own certificate's files.
 	watcher := goleak.IgnoreTopFunction("google.golang.org/grpc/credentials/tls/certprovider/pemfile.(*watcher).run")
@@ -34,4 +37,20 @@ func binaries(t *testing.T) string {
 	t.Helper()
 	return programs.Folder(t, "countersign", "countersign-discovery", "countersign-provider-citadel", "countersign-provider-file",
 		"countersign-provider-minimal", "countersign-provider-moody", "countersign-provider-strict", "foreignsds")
+}
+
+var pins sync.Map // by the path of a binary
+
+// pinOf returns the SHA-256 of a binary. It is computed once: a binary has 20 MB.
+func pinOf(t *testing.T, path string) string {
+	t.Helper()
+	if pin, ok := pins.Load(path); ok {
+		return pin.(string)
+	}
+	content, err := os.ReadFile(path)
+	mustDo(t, err)
+	sum := sha256.Sum256(content)
+	pin := hex.EncodeToString(sum[:])
+	pins.Store(path, pin)
+	return pin
 }

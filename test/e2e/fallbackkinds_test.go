@@ -4,9 +4,7 @@ package e2e
 
 import (
 	"context"
-	"crypto/sha256"
 	"crypto/x509"
-	"encoding/hex"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -81,10 +79,8 @@ func startAgentOfKinds(t *testing.T, settings map[string]map[string]any) *agent 
 	a.edit(t, func(c map[string]any) {
 		var entries, order []any
 		for _, kind := range kinds {
-			content, err := os.ReadFile(filepath.Join(a.bin, "countersign-provider-"+kind.provider))
-			mustDo(t, err)
-			sum := sha256.Sum256(content)
-			entries = append(entries, map[string]any{"name": kind.provider, "sha256": hex.EncodeToString(sum[:]), "settings": settings[kind.provider]})
+			pin := pinOf(t, filepath.Join(a.bin, "countersign-provider-"+kind.provider))
+			entries = append(entries, map[string]any{"name": kind.provider, "sha256": pin, "settings": settings[kind.provider]})
 			order = append(order, kind.provider)
 		}
 		c["providers"] = entries

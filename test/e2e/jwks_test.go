@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/hex"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
@@ -14,7 +13,6 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -89,13 +87,9 @@ func (i *issuer) token(t *testing.T, key *ecdsa.PrivateKey, subject, audience st
 // anybodysProvider returns the entry of an authority that looks at no token.
 func anybodysProvider(t *testing.T) map[string]any {
 	t.Helper()
-	program, err := os.ReadFile(filepath.Join(binaries(t), "countersign-provider-file"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	dir := t.TempDir()
 	writeCA(t, dir, "root of all")
-	return map[string]any{"name": "file", "sha256": hex.EncodeToString(sum256(program)), "settings": map[string]any{"dir": dir}}
+	return map[string]any{"name": "file", "sha256": pinOf(t, filepath.Join(binaries(t), "countersign-provider-file")), "settings": map[string]any{"dir": dir}}
 }
 
 func TestIssuerKeysIdentifyTokens(t *testing.T) {

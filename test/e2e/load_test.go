@@ -73,7 +73,7 @@ func startLoad(t *testing.T, w *workload, target, server string) *load {
 		ask("long", "/long", &http.Transport{DisableKeepAlives: true}, 0)
 	}
 	for range 2 {
-		ask("new", "/", &http.Transport{DisableKeepAlives: true}, probeInterval/2)
+		ask("new", "/", &http.Transport{DisableKeepAlives: true}, probeInterval)
 	}
 	ask("kept", "/", &http.Transport{}, probeInterval)
 	ask("kept, HTTP/2", "/", &http.Transport{ForceAttemptHTTP2: true}, probeInterval)

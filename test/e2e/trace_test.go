@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"encoding/pem"
@@ -10,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -139,14 +137,11 @@ func startTracedAgent(t *testing.T, by *tracedCA, env ...string) *agent {
 	t.Cleanup(server.Close)
 	a := prepareAgent(t, agentConfig{token: aToken})
 	a.env, a.bin = env, programs.Folder(t, "countersign", "countersign-provider-vault")
-	content, err := os.ReadFile(filepath.Join(a.bin, "countersign-provider-vault"))
-	mustDo(t, err)
-	sum := sha256.Sum256(content)
 	root := filepath.Join(a.dir, "root.pem")
 	writeWhole(t, root, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
 	a.edit(t, func(c map[string]any) {
 		entry := c["providers"].([]any)[0].(map[string]any)
-		entry["name"], entry["sha256"] = "vault", hex.EncodeToString(sum[:])
+		entry["name"], entry["sha256"] = "vault", pinOf(t, filepath.Join(a.bin, "countersign-provider-vault"))
 		entry["settings"] = map[string]any{"url": server.URL, "root_file": root, "role": "mesh", "bundle_file": string(by.Bundle().PEM())}
 	})
 	a.status = unixHTTP(t, a.statusSocket())

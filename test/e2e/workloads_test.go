@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
-	"encoding/hex"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
@@ -48,10 +47,6 @@ func tokenFor(subject, secret string, life time.Duration, serial int) string {
 func startWorkloads(t *testing.T, settings map[string]any) *agent {
 	t.Helper()
 	a := prepareAgent(t, agentConfig{})
-	program, err := os.ReadFile(filepath.Join(a.bin, "countersign-provider-strict"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	workloads := map[string]any{"verified_by": "authority", "spiffe_id": "spiffe://" + trustDomain + "/{sub}"}
 	tokenFile := settings["token_file"]
 	delete(settings, "token_file")
@@ -59,7 +54,7 @@ func startWorkloads(t *testing.T, settings map[string]any) *agent {
 		"trust_domain": trustDomain, "ttl": "1h", "runtime_dir": a.runtimeDir(), "workloads": workloads,
 		"socket": map[string]any{"path": a.socket}, "status": map[string]any{"address": "unix:" + a.statusSocket()},
 		"providers": []map[string]any{{
-			"name": "strict", "sha256": hex.EncodeToString(sum256(program)), "settings": map[string]any{"dir": a.ca, "secret": tokenSecret},
+			"name": "strict", "sha256": pinOf(t, filepath.Join(a.bin, "countersign-provider-strict")), "settings": map[string]any{"dir": a.ca, "secret": tokenSecret},
 			"token": map[string]any{"file": tokenFile},
 		}},
 	}
@@ -78,11 +73,6 @@ func startWorkloads(t *testing.T, settings map[string]any) *agent {
 	a.status = unixHTTP(t, a.statusSocket())
 	a.start(t)
 	return a
-}
-
-func sum256(content []byte) []byte {
-	sum := sha256.Sum256(content)
-	return sum[:]
 }
 
 // counts are the numbers on the agent's status.
