@@ -20,12 +20,12 @@ import (
 const (
 	// patience is how long a caller waits for the successor of a token that still works.
 	patience = time.Second
-	// A token with less left is not given to anybody.
+	// A token with less left is not given out.
 	leastLeft = 5 * time.Second
 	maxHeld   = 4096 // tokens
 )
 
-// holding is the last token of an order, or why there is none.
+// holding is the last token of an order, or the reason why it is missing.
 type holding struct {
 	token       ca.Token
 	signer      jose.JSONWebKey // which has signed it
@@ -105,8 +105,8 @@ func (s *Source) look(o order, now rotation.Time) (token ca.Token, due bool, err
 	return token, false, err
 }
 
-// publishes reports whether the authority still vouches for a key: nobody can verify a token of
-// another one.
+// publishes reports whether the authority still publishes a key: a token signed with another key
+// cannot be verified.
 func (s *Source) publishes(key jose.JSONWebKey) bool {
 	p := s.published.Load()
 	return p != nil && slices.ContainsFunc(p.keys, func(k jose.JSONWebKey) bool {

@@ -338,7 +338,7 @@ func TestMissingMethodIsTriedAgain(t *testing.T) {
 	})
 }
 
-func TestHangingAuthorityCostsNobodyMoreThanItsPatience(t *testing.T) {
+func TestHangingAuthorityDelaysNoCallerBeyondItsPatience(t *testing.T) {
 	inBubble(t, func(t *testing.T, a *authority, s *jwtsvid.Source) {
 		first := fetch(t, s, database)
 		a.answer(func(ctx context.Context, _ ca.JWTRequest) (ca.Token, error) { <-ctx.Done(); return "", ctx.Err() })

@@ -21,9 +21,8 @@ type Foreign struct {
 	watchers map[*func()]struct{}
 }
 
-// Set puts a JWK set in the place of what is held of a trust domain. A set without a key revokes
-// all of them; of any other that cannot be read, an error says what is wrong with it, and what is
-// held stays.
+// Set replaces the keys of a trust domain with a JWK set. A set without keys revokes all of them.
+// A set that cannot be read is an error and changes nothing.
 func (f *Foreign) Set(trustDomain string, jwks []byte) error {
 	next := &published{jwks: noKeys}
 	if string(jwks) != string(noKeys) {
@@ -40,7 +39,7 @@ func (f *Foreign) Set(trustDomain string, jwks []byte) error {
 
 var noKeys = []byte(`{"keys":[]}`)
 
-// put returns whom to notify.
+// put returns the watchers to notify.
 func (f *Foreign) put(trustDomain string, next *published) (notify []func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -63,8 +62,8 @@ func (f *Foreign) of(trustDomain string) *published {
 	return f.held[trustDomain]
 }
 
-// Keys returns the public keys of a trust domain, a JWK set that nobody may modify; nil while they
-// are not known.
+// Keys returns the public keys of a trust domain, a JWK set that must not be modified; nil while
+// they are not known.
 func (f *Foreign) Keys(trustDomain string) []byte {
 	if p := f.of(trustDomain); p != nil {
 		return p.jwks
@@ -72,8 +71,8 @@ func (f *Foreign) Keys(trustDomain string) []byte {
 	return nil
 }
 
-// DomainOf returns the trust domain that a token claims to be of, which nobody has verified;
-// empty if it is no JWT-SVID.
+// DomainOf returns the trust domain that a token claims, unverified; empty if it is not a
+// JWT-SVID.
 func (f *Foreign) DomainOf(token ca.Token) string {
 	parsed, err := parse(token)
 	if err != nil {

@@ -65,7 +65,7 @@ func TestForeignKeysAreReplacedRevokedOrKept(t *testing.T) {
 	set(t, &f, "partner.example", jwks("a"))
 	set(t, &f, "partner.example", jwks("a")) // nothing new
 	if told != 1 || f.Keys("partner.example") == nil || f.Keys("other.example") != nil {
-		t.Errorf("told %d times", told)
+		t.Errorf("notified %d times", told)
 	}
 	held := string(f.Keys("partner.example"))
 	for name, keys := range map[string]string{"no JSON": "x", "no keys": "{}", "no usable key": `{"keys":[{"kty":"oct","k":"AAAA","kid":"x"}]}`, "no kid": `{"keys":[{"kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}`} {
@@ -86,7 +86,7 @@ func TestForeignKeysAreReplacedRevokedOrKept(t *testing.T) {
 	stop()
 	set(t, &f, "partner.example", jwks("a"))
 	if told != 3 {
-		t.Errorf("told %d times", told)
+		t.Errorf("notified %d times", told)
 	}
 }
 

@@ -48,7 +48,7 @@ func jwks(ids ...string) []byte {
 
 type claimSet map[string]any
 
-// token is one of key, whose header says kid.
+// token is signed with key and has kid in its header.
 func token(t testing.TB, key, kid string, claims claimSet, header map[jose.HeaderKey]any) ca.Token {
 	t.Helper()
 	options := (&jose.SignerOptions{}).WithType("JWT").WithHeader("kid", kid)
@@ -71,7 +71,7 @@ func token(t testing.TB, key, kid string, claims claimSet, header map[jose.Heade
 	return ca.Token(text)
 }
 
-// authority signs with the key "a", unless it is told otherwise.
+// authority signs with the key "a" by default.
 type authority struct {
 	t     testing.TB
 	calls atomic.Int32

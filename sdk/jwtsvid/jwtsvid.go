@@ -1,5 +1,5 @@
 // Package jwtsvid gets JWT-SVIDs from an authority that signs them. A [Source] verifies each one
-// before anybody gets it, keeps it until half of its life is over, and follows the authority's
+// before a caller gets it, keeps it until half of its life is over, and follows the authority's
 // keys: [New] starts it, [Source.Fetch] returns a token, [Source.Validate] judges those of
 // others. It is what sdk/workloadapi serves JWT-SVIDs from. One goroutine watches the keys.
 //
@@ -96,7 +96,7 @@ func CheckTTL(ttl time.Duration) error {
 	return nil
 }
 
-// CheckAudiences returns an error if these are no rule for [Config].
+// CheckAudiences returns an error if these audiences are invalid in [Config].
 func CheckAudiences(rule []string) error {
 	if len(rule) == 0 {
 		return errors.New("no audience is allowed; name the services that tokens are for")

@@ -95,15 +95,14 @@ func readKeys(jwks []byte) (*published, error) {
 			return nil, fmt.Errorf("each needs a kid of its own, and %.64q is not", key.KeyID)
 		}
 		seen[key.KeyID] = true
-		// Nothing but the key: what else the authority says of it, such as certificates, is
-		// not for clients.
+		// Nothing but the key: other members, such as certificates, are not for clients.
 		out.Keys = append(out.Keys, jose.JSONWebKey{Key: key.Key, KeyID: key.KeyID})
 	}
 	served, err := json.Marshal(out)
 	return &published{keys, served}, err
 }
 
-// tell wakes who waits for keys.
+// wake wakes the callers that wait for keys.
 func (s *Source) tell() {
 	s.mu.Lock()
 	close(s.changed)
@@ -118,7 +117,7 @@ func (s *Source) tell() {
 	}
 }
 
-// Keys returns the public keys, a JWK set that nobody may modify: nil while they are not known,
+// Keys returns the public keys, a JWK set that must not be modified: nil while they are not known,
 // and an empty set if the authority signs no JWT-SVIDs.
 func (s *Source) Keys() []byte {
 	if p := s.published.Load(); p != nil {

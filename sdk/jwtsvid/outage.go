@@ -22,8 +22,8 @@ type outage struct {
 	err   error     // the one that the pause is for
 }
 
-// extend returns when the pause ends. A call that failed beside the one that began the pause tells
-// nothing new, except of how long to wait.
+// extend returns when the pause ends. A call that failed in parallel with the one that began the
+// pause adds nothing but its retry-after.
 func (f *outage) extend(err error, now rotation.Time, left time.Duration, pauses int) time.Time {
 	wait := min(ca.RetryAfter(err), longestWord)
 	if pauses == f.count {

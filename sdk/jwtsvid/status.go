@@ -52,7 +52,7 @@ const BadReply = "reply"
 // errReply marks one.
 var errReply = errors.New("the authority's JWT-SVID fails our checks")
 
-// record is what the status says and nothing else needs. Source.mu guards it.
+// record is kept for the status alone. Source.mu guards it.
 type record struct {
 	signed, refused int
 	failures        map[string]int

@@ -23,7 +23,7 @@ func withCredential(c *jwtsvid.Config) {
 	c.Token = func(context.Context) (ca.Bearer, error) { return ca.Bearer{Token: credential}, nil }
 }
 
-func TestStatusSaysWhatWasSignedAndWhatIsHeld(t *testing.T) {
+func TestStatusShowsSignedAndHeldTokens(t *testing.T) {
 	inBubble(t, func(t *testing.T, a *authority, s *jwtsvid.Source) {
 		if now := s.Status(); !slices.Equal(now.Keys, []string{"a"}) || !now.KeysAt.Equal(time.Now()) || now.KeysFailure != nil || now.Held+now.Signed+now.Refused != 0 || now.Failing {
 			t.Errorf("%+v", now)
@@ -47,11 +47,11 @@ func TestStatusSaysWhatWasSignedAndWhatIsHeld(t *testing.T) {
 	})
 }
 
-func TestStatusSaysWhyNothingIsSigned(t *testing.T) {
+func TestStatusShowsWhyNothingIsSigned(t *testing.T) {
 	inBubble(t, func(t *testing.T, a *authority, s *jwtsvid.Source) {
 		for reason, reply := range map[string]func(context.Context, ca.JWTRequest) (ca.Token, error){
 			"unavailable": func(context.Context, ca.JWTRequest) (ca.Token, error) {
-				return "", ca.Errorf(ca.Unavailable, "away\x1b, says %s", credential)
+				return "", ca.Errorf(ca.Unavailable, "away\x1b: %s", credential)
 			},
 			"denied":         func(context.Context, ca.JWTRequest) (ca.Token, error) { return "", ca.Errorf(ca.Denied, "no") },
 			"unknown":        func(context.Context, ca.JWTRequest) (ca.Token, error) { return "", errors.New("odd") },
@@ -90,7 +90,7 @@ func TestAllReasonsAreCountedFromTheStart(t *testing.T) {
 	})
 }
 
-func TestStatusSaysThatKeysAreNotFollowed(t *testing.T) {
+func TestStatusShowsThatKeysAreNotFollowed(t *testing.T) {
 	inBubble(t, func(t *testing.T, a *authority, s *jwtsvid.Source) {
 		a.publish([]byte("nonsense"))
 		now := s.Status()
@@ -105,7 +105,7 @@ func TestStatusSaysThatKeysAreNotFollowed(t *testing.T) {
 	})
 }
 
-func TestStatusSaysThatTheAbilityIsMissing(t *testing.T) {
+func TestStatusShowsThatTheAbilityIsMissing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lacking := &authority{t: t, watch: func(context.Context, func([]byte) error) error { return ca.ErrUnimplemented }}
 		s, err := jwtsvid.New(jwtsvid.Config{Signer: lacking, Audiences: []string{database}, Log: slog.New(slog.DiscardHandler)})

@@ -36,7 +36,7 @@ type claims struct {
 func parse(token ca.Token) (jws.Token, error) {
 	// The base64 decoder skips line breaks.
 	if n := len(token); n == 0 || n > maxToken || strings.ContainsAny(token.Reveal(), "\r\n") {
-		return jws.Token{}, fmt.Errorf("it is no JWT-SVID of 1 to %d bytes", maxToken)
+		return jws.Token{}, fmt.Errorf("not a JWT-SVID of 1 to %d bytes", maxToken)
 	}
 	parsed, err := jws.Parse(token.Reveal(), jws.SVIDAlgorithms)
 	if err != nil {

@@ -33,7 +33,7 @@ func forged(header string, claims claimSet) ca.Token {
 	return ca.Token(input + "." + b64(string(mac.Sum(nil))))
 }
 
-// bad are tokens that neither an authority may send nor anybody else have validated.
+// bad are tokens that Fetch must not accept from an authority, nor Validate from a caller.
 func bad(t testing.TB, req ca.JWTRequest) map[string]func() ca.Token {
 	t.Helper()
 	now, good := time.Now(), claimsOf(req, nil)
@@ -72,7 +72,7 @@ func bad(t testing.TB, req ca.JWTRequest) map[string]func() ca.Token {
 		"nbf in the future":  func() ca.Token { return of(claimSet{"nbf": now.Add(time.Minute).Unix()}) },
 		"iat in the future":  func() ca.Token { return of(claimSet{"iat": now.Add(time.Minute).Unix()}) },
 		"no sub":             func() ca.Token { return of(claimSet{"sub": nil}) },
-		"sub is no ID":       func() ca.Token { return of(claimSet{"sub": "web"}) },
+		"sub is not an ID":       func() ca.Token { return of(claimSet{"sub": "web"}) },
 		"sub is a domain":    func() ca.Token { return of(claimSet{"sub": "spiffe://example.org"}) },
 		"no aud":             func() ca.Token { return of(claimSet{"aud": nil}) },
 		"aud is empty":       func() ca.Token { return of(claimSet{"aud": []string{}}) },
@@ -95,7 +95,7 @@ func lies(t testing.TB, req ca.JWTRequest) map[string]func() ca.Token {
 	}
 }
 
-func TestLyingAuthorityIsNotBelieved(t *testing.T) {
+func TestRepliesOfLyingAuthorityAreRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T, a *authority, s *jwtsvid.Source) {
 		n := 0
 		for _, all := range []func(testing.TB, ca.JWTRequest) map[string]func() ca.Token{bad, lies} {
@@ -153,7 +153,7 @@ func TestKeysAreFollowed(t *testing.T) {
 		a.publish(jwks("a"))
 		a.publish(jwks("a", "b"))
 		if told != 1 || strings.Contains(string(s.Keys()), "jwt-svid") || !strings.Contains(string(s.Keys()), `"kid":"b"`) {
-			t.Errorf("told %d times, keys %s", told, s.Keys())
+			t.Errorf("notified %d times, keys %s", told, s.Keys())
 		}
 		a.answer(func(_ context.Context, req ca.JWTRequest) (ca.Token, error) {
 			return token(t, "b", "b", claimsOf(req, nil), nil), nil
@@ -162,7 +162,7 @@ func TestKeysAreFollowed(t *testing.T) {
 		stop()
 		a.publish(jwks("b"))
 		if told != 1 || strings.Contains(string(s.Keys()), `"kid":"a"`) {
-			t.Errorf("told %d times, keys %s", told, s.Keys())
+			t.Errorf("notified %d times, keys %s", told, s.Keys())
 		}
 	})
 }

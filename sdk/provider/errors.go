@@ -8,7 +8,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
-// Each of these functions says what an error means to the host, which acts on it by the table
+// Each of these functions marks what an error means to the host, which acts on it by the table
 // in package ca. The operator reads the text: no keys, no tokens. nil stays nil.
 
 // Invalid means that the request cannot be signed as it is. The attempt ends.

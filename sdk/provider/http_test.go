@@ -122,6 +122,6 @@ func TestHTTPCallReturnsBoundedBody(t *testing.T) {
 	}
 	server.Close()
 	if _, err := call("/good", time.Minute); !errors.Is(err, ca.ErrUnavailable) || strings.Contains(err.Error(), "sesame") {
-		t.Errorf("nobody there: %v", err)
+		t.Errorf("no server: %v", err)
 	}
 }

@@ -116,7 +116,7 @@ func (c *configured) close() {
 	c.replace()
 	c.calls.Wait()
 	if closer, ok := c.client.(io.Closer); ok {
-		_ = closer.Close() // nobody is left to report to
+		_ = closer.Close() // the host is gone
 	}
 }
 

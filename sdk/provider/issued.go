@@ -14,7 +14,7 @@ const (
 // repeat: a repeat of a request (the same ID and CSR) whose reply was lost on its way to the host
 // gets the same certificate. It cannot know of a certificate whose reply the authority itself
 // lost. Keys identify requests, values are what is needed to answer them; values are returned as
-// they were kept, so that whoever changes one clones it first.
+// they were kept: clone one before changing it.
 //
 // Each value is kept for 10 minutes, and 1,024 at most: a further one takes any other's place. All
 // are gone with the process. The zero value is empty and ready. It is safe for concurrent use.

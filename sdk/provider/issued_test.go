@@ -10,7 +10,7 @@ func TestIssuedAreBoundedAndForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var held Issued[int, string]
 		if _, ok := held.Of(1); ok {
-			t.Error("it remembers what nobody kept")
+			t.Error("it remembers what was never kept")
 		}
 		for i := range 2 * maxIssued {
 			held.Keep(i, "old")

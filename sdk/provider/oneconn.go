@@ -44,7 +44,7 @@ func (l *oneConn) Close() error {
 // Addr returns the local address of the connection.
 func (l *oneConn) Addr() net.Addr { return l.addr }
 
-// endingConn tells its listener when it is closed.
+// endingConn notifies its listener when it is closed.
 type endingConn struct {
 	net.Conn
 	ended func()

@@ -33,7 +33,7 @@ func TestPolledRootsAreReportedWhenTheyChange(t *testing.T) {
 			return nil
 		})
 		if !errors.Is(err, context.Canceled) || len(told) != 3 || !bytes.Equal(told[1], both) || !bytes.Equal(told[2], two) {
-			t.Errorf("told %d, %v", len(told), err)
+			t.Errorf("notified %d times, %v", len(told), err)
 		}
 		steps := map[time.Duration]bool{}
 		for i, at := range asked[1:] {

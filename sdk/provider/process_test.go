@@ -32,7 +32,7 @@ type child struct {
 	process  *os.Process
 	log      *bufio.Scanner
 	line     string     // of the handshake
-	ended    chan error // what Wait said
+	ended    chan error // of Wait
 }
 
 // byHand starts the provider as a host would: with a lifeline and a channel, or

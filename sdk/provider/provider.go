@@ -5,8 +5,9 @@
 //	func main() { provider.Main("acme", "1.0.0", Open) }
 //
 // Further abilities of the authority ([RootSource], [RootWatcher], [TokenExchanger],
-// [NameCertifier], [RenewalAdvisor], [RevocationSource], [JWTSigner], [io.Closer]) are found by the methods of the type. Wrap an error in the function that says
-// what it means to the host: [Denied], [Unavailable], [RetryAfter] and so on.
+// [NameCertifier], [RenewalAdvisor], [RevocationSource], [JWTSigner], [io.Closer]) are found by the
+// methods of the type. Wrap an error in the function for what it means to the host: [Denied],
+// [Unavailable], [RetryAfter] and so on.
 //
 // The struct of the settings documents and checks them. Its fields take these tags beside
 // `json`:

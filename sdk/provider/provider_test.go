@@ -54,7 +54,7 @@ func TestMain(m *testing.M) {
 }
 
 type settings struct {
-	Greeting string `json:"greeting,omitempty" jsonschema:"what it says"`
+	Greeting string `json:"greeting,omitempty" jsonschema:"the text that it prints"`
 	Panic    bool   `json:"panic,omitempty"`
 	Print    int    `json:"print,omitempty" jsonschema:"how many bytes it prints on each output when opened"`
 	Await    string `json:"await,omitempty" jsonschema:"what CSRSign waits for: its context (ctx) or SIGTERM (term)"`
@@ -70,7 +70,7 @@ func (s settings) Validate() error {
 	return nil
 }
 
-// authority has every ability, prints where it must not, and panics if told to.
+// authority has every ability, prints where it must not, and panics on demand.
 type authority struct {
 	*catest.CA
 	settings
@@ -84,7 +84,7 @@ func open(_ context.Context, s settings) (*authority, error) {
 	return &authority{catest.NewCA(catest.Options{}), s}, nil
 }
 
-// Close says that it was called.
+// Close records the call.
 func (a *authority) Close() error {
 	slog.Info("closed")
 	return nil
@@ -195,7 +195,7 @@ func TestStockHostUsesEveryAbility(t *testing.T) {
 				t.Fatal(err)
 			}
 			metadata, err := r.Metadata(ctx)
-			if err != nil || len(metadata.Abilities) != 4 || !strings.Contains(metadata.SettingsSchema, "what it says") {
+			if err != nil || len(metadata.Abilities) != 4 || !strings.Contains(metadata.SettingsSchema, "the text that it prints") {
 				t.Errorf("metadata %+v, %v", metadata, err)
 			}
 			cert, err := r.CSRSign(ctx, request(t))
@@ -303,7 +303,7 @@ func TestSettingsAreStrictAndErrorsNameSetting(t *testing.T) {
 	}
 }
 
-// closer is a client that says when it is closed.
+// closer is a client that records when it is closed.
 type closer struct {
 	ca.Client
 	closed chan struct{}

@@ -12,7 +12,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/text"
 )
 
-// described is a setting type that says in the JSON Schema what it takes, such as those of
+// described is a setting type that describes its values in the JSON Schema, such as those of
 // package setting.
 type described interface {
 	SettingSchema(tag reflect.StructTag) string
@@ -88,7 +88,7 @@ func (s *shape) duration(at spot, written string) any {
 	return json.Number(strconv.FormatInt(int64(d), 10))
 }
 
-// refuse says that a value is not allowed; the value of a secret is not shown.
+// refuse reports that a value is not allowed; the value of a secret is not shown.
 func (s *shape) refuse(at spot, written, takes string) {
 	said := "is " + text.Quote(text.WithoutPassword(written))
 	if at.secret || strings.Contains(written, "@") && text.WithoutPassword(written) == written { // a password may be before the @
@@ -97,7 +97,7 @@ func (s *shape) refuse(at spot, written, takes string) {
 	s.fault(at.pointer, "the setting "+at.path+" "+said+": "+text.Clean(takes), "")
 }
 
-// foreign checks a value of a type that reads itself. What its error says may be the value.
+// foreign checks a value of a type that unmarshals itself. Its error may quote the value.
 func (s *shape) foreign(at spot, value any, t reflect.Type) any {
 	encoded, err := json.Marshal(value)
 	if err == nil {

@@ -143,7 +143,7 @@ func TestSchemaDescribesTypes(t *testing.T) {
 	}
 }
 
-func TestDefaultOfWrongTypeIsNoSchema(t *testing.T) {
+func TestDefaultOfWrongTypeIsRefused(t *testing.T) {
 	type wrong struct {
 		Timeout time.Duration `json:"timeout" default:"20"`
 	}
@@ -177,7 +177,7 @@ func TestFileAndCertificatesAreReadForEachUse(t *testing.T) {
 	select {
 	case <-changed:
 	case <-time.After(2 * time.Minute):
-		t.Error("a change was not told")
+		t.Error("a change sent no notice")
 	}
 	if certs, err := got.Roots.Read(); err != nil || len(certs) != 1 {
 		t.Errorf("got %d, %v", len(certs), err)

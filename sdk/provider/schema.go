@@ -49,7 +49,7 @@ func scalarsIn(t reflect.Type, found map[reflect.Type]*jsonschema.Schema, seen m
 	return found
 }
 
-// describe puts what a type says of itself into a property, at any depth of lists and maps.
+// describe puts a type's own description into a property, at any depth of lists and maps.
 func describe(property *jsonschema.Schema, t reflect.Type, tag reflect.StructTag) error {
 	pointer := t.Kind() == reflect.Pointer
 	t = bare(t)

@@ -94,7 +94,7 @@ func (d *Definition) serveChannel(log *slog.Logger) error {
 	}
 	go func() {
 		<-host.gone
-		os.Exit(0) // at once: nobody is left to reply to
+		os.Exit(0) // at once: the host is gone
 	}()
 	instance := d.newInstance()
 	server := newServer(log, protocol, instance)

@@ -207,7 +207,7 @@ func escape(key string) string {
 	return strings.NewReplacer("~", "~0", "/", "~1").Replace(wire.CleanText(key, ""))
 }
 
-// asError returns one error for all diagnostics that are no warnings, or nil.
+// asError returns one error for all diagnostics except warnings, or nil.
 func asError(found []Diagnostic) error {
 	if !wire.HasErrors(found) {
 		return nil
@@ -215,7 +215,7 @@ func asError(found []Diagnostic) error {
 	return ca.Errorf(ca.Invalid, "%s", sentences(found))
 }
 
-// sentences joins the diagnostics that are no warnings.
+// sentences joins the diagnostics except warnings.
 func sentences(found []Diagnostic) string {
 	var faults []string
 	for _, d := range found {

@@ -50,7 +50,7 @@ func (d described) Validate() []provider.Diagnostic {
 
 func (d described) ValidateOnline(context.Context) error {
 	if d.Address == "away" {
-		return errors.Join(errors.New("nobody is there"), provider.Unavailable(errors.New("nor here")))
+		return errors.Join(errors.New("no server is there"), provider.Unavailable(errors.New("nor here")))
 	}
 	if d.Address == "down" {
 		return fmt.Errorf("ask the CA: %w", provider.Unavailable(errors.New("maintenance")))
@@ -164,13 +164,13 @@ func TestEveryFaultIsADiagnosticWithPointer(t *testing.T) {
 		}
 	}
 	if err := p.Configure(t.Context(), map[string]any{"address": "odd"}); err != nil {
-		t.Errorf("a warning is no error: %v", err)
+		t.Errorf("a warning became an error: %v", err)
 	}
 }
 
 func TestAuthorityIsAskedOnlyWithGoodSettings(t *testing.T) {
 	p := define(new(described)).Provider()
-	for address, want := range map[string]string{"here": "", "away": "nobody is there|nor here", "odd": "the address is odd", "both": `the address is odd|the address is "both"`} {
+	for address, want := range map[string]string{"here": "", "away": "no server is there|nor here", "odd": "the address is odd", "both": `the address is odd|the address is "both"`} {
 		found, err := p.ValidateOnline(t.Context(), map[string]any{"address": address})
 		var got []string
 		for _, d := range found {
@@ -189,8 +189,8 @@ func TestAuthorityIsAskedOnlyWithGoodSettings(t *testing.T) {
 	}
 }
 
-// An authority that is down says nothing about the settings.
-func TestAuthorityThatCannotTellIsNoWrongSetting(t *testing.T) {
+// An authority that is down cannot judge the settings.
+func TestUnreachableAuthorityIsNoWrongSetting(t *testing.T) {
 	p := define(new(described)).Provider()
 	for address, want := range map[string]error{"down": ca.ErrUnavailable, "refused": ca.ErrUnavailable, "forbidden": ca.ErrDenied} {
 		found, err := p.ValidateOnline(t.Context(), map[string]any{"address": address})

@@ -38,8 +38,8 @@ func online(ctx context.Context, settings any) ([]Diagnostic, error) {
 	return nil, ca.Errorf(ca.Unimplemented, "the provider has no online check")
 }
 
-// judged returns what is wrong with the settings, or an error that says why the authority could
-// not tell: it is down, it does not know the caller. late is the error of the call's context.
+// judged returns what is wrong with the settings, or why the authority could not check them: it is
+// down, or it rejects the caller. late is the error of the call's context.
 func judged(err, late error) ([]Diagnostic, error) {
 	switch {
 	case late != nil:
@@ -53,7 +53,7 @@ func judged(err, late error) ([]Diagnostic, error) {
 }
 
 // blamesSettings reports whether err, or one that was joined to it, is about the settings: it has
-// the reason Invalid, or none and is no error of the network.
+// the reason Invalid, or no reason and is not a network error.
 func blamesSettings(err error) bool {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // as in diagnosticsOf
 		return slices.ContainsFunc(joined.Unwrap(), blamesSettings)

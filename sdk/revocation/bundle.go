@@ -25,7 +25,7 @@ type bundle struct {
 	now     func() time.Time
 	observe func(secret.Event)
 	log     *slog.Logger
-	notify  func() // tells the watchers
+	notify  func() // wakes the watchers
 	wake    func() // has the Set look
 
 	// Owned by the Set's goroutine:
@@ -72,7 +72,7 @@ func (b *bundle) look() {
 	b.read()
 	defer b.report()
 	if !b.judge() {
-		return // told by whoever should have it
+		return // the owner of the source reports it
 	}
 	served := ""
 	if b.made.item != nil {
@@ -118,7 +118,7 @@ func (c content) reread(path string) (content, error) {
 	return content{text, lists, issuers}, nil
 }
 
-// Faults says what is wrong with the files as they are now.
+// Faults returns what is wrong with the files as they are now.
 func (b Bundle) Faults() (faults []string) {
 	for _, path := range b.Files {
 		if _, err := (content{}).reread(path); err != nil {
@@ -234,7 +234,7 @@ func (s *signatures) setBack(held []signed, lists []*x509.RevocationList) (fault
 	return faults
 }
 
-// itemOf returns the item to serve; nil if there must be a list and is none.
+// itemOf returns the item to serve; nil if a required list is missing.
 func (b *bundle) itemOf(item *secret.Item, v verdict) *secret.Item {
 	lists := v.lists()
 	switch {
@@ -249,7 +249,7 @@ func (b *bundle) itemOf(item *secret.Item, v verdict) *secret.Item {
 	return &dressed
 }
 
-// failure says why the newest lists were not taken; nil if they were. The caller holds b.mu.
+// failure returns why the newest lists were rejected; nil if they were taken. The caller holds b.mu.
 func (b *bundle) failure(now time.Time) *secret.Failure {
 	faults := slices.Clone(b.faults)
 	for _, told := range b.told {

@@ -10,17 +10,18 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// Feed tells lists: those that a CA publishes (see [Poll]), or that a Workload API sends.
+// Feed delivers lists: those that a CA publishes (see [Poll]), or that a Workload API sends.
 type Feed struct {
-	// Name says whose they are, for people and for [Set.Retry].
+	// Name identifies their publisher, in logs and for [Set.Retry].
 	Name string
 	// Follow calls take with the lists, as [pki.ParseCRLs] reads them, at first and whenever
-	// they change, or with the error why there are none now, until ctx ends. Nothing is no
-	// error: there are none. Follow makes one call of take at a time.
+	// they change, or with the error why there are none now, until ctx ends. Empty lists mean
+	// that the CA has revoked nothing and publishes no list. Follow makes one call of take at a
+	// time.
 	Follow func(ctx context.Context, take func(lists []byte, err error))
 }
 
-// told is what a feed told last, and what was wrong since.
+// told is the last reply of a feed, and the failure since.
 type told struct {
 	content
 	fault string
@@ -42,13 +43,13 @@ func (l *listener) run(ctx context.Context) {
 		l.again = cancel
 		l.mu.Unlock()
 		l.feed.Follow(following, l.take)
-		<-following.Done() // a Follow that returned early has nothing more to tell
+		<-following.Done() // a Follow that returned early delivers nothing more
 		cancel()
 	}
 }
 
-// Retry follows the feeds of that name anew, as after their CA has become available; an empty name
-// means all. It returns at once. A nil Set has none.
+// Retry follows the feeds of that name again, for example after their CA has become available; an
+// empty name means all. It returns at once. A nil Set has no feeds.
 func (s *Set) Retry(name string) {
 	if s == nil {
 		return
@@ -70,7 +71,7 @@ func (l *listener) retry() {
 	}
 }
 
-// hear takes what feed i tells. Lists that cannot be read leave what it told before.
+// hear takes a reply of feed i. Lists that cannot be read leave its previous reply in place.
 func (b *bundle) hear(i int, lists []byte, err error) {
 	b.mu.Lock()
 	last := b.told[i].content // replaced by the feed's goroutine alone
@@ -90,7 +91,7 @@ func (b *bundle) hear(i int, lists []byte, err error) {
 	b.told[i] = next
 }
 
-// parsed reads what a feed told.
+// parsed parses a feed's reply.
 func parsed(lists []byte) (content, error) {
 	if len(lists) == 0 {
 		return content{}, nil

@@ -40,7 +40,7 @@ func (p *publisher) asked(d time.Duration) int {
 	return int(p.calls.Load() - before)
 }
 
-// publish serves the CA's roots, with the lists that the publisher says.
+// publish serves the CA's roots, with the publisher's lists.
 func publish(t *testing.T, authority *catest.CA, p *publisher, change func(*revocation.Bundle)) *bundle {
 	t.Helper()
 	b := serve(t, authority, func(b *revocation.Bundle) {
@@ -144,7 +144,7 @@ func TestCAThatLacksAbilityIsRarelyAsked(t *testing.T) {
 		if n := p.asked(time.Hour); n < 6 || n > 10 {
 			t.Errorf("asked %d times in an hour", n)
 		}
-		b.fails("it is told", "vault: unimplemented: no such ability")
+		b.fails("the status shows it", "vault: unimplemented: no such ability")
 	})
 }
 
@@ -187,7 +187,7 @@ func TestCAThatHangsCostsOneCall(t *testing.T) {
 			t.Errorf("asked %d times more", n)
 		}
 		b.has("the file does not wait", file...)
-		b.fails("it is told", "vault: ")
+		b.fails("the status shows it", "vault: ")
 		b.set.Close()
 		close(over)
 	})

@@ -8,8 +8,8 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// install makes these the bundles. Those that are new have read their files before anybody can ask
-// for them. After Close it only stops what runs.
+// install makes these the bundles. New ones have read their files before a caller can ask for them.
+// After Close it only stops what runs.
 func (s *Set) install(specs []Bundle) {
 	before, next := s.current(), make(map[string]*bundle)
 	for _, spec := range specs {

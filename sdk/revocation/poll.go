@@ -19,7 +19,7 @@ const (
 	pollLeast    = 10 * time.Second // near the end of a list
 )
 
-// Polled says how to ask a CA for its lists.
+// Polled configures how to poll a CA for its lists.
 type Polled struct {
 	Source ca.RevocationSource
 	// Interval is the time between two calls, give or take a tenth; it is less when a list
@@ -44,7 +44,7 @@ func Poll(p Polled) func(ctx context.Context, take func(lists []byte, err error)
 
 func (p Polled) follow(ctx context.Context, turn call.Turn, take func(lists []byte, err error)) {
 	var waits rotation.Waits
-	began, ends := time.Now(), time.Time{} // of the lists that it has told
+	began, ends := time.Now(), time.Time{} // of the lists that the CA returned
 	for ctx.Err() == nil {
 		lists, err := call.Do(ctx, p.Timeout, turn, p.Source.Revocations)
 		if err == nil && len(lists) == 0 {
@@ -68,7 +68,7 @@ func (p Polled) follow(ctx context.Context, turn call.Turn, take func(lists []by
 
 // endOf returns when the first of the lists ends; zero if they cannot be read.
 func endOf(lists []byte) (ends time.Time) {
-	all, _, _ := pki.ParseCRLs(lists) // whoever takes them says what is wrong
+	all, _, _ := pki.ParseCRLs(lists) // take reports what is wrong with them
 	for _, list := range all {
 		ends = first(ends, list.NextUpdate)
 	}

@@ -96,7 +96,7 @@ func TestReloadOfTheSameChangesNothing(t *testing.T) {
 		if n := b.reload(revocation.Bundle{Name: "ROOTCA", Feeds: []revocation.Feed{feed}}); n != 0 || p.calls.Load() != before {
 			t.Errorf("%d pushes, %d calls", n, p.calls.Load()-before)
 		}
-		// A bundle that changes keeps what its feeds have told, and asks them anew.
+		// A bundle that changes keeps the replies of its feeds, and asks them again.
 		if n := b.reload(revocation.Bundle{Name: "ROOTCA", Feeds: []revocation.Feed{feed}, Stale: revocation.Drop}); n != 0 || p.calls.Load() != before+1 {
 			t.Errorf("%d pushes, %d calls", n, p.calls.Load()-before)
 		}

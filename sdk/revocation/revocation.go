@@ -1,6 +1,7 @@
 // Package revocation adds certificate revocation lists (CRLs) to trust bundles. Call [New] with the
-// files of the lists, or with feeds, which tell those of a CA, and serve [Set.Over] of a source instead of that source: its trust bundles
-// then carry the lists that belong to them, so that roots and lists change in one push.
+// files of the lists, or with feeds of a CA's lists, and serve [Set.Over] of a source instead of
+// that source: its trust bundles then carry the lists that belong to them, so that roots and lists
+// change in one push.
 //
 // A list is served only if a CA of the bundle signed it. The last good one stays until there is a
 // later one. One goroutine reads the files, verifies the lists, notices that time passes, and logs;
@@ -24,7 +25,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// Config says which trust bundles get revocation lists.
+// Config selects the trust bundles that get revocation lists.
 type Config struct {
 	Bundles []Bundle
 	// Debounce is how long after a file change to wait for more changes. Default: 100 ms.
@@ -46,8 +47,8 @@ type Config struct {
 type Bundle struct {
 	// Name is that of the trust bundle, such as "ROOTCA".
 	Name string
-	// Files hold lists, each as [pki.ParseCRLs] reads it, and Feeds tell them. A bundle has
-	// one of either at least.
+	// Files hold lists, each as [pki.ParseCRLs] reads it, and Feeds deliver them. A bundle has
+	// at least one file or feed.
 	Files []string
 	Feeds []Feed
 	// Chains name key pairs whose intermediate CAs are CAs of the bundle, too, as far as they
@@ -56,11 +57,11 @@ type Bundle struct {
 	// LeafOnly checks only the peer's own certificate. Otherwise each CA on its way, the root
 	// included, needs a list, or the peer is refused.
 	LeafOnly bool
-	// Stale says what to serve when a CA has no current list. Default: [Keep].
+	// Stale selects what to serve when a CA has no current list. Default: [Keep].
 	Stale Stale
 }
 
-// Stale says what to serve when a CA has no current list.
+// Stale selects what to serve when a CA has no current list.
 type Stale string
 
 // The choices.
@@ -68,7 +69,7 @@ const (
 	// Keep serves the lists that there are, expired or not: peers of a CA without a current
 	// one are refused. A bundle that never had a list is not ready.
 	Keep Stale = "keep"
-	// Drop serves the bundle without any list until every CA has a current one: nobody is
+	// Drop serves the bundle without any list until every CA has a current one: no peer is
 	// refused, revoked or not.
 	Drop Stale = "drop"
 )
@@ -79,7 +80,7 @@ func check(bundles []Bundle) error {
 		case b.Name == "":
 			return errors.New("revocation lists are for a trust bundle without a name")
 		case len(b.Files)+len(b.Feeds) == 0:
-			return fmt.Errorf("revocation lists of %q: name the files, or who tells them", b.Name)
+			return fmt.Errorf("revocation lists of %q: name their files or feeds", b.Name)
 		case b.Stale != "" && b.Stale != Keep && b.Stale != Drop:
 			return fmt.Errorf("revocation lists of %q: stale is %q; use keep or drop", b.Name, b.Stale)
 		case slices.ContainsFunc(bundles[:i], func(other Bundle) bool { return other.Name == b.Name }):
@@ -131,7 +132,7 @@ type reload struct {
 }
 
 // New reads the files once and follows them until [Set.Close]. It looks up the bundles in source as
-// the agent itself. Missing or malformed files are no error: they are logged, shown by
+// the agent itself. Missing or malformed files do not make it fail: they are logged, shown by
 // [Set.Complete], and read again.
 func New(cfg Config, source secret.Source) (*Set, error) {
 	cfg = cfg.withDefaults()
@@ -199,7 +200,7 @@ func (s *Set) look() {
 	}
 }
 
-// current returns the bundles, which nobody changes.
+// current returns the bundles. The map is never modified.
 func (s *Set) current() map[string]*bundle {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -246,7 +246,7 @@ func TestExpiredListIsKeptAndAnnounced(t *testing.T) {
 		}
 		passes(25 * time.Minute)
 		passes(time.Minute)
-		b.says("a revocation list ends soon and there is no later one")
+		b.says("a revocation list ends soon and has no successor")
 		if n := strings.Count(b.log.String(), "ends soon"); n != 1 {
 			t.Errorf("it is announced %d times", n)
 		}
@@ -293,7 +293,7 @@ func TestBundleThatNeverHadListIsNotReady(t *testing.T) {
 		}
 		status := b.set.Complete([]secret.Status{{Name: "ROOTCA", Kind: "trust-bundle", Held: true}})
 		if status[0].Held {
-			t.Error("the status says that it is held")
+			t.Error("the status shows it as held")
 		}
 		lists := ca.CRLs(catest.CRL{})
 		b.write(lists...)
@@ -324,7 +324,7 @@ func TestListFromFutureWaits(t *testing.T) {
 	})
 }
 
-// Roots and lists change in one push; a new root has no list yet, which is told.
+// Roots and lists change in one push; a new root has no list yet, which the status shows.
 func TestListsFollowRoots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		old, next := catest.NewCA(catest.Options{}), catest.NewCA(catest.Options{})
@@ -388,7 +388,7 @@ func TestRootNeedsNoListIfOnlyLeavesOfOthersAreChecked(t *testing.T) {
 		}
 		b.write([]byte("no list"))
 		passes(0)
-		b.has("the file is malformed, and what it said of the intermediate still counts", lists[1])
+		b.has("the file is malformed, and its last list of the intermediate still counts", lists[1])
 	})
 }
 
@@ -402,7 +402,7 @@ func TestCAInFileThatNoRootSignedDoesNotCount(t *testing.T) {
 		b := serve(t, ca, nil, lists[0], other.CRLs(catest.CRL{})[1], pki.EncodeCertificates(certs[1:]))
 		b.has("a stranger's list", lists[0])
 		b.says("no CA in the trust bundle has that name")
-		b.fails("a stranger's list is nobody's fault", "")
+		b.fails("a list of an unknown CA is no fault of the bundle", "")
 	})
 }
 
@@ -437,7 +437,7 @@ func TestEndedWatchIsNotNotified(t *testing.T) {
 func TestWrongSettingsAreRefused(t *testing.T) {
 	for want, bundles := range map[string][]revocation.Bundle{
 		"without a name": {{Files: []string{"f"}}},
-		"name the files": {{Name: "ROOTCA"}},
+		"name their files": {{Name: "ROOTCA"}},
 		"use keep or":    {{Name: "ROOTCA", Files: []string{"f"}, Stale: "perhaps"}},
 		"twice":          {{Name: "ROOTCA", Files: []string{"f"}}, {Name: "ROOTCA", Files: []string{"g"}}},
 	} {

@@ -62,7 +62,7 @@ func (s *signatures) signed(list *x509.RevocationList, ca *x509.Certificate) boo
 	return is
 }
 
-// fault says that not all pairs were verified; empty if they were.
+// fault describes the pairs that were not verified; empty if all were.
 func (s *signatures) fault() string {
 	if !s.over {
 		return ""

@@ -10,7 +10,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// said is what was logged last, so that each thing is logged once.
+// said is the last logged state, so that each state is logged once.
 type said struct {
 	fault, foreign, without, served string
 	soon                            map[string]bool // lists that end soon
@@ -46,7 +46,7 @@ func (b *bundle) reportFailure(failure *secret.Failure) {
 	}
 }
 
-// reportLack logs the CAs whose peers are refused, or why nobody is checked.
+// reportLack logs the CAs whose peers are refused, or why no peer is checked.
 func (b *bundle) reportLack(m made, now time.Time) {
 	without := strings.Join(m.without, "; ")
 	if without == b.said.without {
@@ -75,7 +75,7 @@ func (b *bundle) reportServed(m made) {
 	}
 	b.said.served = m.item.Version
 	if m.item == m.from {
-		return // without lists, which reportLack has said
+		return // without lists, which reportLack has logged
 	}
 	for _, s := range m.newest {
 		b.log.Info("serving revocation list", "ca", nameOf(s.ca), "number", s.list.Number, "revoked", len(s.list.RevokedCertificateEntries), "next_update", s.list.NextUpdate)
@@ -93,7 +93,7 @@ func (b *bundle) announce(m made, now time.Time) {
 		}
 		key := fmt.Sprint(nameOf(s.ca), s.list.NextUpdate)
 		if soon[key] = true; !b.said.soon[key] {
-			b.log.Warn("a revocation list ends soon and there is no later one", "ca", nameOf(s.ca), "next_update", s.list.NextUpdate)
+			b.log.Warn("a revocation list ends soon and has no successor", "ca", nameOf(s.ca), "next_update", s.list.NextUpdate)
 		}
 	}
 	b.said.soon = soon

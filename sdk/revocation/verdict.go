@@ -121,7 +121,7 @@ func first(a, b time.Time) time.Time {
 	return a
 }
 
-// sort says what is wrong with the lists that nobody of the bundle signed.
+// sort returns what is wrong with the lists that no CA of the bundle signed.
 func (a authorities) sort(v *verdict, lists []*x509.RevocationList) {
 	cas := a.all()
 	for _, list := range lists {

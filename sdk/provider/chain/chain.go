@@ -57,7 +57,7 @@ func certificate(leaf *x509.Certificate, certs []*x509.Certificate, unusable [][
 }
 
 // Roots returns the self-signed CA certificates of a bag in PEM, each once, and after them the
-// certificates that Go cannot read: the agent leaves them out and says why. An error has the
+// certificates that Go cannot read: the agent leaves them out and logs why. An error has the
 // reason [ca.Internal]; a bag without a root is one.
 func Roots(bag []byte) ([]byte, error) {
 	certs, unusable, err := parse(bag)

@@ -105,7 +105,7 @@ func ber(element func(tag byte, parts ...[]byte) []byte, content []byte, pairs .
 	for _, p := range pairs {
 		certs = append(certs, p.Cert.Raw)
 	}
-	attribute := element(0xa1, []byte{2, 1, 1}) // a certificate of attributes, as far as its tag says
+	attribute := element(0xa1, []byte{2, 1, 1}) // a certificate of attributes, by its tag
 	return element(0x30, idSignedData, element(0xa0, element(0x30,
 		[]byte{2, 1, 1}, element(0x31), element(0x30, idData, content), element(0xa0, append(certs, attribute)...), element(0x31))))
 }
@@ -201,7 +201,7 @@ func TestUselessBagIsInternalError(t *testing.T) {
 	end := root.Issue(t, leaf(time.Hour))
 	good := pkcs7(t, root)
 	for says, bag := range map[string][]byte{
-		"there are none": {}, "neither PEM nor PKCS #7": []byte("sesame"), "neither PEM nor PKCS": good[:len(good)-1], "there are none ": pkcs7(t), "no CERTIFICATE, PKCS7 or CMS": pem.EncodeToMemory(&pem.Block{Type: "X", Bytes: []byte("sesame")}),
+		"there are none": {}, "neither PEM nor PKCS #7": []byte("sesame"), "neither PEM nor PKCS": good[:len(good)-1], "there are none ": pkcs7(t), "want CERTIFICATE, PKCS7 or CMS": pem.EncodeToMemory(&pem.Block{Type: "X", Bytes: []byte("sesame")}),
 		`PEM block 2 "CERTIFICATE" at line `: append(pemOf(root), "-----BEGIN CERTIFICATE-----\nsesame"...), "there are more than 64": bytes.Repeat(pemOf(root), 65), "there are more than 64 ": pkcs7(t, slices.Repeat([]*certtest.Pair{root}, 65)...),
 		"bytes, 1048576 are allowed": make([]byte, 1<<20+1), "none of the authority's 1 certificates has the key of the CSR": pemOf(root), "certificate 1 of 1 is malformed": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("sesame")}),
 		"RSA key of 16384 bits": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certtest.Dear(t, certtest.DearKey(16384, 65537))}),
@@ -225,7 +225,7 @@ func TestUselessBagIsInternalError(t *testing.T) {
 	}
 }
 
-// Elements that never end, or in each other without end, are no PKCS #7.
+// Elements that never end, or are nested without end, are refused.
 func TestMalformedBERIsRefused(t *testing.T) {
 	root := certtest.SelfSigned(t, authority("root", time.Hour))
 	good := ber(open, nil, root)
@@ -244,7 +244,7 @@ func TestMalformedBERIsRefused(t *testing.T) {
 			t.Errorf("%s: %d certificates, %v", name, len(certs), err)
 		}
 	}
-	if _, err := chain.Parse(open(0x30, idData, open(0xa0, good))); err == nil || !strings.Contains(err.Error(), "no SignedData") {
+	if _, err := chain.Parse(open(0x30, idData, open(0xa0, good))); err == nil || !strings.Contains(err.Error(), "not SignedData") {
 		t.Errorf("%v", err)
 	}
 	if _, err := chain.Parse(ber(open, nil, slices.Repeat([]*certtest.Pair{root}, 65)...)); err == nil || !strings.Contains(err.Error(), "more than 64") {

@@ -17,7 +17,7 @@ const (
 
 var errTooMany = ca.Errorf(ca.Internal, "the authority's certificates have too many ways to a root")
 
-// graph finds who signed whom among the certificates of one bag.
+// graph links the certificates of one bag to their signers.
 type graph struct {
 	certs  []*x509.Certificate // those that end last come first
 	checks int                 // signatures checked so far

@@ -84,7 +84,7 @@ func dersIn(bag []byte) (all [][]byte, err error) {
 				return nil, err
 			}
 		default:
-			return nil, errors.New("a PEM block is no CERTIFICATE, PKCS7 or CMS")
+			return nil, errors.New("unsupported PEM block; want CERTIFICATE, PKCS7 or CMS")
 		}
 		if all = append(all, found...); len(all) > maxCertificates {
 			return nil, errMany
@@ -125,7 +125,7 @@ func fromPKCS7(ber []byte) ([][]byte, error) {
 		return nil, errNoPKCS7
 	}
 	if !bytes.Equal(info[0].body, signedDataType) {
-		return nil, errors.New("the PKCS #7 is no SignedData")
+		return nil, errors.New("the PKCS #7 is not SignedData")
 	}
 	content, ok := info[len(info)-1].inside(tagZero, 1)
 	if !ok || len(content) == 0 {

@@ -41,8 +41,8 @@ func TestEachStatusHasItsReason(t *testing.T) {
 	}
 }
 
-// An ingress says 404, and others 400 or 405, until the authority behind it is there.
-func TestProxysRefusalSaysNothingOfTheRequest(t *testing.T) {
+// An ingress returns 404, and others 400 or 405, until the authority behind it is there.
+func TestProxysRefusalIsNoVerdictOnRequest(t *testing.T) {
 	for body, foreign := range map[string]bool{
 		"<html><h1>404 Not Found</h1>": true, "default backend - 404": true, "": true, "null": true, "[]": true, `"no"`: true,
 		"{}": false, `{"errors":[]}`: false,
@@ -75,7 +75,7 @@ func TestMalformedAnswerIsServerFaultAndNotQuoted(t *testing.T) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
-	must(t, client.Do(t.Context(), rest.Call{Path: "/3"}, nil)) // nobody asked what it says
+	must(t, client.Do(t.Context(), rest.Call{Path: "/3"}, nil)) // the reply is ignored
 	must(t, client.Do(t.Context(), rest.Call{Path: "/299000"}, nil))
 }
 
@@ -157,7 +157,7 @@ func TestUntrustedServerErrorHidesCredential(t *testing.T) {
 	}
 	server.Close()
 	if err := client.Do(t.Context(), rest.Call{Path: "/x"}, nil); !errors.Is(err, ca.ErrUnavailable) || !strings.Contains(err.Error(), "cannot be reached") {
-		t.Errorf("nobody is there: %v", err)
+		t.Errorf("no server: %v", err)
 	}
 }
 

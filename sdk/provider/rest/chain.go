@@ -10,7 +10,7 @@ import (
 
 // Chain joins the certificates of a reply, PEM with the leaf first, to the chain of a
 // [ca.Certificate]: without roots, which do not belong there. Certificates that Go cannot read
-// stay: the agent leaves them out and says why. An error has the reason [ca.Internal].
+// stay: the agent leaves them out and logs why. An error has the reason [ca.Internal].
 func (c *Client) Chain(certificates ...string) ([]byte, error) {
 	text := []byte(strings.Join(certificates, "\n"))
 	certs, unusable, err := pki.UsableCertificates(text)

@@ -20,7 +20,7 @@ import (
 func Reason(status int) ca.Reason { return endpoint.Reason(status) }
 
 // ErrForeign is in the error of a reply with a 4xx that is not the authority's own: a proxy
-// says 404 until its upstream is there.
+// returns 404 until its upstream is there.
 var ErrForeign = errors.New("a proxy or another server answered in place of the authority")
 
 // failure returns the error that a reply other than 2xx stands for.

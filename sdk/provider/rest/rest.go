@@ -31,12 +31,12 @@ const (
 	jsonType       = "application/json"
 )
 
-// Config says where the authority is and how both sides are verified.
+// Config is the address of the authority and how both sides are verified.
 type Config struct {
 	// URL is the base URL of the authority. Required.
 	URL setting.URL
-	// TLS says how the server is verified, and has the client certificate. Default: with the
-	// roots of the operating system, and none.
+	// TLS configures how the server is verified, and the client certificate. Default: the roots
+	// of the operating system, and no client certificate.
 	TLS setting.TLS
 	// Roots verify the server's certificate instead of those of TLS. Default: none.
 	Roots *x509.CertPool
@@ -161,7 +161,7 @@ func (c *Client) settings(pair setting.KeyPair) (*tls.Config, error) {
 	if c.config.Roots != nil {
 		settings.RootCAs = c.config.Roots
 	}
-	if pair.IsSet() { // read now, so that an error of it says so
+	if pair.IsSet() { // read now, so that an error names it
 		certificate, err := pair.Read()
 		if err != nil {
 			return nil, ca.Errorf(ca.Unavailable, "client certificate for %s: %w", c.Host(), err)

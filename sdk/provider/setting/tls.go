@@ -14,7 +14,7 @@ import (
 const SystemRoots = "SYSTEM"
 
 // KeyPair is a certificate in a file, PEM with the leaf first, and its key, PEM. The zero
-// value is none.
+// value has neither.
 type KeyPair struct {
 	CertFile string `json:"cert_file,omitempty" jsonschema:"PEM file with the certificate and its chain, read for each use"`
 	KeyFile  string `json:"key_file,omitempty" jsonschema:"PEM file with the certificate's key"`
@@ -27,7 +27,7 @@ func (p KeyPair) CheckSetting(reflect.StructTag) error { return p.Check("cert_fi
 func (p KeyPair) IsSet() bool { return p != KeyPair{} }
 
 // Read reads both files, of at most 1 MiB each. It fails if the key does not belong to the
-// leaf, or the leaf has expired. Errors quote nothing of the key.
+// leaf, or the leaf has expired. Errors do not quote the key.
 func (p KeyPair) Read() (*tls.Certificate, error) {
 	return endpoint.ReadPair(p.CertFile, p.KeyFile, time.Now())
 }
@@ -40,8 +40,8 @@ func (p KeyPair) Check(certSetting, keySetting string) error {
 	return fmt.Errorf("%s is %s and %s is %s: set both or neither", certSetting, text.Quote(p.CertFile), keySetting, text.Quote(p.KeyFile))
 }
 
-// TLS says how a TLS client verifies its server and authenticates to it. Embed it, or make it
-// a field of its own. The zero value verifies with the roots of the operating system.
+// TLS configures how a TLS client verifies its server and authenticates to it. Embed it, or make
+// it a field of its own. The zero value verifies with the roots of the operating system.
 type TLS struct {
 	// RootFile is a PEM file, of which every certificate is trusted, or [SystemRoots].
 	RootFile string `json:"root_file,omitempty" jsonschema:"PEM file with the roots that verify the server, or SYSTEM for those of the operating system (default SYSTEM)"`

@@ -26,7 +26,7 @@ func CSR(tb testing.TB, id pki.Identity) (crypto.Signer, []byte) {
 	return key, csr
 }
 
-// Identity returns the identity with these names. An empty spiffeID is none.
+// Identity returns the identity with these names. An empty spiffeID is left out.
 func Identity(tb testing.TB, spiffeID string, dnsNames, ips []string) pki.Identity {
 	tb.Helper()
 	id, err := pki.NewIdentity(spiffeID, dnsNames, ips)

@@ -235,7 +235,7 @@ func FromUpstream(err error, token ca.Token) error {
 	return out
 }
 
-// fromProxy reports whether gRPC made the status of an HTTP status that says nothing of the
+// fromProxy reports whether gRPC made the status of an HTTP status that does not concern the
 // call: a 400 or 404 of a proxy whose upstream is not there yet.
 func fromProxy(st *status.Status) bool {
 	return (st.Code() == codes.Unimplemented || st.Code() == codes.Internal) &&

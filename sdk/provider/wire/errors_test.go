@@ -162,10 +162,10 @@ func TestUpstreamStatusIsAttributedToAuthority(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := ca.RetryAfter(wire.FromStatus(wire.ToStatus(st.Err()))); got != time.Minute {
-		t.Errorf("the authority said a minute, it became %s", got)
+		t.Errorf("the authority sent a minute, it became %s", got)
 	}
 	if got := ca.RetryAfter(wire.FromUpstream(st.Err(), "")); got != time.Minute {
-		t.Errorf("the authority said a minute, from upstream it is %s", got)
+		t.Errorf("the authority sent a minute, from upstream it is %s", got)
 	}
 }
 
@@ -179,7 +179,7 @@ func TestUpstreamTextOmitsSentToken(t *testing.T) {
 	}
 }
 
-// gRPC makes these of what an ingress says before its upstream is there.
+// gRPC makes these of an ingress's replies before its upstream is there.
 func TestProxysPageIsUnavailableUpstream(t *testing.T) {
 	for code, said := range map[codes.Code]string{
 		codes.Unimplemented: "unexpected HTTP status code received from server: 404 (Not Found); transport: received unexpected content-type \"text/html\"",
@@ -218,7 +218,7 @@ func TestTokenFragmentsAreRemoved(t *testing.T) {
 	const token = "eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiJ4In0.c2lnbmF0dXJlLW9mLXRva2Vu"
 	for text, want := range map[string]string{
 		"bad: " + token:                         "bad: (secret)",
-		"bad: " + token[:30] + " is no token":   "bad: (secret) is no token",
+		"bad: " + token[:30] + " is malformed":  "bad: (secret) is malformed",
 		"signature " + token[36:] + " is wrong": "signature (secret) is wrong",
 		"bad: " + token[5:25] + "|" + token[:9]: "bad: (secret)|(secret)",
 		"short: " + token[:12] + " is common":   "short: eyJhbGciOiJF is common",

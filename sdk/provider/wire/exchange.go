@@ -58,7 +58,7 @@ func exchangedFromProto(in *providerv1.ExchangeTokenResponse) (ca.ExchangedToken
 	var expiry time.Time
 	if stamp := in.GetExpiry(); stamp != nil {
 		if !stamp.IsValid() {
-			return ca.ExchangedToken{}, ca.Errorf(ca.Internal, "the provider answered with a token whose expiry is no valid time")
+			return ca.ExchangedToken{}, ca.Errorf(ca.Internal, "the provider returned a token with an invalid expiry")
 		}
 		expiry = stamp.AsTime()
 	}

@@ -21,7 +21,7 @@ func (r *Remote) Revocations(ctx context.Context) ([]byte, error) {
 	return out.GetLists(), checkLists(out.GetLists())
 }
 
-// checkLists checks the size alone: whoever asks knows which CAs may sign a list.
+// checkLists checks only the size: the caller has the CAs that may sign a list.
 func checkLists(lists []byte) error {
 	if len(lists) == 0 || len(lists) > maxLists {
 		return ca.Errorf(ca.Internal, "the provider answered with %d bytes of revocation lists, want 1 to %d", len(lists), maxLists)

@@ -87,7 +87,7 @@ func (m Metadata) Check() error {
 	case len(m.SettingsSchema) > maxSchema:
 		return fmt.Errorf("the provider %q has a settings schema of %d bytes, %d are allowed", m.Name, len(m.SettingsSchema), maxSchema)
 	case m.SettingsSchema != "" && !isJSONObject(m.SettingsSchema):
-		return fmt.Errorf("the provider %q has a settings schema that is no JSON object", m.Name)
+		return fmt.Errorf("invalid settings schema of provider %q: not a JSON object", m.Name)
 	}
 	return nil
 }
@@ -135,7 +135,7 @@ type Diagnostic struct {
 	// Summary is one sentence: the setting, its value (not that of a secret one),
 	// what is allowed.
 	Summary string
-	// Detail says what to do about it; it may be empty.
+	// Detail is what to do about it; it may be empty.
 	Detail string
 	// Pointer is where: a JSON Pointer (RFC 6901) into the settings; it may be empty.
 	Pointer string

@@ -37,7 +37,7 @@ func TestFloodOfRootsIsPassedOnOnceASecond(t *testing.T) {
 		if !errors.Is(err, context.DeadlineExceeded) || len(times) > 22 || len(times) < 19 || sent > 205 {
 			t.Errorf("%v: %d sets were passed on, %d were read", err, len(times), sent)
 		}
-		for i := 1; i < len(times)-1; i++ { // the last is told with the end
+		for i := 1; i < len(times)-1; i++ { // the last arrives with the end
 			if d := times[i].Sub(times[i-1]); d < time.Second {
 				t.Errorf("a set after %s", d)
 			}

@@ -390,7 +390,7 @@ func FuzzSignRequestFromProto(f *testing.F) {
 	})
 }
 
-func TestProviderSaysWhetherAuthorityWasAsked(t *testing.T) {
+func TestProviderReportsWhetherAuthorityWasAsked(t *testing.T) {
 	warning := wire.Diagnostic{Summary: "odd", Warning: true}
 	for name, c := range map[string]struct {
 		p    wire.Provider
@@ -399,7 +399,7 @@ func TestProviderSaysWhetherAuthorityWasAsked(t *testing.T) {
 		"it has no such check":           {&fake{found: []wire.Diagnostic{warning}}, ca.ErrUnimplemented},
 		"it asked":                       {&asking{&fake{found: []wire.Diagnostic{warning}}, nil}, nil},
 		"it found the settings wrong":    {&fake{found: []wire.Diagnostic{{Summary: "wrong"}}}, nil},
-		"it could not ask, and says why": {&asking{&fake{}, ca.ErrNotConfigured}, ca.ErrNotConfigured},
+		"it could not ask": {&asking{&fake{}, ca.ErrNotConfigured}, ca.ErrNotConfigured},
 	} {
 		remote := wire.NewRemote(serve(t, c.p), wire.RemoteOptions{})
 		found, err := remote.ValidateOnline(t.Context(), nil)

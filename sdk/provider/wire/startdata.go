@@ -11,7 +11,7 @@ import (
 const maxStartData = 64 << 10 // bytes
 
 // StartData is what a host sends to a provider process over the lifeline: one line of JSON.
-// After it, the end of the stream tells the process to exit. All fields may be empty. It
+// After it, the process exits when the stream ends. All fields may be empty. It
 // prints without its key.
 type StartData struct {
 	// ServerCert and ServerKey are PEM, made by the host for this start only.

@@ -32,7 +32,7 @@ func TestProviderPassesTraceOn(t *testing.T) {
 		"nothing":             {t.Context(), ""},
 		"a host of its own":   {foreign(tracetest.Remote), tracetest.Remote},
 		"two":                 {foreign(tracetest.Remote, tracetest.Remote), ""},
-		"what is no parent":   {foreign("00-sesame"), ""},
+		"not a parent":        {foreign("00-sesame"), ""},
 		"what is much longer": {foreign(tracetest.Remote + tracetest.Remote), ""},
 	} {
 		_, _ = remote.CSRSign(test.ctx, good()) // it is denied

@@ -3,7 +3,7 @@
 //
 // A host calls [NewRemote] with its connection; a provider process calls [Register] with its
 // server. Both sides are a [Provider], so that an authority in the same process and one behind
-// the protocol look the same. proto/provider/PROTOCOL.md says how the process is found,
+// the protocol look the same. proto/provider/PROTOCOL.md defines how the process is found,
 // started and authenticated. Authors of providers use package provider instead.
 //
 // The package has no state, and no goroutine but one for each watch of roots or keys.
@@ -19,8 +19,8 @@ import (
 
 // What host and provider agree on before the first call; see PROTOCOL.md.
 const (
-	// MagicCookieKey and MagicCookieValue are the environment variable that tells a binary
-	// that a host started it. It is not a secret.
+	// MagicCookieKey and MagicCookieValue are the environment variable by which a binary
+	// recognizes that a host started it. It is not a secret.
 	MagicCookieKey   = "COUNTERSIGN_PROVIDER"
 	MagicCookieValue = "b3f1c0de-6a52-4d0e-9c55-c0de5167ed01"
 	// PluginName is the name in go-plugin's plugin set.
