@@ -25,8 +25,8 @@ import (
 
 const (
 	keyFile = "account.pem"
-	// nextFile has the key that a rollover has begun with. It is there before the server
-	// knows it, so that a crash in between loses no account.
+	// nextFile has the key of a rollover in progress. It is written before the server
+	// gets the key, so that a crash in between loses no account.
 	nextFile = "account-next.pem"
 	maxKey   = 64 << 10
 	// rolloverPause is the time between two attempts.
@@ -41,7 +41,7 @@ type account struct {
 	log      *slog.Logger
 	now      func() time.Time
 
-	turn    chan struct{} // whoever has it opens the account, or rolls its key over
+	turn    chan struct{} // its holder opens the account, or rolls its key over
 	mu      sync.Mutex
 	held    signer // the zero value: not opened yet
 	made    time.Time
@@ -104,7 +104,7 @@ func (a *account) hold(s signer, made time.Time) {
 
 // open finds or makes the account of the kept key. It asks for an existing one first, which
 // needs no external binding: its key may be good for one account. If a rollover was interrupted,
-// the server knows either key.
+// the server has either key.
 func (a *account) open(ctx context.Context) error {
 	if next, made, err := a.folder.key(nextFile); err == nil {
 		url, err := a.register(ctx, next, true)
@@ -268,7 +268,7 @@ func (g signer) thumbprint() (string, error) {
 	return base64.RawURLEncoding.EncodeToString(sum), nil
 }
 
-// key reads a private key, and tells when it was made. An error quotes nothing of it.
+// key reads a private key, and returns when it was made. An error does not quote the key.
 func (f *folder) key(file string) (crypto.Signer, time.Time, error) {
 	content, made, err := f.read(file, maxKey)
 	if err != nil {

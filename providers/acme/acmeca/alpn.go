@@ -47,7 +47,7 @@ func newALPN(address string, log *slog.Logger) *alpnAnswers {
 			}
 			wg.Go(func() { a.greet(ctx, conn) })
 		}
-		cancel() // a stranger's handshake keeps nobody waiting
+		cancel() // the handshake of an unknown client delays no other
 		wg.Wait()
 	}
 	return a

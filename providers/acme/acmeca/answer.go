@@ -145,7 +145,7 @@ func plainEnv() []string {
 
 func (r *record01) settle(ctx context.Context) error { return sleep(ctx, r.settings.DNSWait) }
 
-// head keeps the beginning of what a program says. os/exec writes to it from one goroutine, as
+// head keeps the beginning of a program's output. os/exec writes to it from one goroutine, as
 // both outputs are the same.
 type head struct{ text []byte }
 

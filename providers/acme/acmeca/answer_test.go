@@ -25,7 +25,7 @@ var quiet = slog.New(slog.DiscardHandler)
 
 var proof = challenge{name{dnsName, www}, "token-token-token-token", "token-token-token-token.print"}
 
-// answersAt returns what a port says about a token, or the error.
+// answersAt returns a port's answer for a token, or the error.
 func answersAt(t *testing.T, address, path string) (string, error) {
 	t.Helper()
 	resp, err := http.Get("http://" + address + path)
@@ -122,7 +122,7 @@ func TestALPNAnswersItsProtocolAlone(t *testing.T) {
 	a := newALPN(freePort(t), quiet)
 	clean, err := a.present(t.Context(), proof)
 	must(t, err)
-	idle, err := net.Dial("tcp", a.address) // a stranger that says nothing
+	idle, err := net.Dial("tcp", a.address) // an unknown client that sends nothing
 	must(t, err)
 	defer idle.Close()
 	config := &tls.Config{InsecureSkipVerify: true, ServerName: www, NextProtos: []string{protocol}}
@@ -225,7 +225,7 @@ func dns(t *testing.T, line string, limit time.Duration) *record01 {
 	return newAnswerer(Settings{Challenge: DNS01, DNSCommand: []string{"/bin/sh", "-c", line, "dns"}, DNSTimeout: limit}, quiet).(*record01)
 }
 
-func TestDNSCommandIsToldTheRecord(t *testing.T) {
+func TestDNSCommandGetsTheRecord(t *testing.T) {
 	notes := filepath.Join(t.TempDir(), "notes")
 	t.Setenv("SESAME", "secret")
 	d := dns(t, `echo "$@" "$SESAME" >> `+notes, 0)
@@ -261,7 +261,7 @@ func TestFailingHangingOrFloodingDNSCommandEnds(t *testing.T) {
 }
 
 // The order's end is not the command's limit.
-func TestDNSCommandThatItsOrderOutlivesIsNotSaidToBeSlow(t *testing.T) {
+func TestDNSCommandStoppedWithItsOrderIsNotReportedAsSlow(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits in real time")
 	}

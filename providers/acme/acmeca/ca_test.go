@@ -471,7 +471,7 @@ func TestWrongCertificateIsRefusedAndOrderedAnewLater(t *testing.T) {
 	}
 }
 
-// A load balancer's page says nothing about the order behind it, neither by a 500 nor by a 200.
+// A load balancer's page is no verdict on the order behind it, neither with a 500 nor with a 200.
 func TestLostAnswersOfServerAreFoundAgain(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits in real time")
@@ -681,7 +681,7 @@ func TestKeysAreMadeOnceAndPrivate(t *testing.T) {
 	}
 }
 
-// Countersign makes it with 0600: it was brought along, or somebody has changed it.
+// Countersign makes it with 0600: it was copied here, or its mode was changed.
 func TestKeyThatOthersReadIsWarnedOf(t *testing.T) {
 	f := newFake(t)
 	settings := f.settings(t)

@@ -43,7 +43,7 @@ func openFolder(path string) (*folder, error) {
 
 func (f *folder) close() error { return f.root.Close() }
 
-// read reads a file of so many bytes at most, and tells when it was made.
+// read reads a file of at most so many bytes, and returns when it was made.
 func (f *folder) read(name string, most int64) ([]byte, time.Time, error) {
 	info, err := f.root.Stat(name)
 	if err != nil {

@@ -102,8 +102,8 @@ func (o *order) over(err error) bool {
 	return said.final || said.kind == "accountDoesNotExist" || o.at.Status == "invalid"
 }
 
-// deactivate gives back what nobody will prove any more, as CAs limit how much of that an account
-// may have (RFC 8555, section 7.5.2). Other orders that are running may wait for the same
+// deactivate gives back authorizations that will not be proved any more, as CAs limit how many
+// an account may have (RFC 8555, section 7.5.2). Other orders that are running may wait for the same
 // authorizations, as some CAs hand out pending ones again: then they are left to expire.
 func (o *order) deactivate() {
 	if open := o.at.Status == "pending" || o.at.Status == "invalid"; !open || len(o.ca.room) > 1 {
@@ -144,8 +144,8 @@ func (o *order) find(ctx context.Context) error {
 // waits reports whether an error may pass.
 func waits(err error) bool { return err != nil && ca.ActionFor(err) == ca.Wait }
 
-// make makes an order. A server that has lost the account, or knows it by another key after a
-// rollover of another process, is asked again with the account opened anew.
+// make makes an order. If the server has lost the account, or has another key of it after a
+// rollover by another process, make opens the account again and retries.
 func (o *order) make(ctx context.Context) error {
 	err := o.place(ctx)
 	if kind := kindOf(err); kind == "accountDoesNotExist" || (kind == "unauthorized" || kind == "malformed") && o.ca.account.changed(o.as) {
@@ -206,7 +206,7 @@ func (o *order) look(ctx context.Context) error {
 	return o.read(got)
 }
 
-// read takes an order as the server tells it; it must be the one that was asked for.
+// read takes an order from the server's reply; it must be the requested one.
 func (o *order) read(got reply) error {
 	o.at, o.header = resource{}, got.header
 	if err := got.into(o.ca.server.url.Host, &o.at); err != nil {
@@ -234,7 +234,7 @@ func (o *order) step(ctx context.Context) error {
 	case "invalid":
 		return failed("the order", o.at.Error)
 	}
-	return ca.Errorf(ca.Internal, "%s told an order's status %.64q", o.ca.server.url.Host, o.at.Status)
+	return ca.Errorf(ca.Internal, "%s returned unknown order status %.64q", o.ca.server.url.Host, o.at.Status)
 }
 
 // again looks at the order once more, after a while if this is not the first look.
@@ -254,7 +254,7 @@ func (o *order) again(ctx context.Context) error {
 	return nil
 }
 
-// pause waits as long as the server says, or longer each time.
+// pause waits as long as the server asks, or longer each time.
 func pause(ctx context.Context, header http.Header, looks int) error {
 	wait := min(maxPause, minPause<<min(looks-1, 10))
 	if word := rest.RetryAfter(header); word > 0 {

@@ -32,7 +32,7 @@ import (
 // patience is how long a test waits for what real processes do.
 const patience = 2 * time.Minute
 
-// pebble is a running Pebble, whose DNS says that every name is this machine.
+// pebble is a running Pebble, whose DNS resolves every name to this machine.
 type pebble struct {
 	folder     string
 	url        string
@@ -116,7 +116,7 @@ func (p *pebble) get(url string, into io.Writer) error {
 	return err
 }
 
-// tell changes what the DNS server says.
+// tell changes the records of the DNS server.
 func (p *pebble) tell(path string, what any) error {
 	text, err := json.Marshal(what)
 	if err != nil {
@@ -133,7 +133,7 @@ func (p *pebble) tell(path string, what any) error {
 	return nil
 }
 
-// advise changes what Pebble says about a certificate's renewal.
+// advise changes Pebble's renewal information of a certificate.
 func (p *pebble) advise(leaf []byte, advice string) error {
 	text, err := json.Marshal(map[string]string{"certificate": string(leaf), "ariResponse": advice})
 	if err != nil {
@@ -151,7 +151,7 @@ func (p *pebble) advise(leaf []byte, advice string) error {
 }
 
 // dnsTool as the first argument makes this program a dns_command: it notes what it was called
-// with, the environment included, and tells Pebble's DNS server.
+// with, the environment included, and updates Pebble's DNS server.
 const dnsTool = "dns-tool"
 
 func init() {

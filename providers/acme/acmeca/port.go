@@ -37,7 +37,7 @@ type port struct {
 	// serve answers on a listener until that is closed.
 	serve func(net.Listener)
 
-	turn  chan struct{} // whoever has it opens or closes the listener
+	turn  chan struct{} // its holder opens or closes the listener
 	users int
 	open  net.Listener
 	done  chan struct{} // closed when serve has returned
@@ -115,7 +115,7 @@ func (l *limited) Accept() (net.Conn, error) {
 		pause = acceptPause
 		select {
 		case l.room <- struct{}{}:
-			_ = conn.SetDeadline(time.Now().Add(callerTime)) // else it fails at once
+			_ = conn.SetDeadline(time.Now().Add(callerTime)) // an error shows at the next read
 			return &counted{Conn: conn, room: l.room}, nil
 		default:
 			_ = conn.Close() // one too many

@@ -41,7 +41,7 @@ var kinds = map[string]ca.Reason{
 	"userActionRequired": ca.Denied, "alreadyReplaced": ca.Aborted,
 }
 
-// advice says what the operator can do about a problem.
+// advice is what the operator can do about a problem.
 var advice = map[string]string{
 	"externalAccountRequired": "set eab to what the CA gave you",
 	"userActionRequired":      "visit the URL, with the account's owner",
@@ -64,8 +64,7 @@ func (p problem) kind() string {
 }
 
 // reason is that of the kind, or of the status. A 500 without a kind is a load balancer's page
-// as a rule, and a 4xx that is no problem document a proxy's: neither is a reason to give up an
-// order.
+// as a rule, and a 4xx without a problem document a proxy's: neither ends an order.
 func (p problem) reason(status int) ca.Reason {
 	if reason, ok := kinds[p.kind()]; ok {
 		return reason
@@ -98,7 +97,7 @@ func (p problem) words() string {
 	return said
 }
 
-// failure is a reply that stands for an error. Its kind tells what this package can mend.
+// failure is an error reply. Its kind decides whether this package can recover from it.
 type failure struct {
 	cause *ca.Error
 	kind  string

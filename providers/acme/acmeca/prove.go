@@ -173,7 +173,7 @@ func (o *order) clean(one authorization, clean func(context.Context) error) {
 	}
 }
 
-// trigger tells the server to look.
+// trigger requests the validation.
 func (o *order) trigger(ctx context.Context, one authorization) error {
 	c, err := o.pick(one)
 	if err != nil || c.Status != "pending" { // the server looks already
@@ -183,7 +183,7 @@ func (o *order) trigger(ctx context.Context, one authorization) error {
 	if err != nil {
 		return err
 	}
-	return got.into(o.ca.server.url.Host, &c) // else the server may not have heard of it, and would not look
+	return got.into(o.ca.server.url.Host, &c) // without a reply, the server may not have got the request
 }
 
 // verdict waits for what the server has seen.

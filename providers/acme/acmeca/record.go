@@ -18,7 +18,7 @@ const (
 	maxRecord = 256 << 10
 	// maxRecords bounds the files of one folder.
 	maxRecords = 4096
-	// keepOrder is how long an order is found again that nobody has asked for since.
+	// keepOrder is how long an order is kept without a request for it.
 	keepOrder = 24 * time.Hour
 	// lockPause is the time between two looks at a lock of another process.
 	lockPause = 100 * time.Millisecond
@@ -62,7 +62,7 @@ func store[T any](f *folder, name string, one T) error {
 	return unusable(f.write(name+".json", content, privateFile))
 }
 
-func (f *folder) drop(name string) { _ = f.root.Remove(name + ".json") } // else it is found to be over
+func (f *folder) drop(name string) { _ = f.root.Remove(name + ".json") } // a file that stays is found to be over
 
 // lock makes this the only one to drive an order, also among processes. It waits for as long
 // as ctx lasts.

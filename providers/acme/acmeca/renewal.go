@@ -16,7 +16,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/rest"
 )
 
-// The time between two questions about one certificate: what the server says within these.
+// The time between two queries of one certificate: the server's Retry-After, within these.
 const (
 	minAsk         = time.Minute
 	maxAsk         = 24 * time.Hour
@@ -37,7 +37,7 @@ type advised struct {
 func (c *CA) RenewalInfo(ctx context.Context, leaf []byte) (ca.RenewalInfo, error) {
 	certs, err := pki.ParseCertificates(leaf)
 	if err != nil || len(certs) != 1 {
-		return ca.RenewalInfo{}, ca.Errorf(ca.Invalid, "it is no certificate")
+		return ca.RenewalInfo{}, ca.Errorf(ca.Invalid, "not a certificate")
 	}
 	id, err := certID(certs[0])
 	if err != nil {
@@ -68,7 +68,7 @@ func (c *CA) RenewalInfo(ctx context.Context, leaf []byte) (ca.RenewalInfo, erro
 // info returns the advice, if it is sound.
 func (a advised) info(header http.Header) (ca.RenewalInfo, error) {
 	if !a.Window.End.After(a.Window.Start) || a.Window.Start.IsZero() {
-		return ca.RenewalInfo{}, ca.Errorf(ca.Internal, "the CA told a renewal window that does not end after it starts")
+		return ca.RenewalInfo{}, ca.Errorf(ca.Internal, "invalid renewal window: ends before it starts")
 	}
 	info := ca.RenewalInfo{Start: a.Window.Start, End: a.Window.End}
 	if word := rest.RetryAfter(header); word > 0 {

@@ -10,11 +10,11 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// Roots implements [ca.RootSource]: it returns those of [Settings.Roots], read anew. With the
-// roots of the system it is [ca.Unimplemented], as a reply tells the one that its chain leads to.
+// Roots implements [ca.RootSource]: it reads the roots of [Settings.Roots] again. With the roots
+// of the system it is [ca.Unimplemented], as each reply contains the one its chain leads to.
 func (c *CA) Roots(context.Context) ([]byte, error) {
 	if c.settings.system() {
-		return nil, ca.Errorf(ca.Unimplemented, "roots is SYSTEM: a reply tells the root that its chain leads to")
+		return nil, ca.Errorf(ca.Unimplemented, "roots is SYSTEM: each reply contains the root that its chain leads to")
 	}
 	bundle, err := c.settings.Roots.Bundle()
 	if err != nil {

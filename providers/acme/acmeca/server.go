@@ -67,8 +67,8 @@ type reply struct {
 	body   []byte
 }
 
-// into decodes the body, which is JSON. What is none comes from a proxy before the server as a rule,
-// and says nothing about the order.
+// into decodes the body, which is JSON. A body of another type comes from a proxy as a rule, and
+// is no verdict on the order.
 func (r reply) into(host string, out any) error {
 	if json.Unmarshal(r.body, out) != nil { // the cause would quote it
 		return ca.Errorf(ca.Unavailable, "%s answered with invalid JSON", host)
@@ -76,12 +76,12 @@ func (r reply) into(host string, out any) error {
 	return nil
 }
 
-// at checks a URL that the server told: it is an https URL of the same server. A server that
+// at checks a URL in a reply: it must be an https URL of the same server. A server that
 // names others could have this machine send requests anywhere.
 func (s *server) at(told string) (string, error) {
 	u, err := url.Parse(told)
 	if err != nil || u.Scheme != s.url.Scheme || origin(u) != origin(s.url) || u.User != nil {
-		return "", ca.Errorf(ca.Internal, "%s told the URL %.256q: only https URLs of the same host and port are followed", s.url.Host, told)
+		return "", ca.Errorf(ca.Internal, "%s returned the URL %.256q: only https URLs of the same host and port are followed", s.url.Host, told)
 	}
 	return u.String(), nil
 }
@@ -203,7 +203,7 @@ func (s *server) nonce(ctx context.Context) (string, error) {
 	if nonce := got.header.Get("Replay-Nonce"); nonce != "" && len(nonce) <= 512 { // others have taken it
 		return nonce, nil
 	}
-	return "", ca.Errorf(ca.Internal, "%s tells no nonce", s.url.Host)
+	return "", ca.Errorf(ca.Internal, "%s returned no nonce", s.url.Host)
 }
 
 // signer signs requests: as the account, or by its key alone before the account is known.

@@ -14,5 +14,5 @@ func tryLock(*os.File) (bool, error) { return true, nil }
 // ownGroup does nothing: on this system, what the program has started outlives it.
 func ownGroup(*exec.Cmd) {}
 
-// looseMode does nothing: on this system, the mode does not tell who may read a file.
+// looseMode does nothing: on this system, the mode does not decide who may read a file.
 func looseMode(fs.FileMode) bool { return false }

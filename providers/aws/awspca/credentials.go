@@ -88,8 +88,8 @@ func (c *CA) assumed(creds aws.CredentialsProvider, role AssumeRole) aws.Credent
 	})
 }
 
-// remembered returns credentials and knows the newest, to keep them out of errors. It tells a
-// failure to fetch them from one to use them.
+// remembered returns credentials and remembers the newest, to keep them out of errors. It
+// separates a failure to fetch them from one to use them.
 type remembered struct {
 	from   aws.CredentialsProvider
 	name   string // of the CA, for errors

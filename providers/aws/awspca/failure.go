@@ -78,7 +78,7 @@ func refusal(name string, err error, hidden []ca.Token) *ca.Error {
 	return ca.Errorf(ca.Unavailable, "%s: %s", name, provider.CleanText(causeOf(err), hidden...))
 }
 
-// textOf returns the service's message. What it says to a signature quotes the request, whose
+// textOf returns the service's message. Its errors about signatures quote the request, whose
 // headers have the session token.
 func textOf(said smithy.APIError, hidden []ca.Token) string {
 	if strings.Contains(said.ErrorCode(), "Signature") {

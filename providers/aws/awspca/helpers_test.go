@@ -97,7 +97,7 @@ func mustSignThis(t *testing.T, c *CA, req ca.SignRequest, key crypto.Signer) *p
 	return testkit.Passes(t, reply, testkit.Check(t, req, key))
 }
 
-// mustFail demands an error of that reason that says all of these.
+// mustFail demands an error of that reason that contains all of these.
 func mustFail(t *testing.T, c *CA, want *ca.Error, says ...string) {
 	t.Helper()
 	req, _ := ask(t)
@@ -105,7 +105,7 @@ func mustFail(t *testing.T, c *CA, want *ca.Error, says ...string) {
 	mustBe(t, err, want, says...)
 }
 
-// mustBe demands an error of that reason that says all of these, and no secret.
+// mustBe demands an error of that reason that contains all of these, and no secret.
 func mustBe(t *testing.T, err error, want *ca.Error, says ...string) {
 	t.Helper()
 	testkit.Fails(t, err, theJWT, want, says...)

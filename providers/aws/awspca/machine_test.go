@@ -158,7 +158,7 @@ func TestAgentSignsWithRoleOfInstanceMetadata(t *testing.T) {
 	}
 }
 
-// What it says may quote the pod's token, which the provider does not see.
+// Its error may quote the pod's token, which the provider does not see.
 func TestRefusalOfPodIdentityIsNotQuoted(t *testing.T) {
 	noEnvironment(t)
 	s, m := newService(pki.ECDSAP256), newMachine(t)

@@ -39,8 +39,8 @@ func (c *CA) examine(ctx context.Context) (found []provider.Diagnostic) {
 	return append(found, c.describe(ctx)...)
 }
 
-// describe says what of the CA's state keeps it from signing. Credentials that may request
-// certificates need not be allowed to read it: that tells nothing.
+// describe returns what in the CA's state keeps it from signing. Credentials that may request
+// certificates need not be allowed to read the state: a refusal is no finding.
 func (c *CA) describe(ctx context.Context) []provider.Diagnostic {
 	ctx, cancel := withDeadline(ctx)
 	defer cancel()

@@ -100,7 +100,7 @@ func makeCA(t *testing.T, settings Settings) string {
 	return *arn
 }
 
-// moto certifies the CSR for 365 days, whatever the call says.
+// moto certifies the CSR for 365 days, whatever the call requests.
 func TestRealMotoSignsByTheWireOfAWS(t *testing.T) {
 	settings := startMoto(t)
 	settings.CAARN = makeCA(t, settings)
@@ -108,7 +108,7 @@ func TestRealMotoSignsByTheWireOfAWS(t *testing.T) {
 	must(t, err)
 	// moto calls every CA one for short-lived certificates.
 	if found := settings.ValidateOnline(t.Context()); len(found) != 1 || !found[0].Warning || !strings.Contains(found[0].Summary, "more than 7 days") {
-		t.Errorf("the online check says %v", found)
+		t.Errorf("the online check found %v", found)
 	}
 	roots, err := c.Roots(t.Context())
 	must(t, err)

@@ -104,7 +104,7 @@ func (c *CA) issuer(ctx context.Context, as caller) (issuer, error) {
 	}
 	found, err := c.ask(ctx, as)
 	if err != nil && ok && !gone(ctx) {
-		return held, nil //nolint:nilerr // the order itself will tell whether the service is away
+		return held, nil //nolint:nilerr // the order itself fails if the service is away
 	}
 	return found, err
 }

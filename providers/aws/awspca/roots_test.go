@@ -42,24 +42,24 @@ func (w *watching) must(t *testing.T, limit time.Duration, want []byte) {
 	case err := <-w.ended:
 		t.Fatalf("the watch ended: %v", err)
 	case <-time.After(limit):
-		t.Fatalf("nothing was told in %s", limit)
+		t.Fatalf("no roots arrived in %s", limit)
 	}
 }
 
-func TestWatcherTellsRootNowAndAfterItsChange(t *testing.T) {
+func TestWatcherSendsRootNowAndAfterItsChange(t *testing.T) {
 	virtual(t, func(t *testing.T, s *service) {
 		c := s.opened(t, theSettings())
 		w := watch(t, c)
 		w.must(t, time.Second, s.roots())
 		time.Sleep(time.Hour)
 		if n := s.count("GetCertificateAuthorityCertificate"); n < 10 || n > 15 || len(w.told) > 0 {
-			t.Errorf("%d calls in an hour, told %d times", n, len(w.told))
+			t.Errorf("%d calls in an hour, roots sent %d times", n, len(w.told))
 		}
 		s.set(func() { s.by = newAuthority(pki.ECDSAP256) })
 		w.must(t, 6*time.Minute, s.roots())
 		s.set(func() { s.by = newAuthority(pki.ECDSAP256) })
 		synctest.Wait()
-		mustSign(t, c) // under a root that nobody knows
+		mustSign(t, c) // under an unknown root
 		w.must(t, time.Second, s.roots())
 		s.next("GetCertificateAuthorityCertificate", refuse(http.StatusBadRequest, "InvalidStateException", "is PENDING_CERTIFICATE"))
 		if err := <-w.ended; !errors.Is(err, ca.ErrUnavailable) {

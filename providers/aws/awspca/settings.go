@@ -72,7 +72,7 @@ type AssumeRole struct {
 	SessionName string `json:"session_name,omitempty" jsonschema:"name of the session in CloudTrail (default countersign)"`
 }
 
-// Exchange says how to exchange the tokens of workloads.
+// Exchange configures how to exchange the tokens of workloads.
 type Exchange struct {
 	// RoleARN is the role whose trust policy takes the tokens. Required.
 	RoleARN string `json:"role_arn" jsonschema:"ARN of the role whose trust policy accepts the tokens"`

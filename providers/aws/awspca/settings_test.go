@@ -36,7 +36,7 @@ func TestWrongSettingsAreExplained(t *testing.T) {
 	}
 }
 
-func TestOnlineCheckSaysWhatKeepsTheCAFromSigning(t *testing.T) {
+func TestOnlineCheckFindsWhatKeepsTheCAFromSigning(t *testing.T) {
 	s := newService(pki.ECDSAP256)
 	s.listen(t)
 	settings := s.socket(t, theSettings())
@@ -53,7 +53,7 @@ func TestOnlineCheckSaysWhatKeepsTheCAFromSigning(t *testing.T) {
 	s.set(func() { s.state, s.usage = "DISABLED", "SHORT_LIVED_CERTIFICATE" })
 	settings.Template = csrTemplate
 	if found := strings.Join(says(), "\n"); !strings.Contains(found, "is DISABLED") || !strings.Contains(found, "7 days") || !strings.Contains(found, "a kubelet's") {
-		t.Errorf("it says %q", found)
+		t.Errorf("it found %q", found)
 	}
 	settings.Template = ""
 	s.next("DescribeCertificateAuthority", refuse(400, "AccessDeniedException", "may not"))

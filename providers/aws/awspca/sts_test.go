@@ -54,7 +54,7 @@ func (s *service) assumeRole(w http.ResponseWriter, r *http.Request, body []byte
 	}
 }
 
-// lend gives out temporary credentials, which the service knows from then on.
+// lend gives out temporary credentials, which the service accepts from then on.
 func (s *service) lend(w http.ResponseWriter, r *http.Request, action string, creds aws.Credentials) {
 	s.mu.Lock()
 	s.keys[creds.AccessKeyID] = creds

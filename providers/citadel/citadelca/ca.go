@@ -57,7 +57,7 @@ func Open(settings Settings) (*CA, error) {
 // CSRSign implements [ca.Client]. It fails with [ca.Invalid], before anything is sent, if the
 // CSR has other names than one SPIFFE ID, or a token would be sent over plaintext. An error
 // of istiod has the reason of its gRPC code; a reply without a valid chain and roots is
-// [ca.Internal]. CSRSign asks once: the host has a backoff, and tries of ours would multiply
+// [ca.Internal]. CSRSign asks once: the host has a backoff, and retries here would multiply
 // with its own.
 func (c *CA) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
 	if err := c.check(req); err != nil {

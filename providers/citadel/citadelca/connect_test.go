@@ -69,10 +69,10 @@ func TestChangedRootNeedsNoRestart(t *testing.T) {
 	}
 	testkit.Passes(t, reply, check)
 
-	// So is the mesh's, which the reply tells.
+	// So is the mesh's, which the reply contains.
 	server.mesh.Rotate()
 	if chain := mustSign(t, c); !server.mesh.Bundle().Contains(chain.Root) {
-		t.Error("the old root was told")
+		t.Error("the old root was returned")
 	}
 }
 
@@ -200,7 +200,7 @@ func TestUnusableClientCertificateKeepsToken(t *testing.T) {
 
 func TestClientCertificateIncludesIntermediates(t *testing.T) {
 	t.Parallel()
-	// The server knows the root alone, the client's chain leads there.
+	// The server has only the root, the client's chain leads there.
 	server, log := start(t), &testkit.Log{}
 	chain, key := pemOf(t, server.mesh, webID)
 	if n := strings.Count(string(chain), "BEGIN"); n != 2 {

@@ -20,7 +20,7 @@ func failing(code codes.Code, text string) answer {
 	return func(context.Context) ([]string, error) { return nil, status.Error(code, text) }
 }
 
-// busy says when to come back, too.
+// busy has a retry-after, too.
 func busy(t *testing.T, code codes.Code, text string) answer {
 	t.Helper()
 	st, err := status.New(code, text).WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(time.Minute)})
@@ -30,7 +30,7 @@ func busy(t *testing.T, code codes.Code, text string) answer {
 	return func(context.Context) ([]string, error) { return nil, st.Err() }
 }
 
-// The host tries again, by the reason. Five tries of ours made 14 CSRs in the first 5 s.
+// The host retries, by the reason. Five tries in the provider made 14 CSRs in the first 5 s.
 func TestEachIstiodCodeHasReasonAndOneCall(t *testing.T) {
 	t.Parallel()
 	server := start(t)

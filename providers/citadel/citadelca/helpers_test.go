@@ -18,7 +18,7 @@ const (
 	theToken = ca.Token("eyJhbGciOiJSUzI1NiJ9.c2VjcmV0.c2lnbmF0dXJl")
 )
 
-// systemCA is whom this process's operating system trusts.
+// systemCA is the CA that this process's operating system trusts.
 var systemCA = catest.NewCA(catest.Options{})
 
 // scratch is a folder as long as the tests run.
@@ -95,7 +95,7 @@ func mustSign(t *testing.T, c *CA) *pki.Chain {
 	return testkit.Passes(t, reply, check)
 }
 
-// mustFail demands an error of that reason that says all of these, and no token.
+// mustFail demands an error of that reason that contains all of these, and no token.
 func mustFail(t *testing.T, c *CA, want *ca.Error, says ...string) {
 	t.Helper()
 	req, _ := ask(t, theToken)
@@ -103,7 +103,7 @@ func mustFail(t *testing.T, c *CA, want *ca.Error, says ...string) {
 	mustBe(t, err, want, says...)
 }
 
-// mustBe demands an error of that reason that says all of these, and no token.
+// mustBe demands an error of that reason that contains all of these, and no token.
 func mustBe(t *testing.T, err error, want *ca.Error, says ...string) {
 	t.Helper()
 	testkit.Fails(t, err, theToken, want, says...)

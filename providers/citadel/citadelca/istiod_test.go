@@ -25,7 +25,7 @@ import (
 // istiod is a CA server on a real socket, with TLS unless it was made without.
 type istiod struct {
 	security.UnimplementedIstioCertificateServiceServer
-	address string     // localhost:port, or what the listener says
+	address string     // localhost:port, or the listener's address
 	tls     *catest.CA // who signed the server's own certificate
 	mesh    *catest.CA // who signs workloads
 

@@ -13,7 +13,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 )
 
-// silent accepts connections and does what f says with them.
+// silent accepts connections and passes them to f.
 func silent(t *testing.T, f func(net.Conn)) (address string, accepted func() int) {
 	t.Helper()
 	listener := listen(t, "127.0.0.1:0")
@@ -90,7 +90,7 @@ func TestAbsentServerIsUnavailable(t *testing.T) {
 }
 
 // startPlaintext serves without TLS on istiod's port for that, on a loopback
-// address that nobody else has.
+// address of its own.
 func startPlaintext(t *testing.T) *istiod {
 	t.Helper()
 	i := start(t)

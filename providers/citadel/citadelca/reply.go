@@ -34,7 +34,7 @@ func certificateOf(elements []string) (ca.Certificate, error) {
 	}
 	reply := ca.Certificate{Chain: pki.EncodeCertificates(chain), Roots: roots.PEM()}
 	if len(unusable) > 0 {
-		reply.Roots = []byte(elements[last]) // the agent leaves them out and says why
+		reply.Roots = []byte(elements[last]) // the agent leaves them out and logs why
 	}
 	return reply, nil
 }

@@ -134,7 +134,7 @@ func parseDemands(text []byte) (d demands, err error) {
 	}
 	var all []asn1.RawValue
 	if rest, err := asn1.Unmarshal(der, &all); err != nil || len(rest) > 0 || len(all) > maxDemands {
-		return d, errors.New("they are no sequence of attributes in DER")
+		return d, errors.New("not a sequence of attributes in DER")
 	}
 	for _, one := range all {
 		if err := d.add(one); err != nil {

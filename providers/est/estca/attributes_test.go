@@ -114,7 +114,7 @@ func FuzzDemands(f *testing.F) {
 	})
 }
 
-func TestRefusalSaysWhatServerDemands(t *testing.T) {
+func TestRefusalNamesWhatServerDemands(t *testing.T) {
 	s := newServer(t)
 	s.keys = func(key any) bool { _, ok := key.(*rsa.PublicKey); return ok }
 	c := s.open(t, s.settings())

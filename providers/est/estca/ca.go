@@ -54,7 +54,7 @@ func Open(settings Settings) (*CA, error) {
 }
 
 // words returns the text of a server's error, which is for people (RFC 7030, section 4.2.3).
-// A page in HTML and what is no text say nothing.
+// A page in HTML and anything but text are left out.
 func words(body []byte) string {
 	text := strings.TrimSpace(string(body))
 	if !utf8.ValidString(text) || strings.HasPrefix(text, "<") {
@@ -64,16 +64,16 @@ func words(body []byte) string {
 }
 
 // own reports whether an error may be the server's: that of a proxy is a page. A 404 may be a
-// proxy's whatever it says, as EST's errors have no form: "default backend - 404" is text, too.
+// proxy's whatever its text, as EST's errors have no form: "default backend - 404" is text, too.
 func own(status int, body []byte) bool { return status != http.StatusNotFound && words(body) != "" }
 
 // CSRSign implements [ca.Client] by simplereenroll where a certificate with the subject and
 // the names of the CSR is held, and by simpleenroll otherwise or if the server refuses that. A
-// request that waits for somebody's approval is [ca.Unavailable] with the server's Retry-After:
+// request that waits for an approval is [ca.Unavailable] with the server's Retry-After:
 // the same request asks for the result (RFC 7030, section 4.2.3). The server decides on the
 // lifetime.
 //
-// EST knows no repeats: a server enrolls the same CSR as often as it is asked. So a certificate is
+// EST has no repeats: a server enrolls the same CSR as often as it is asked. So a certificate is
 // kept for a repeat whose first reply the host never saw. One whose reply the server lost on its
 // way to this CA cannot be had again.
 func (c *CA) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
@@ -156,7 +156,7 @@ func (c *CA) ask(ctx context.Context, operation string, csr *x509.CertificateReq
 			Message: c.client.Host() + " has not decided on the request yet: approve it there",
 		}
 	case reply.Status != http.StatusOK:
-		return nil, ca.Errorf(ca.Internal, "%s answered %s with %d, which is no answer of EST", c.client.Host(), operation, reply.Status)
+		return nil, ca.Errorf(ca.Internal, "%s answered %s with %d, which is not a reply of EST", c.client.Host(), operation, reply.Status)
 	}
 	return reply.Body, nil
 }

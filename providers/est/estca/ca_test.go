@@ -243,7 +243,7 @@ func TestWrongUserOrPasswordIsNotRetried(t *testing.T) {
 	}
 }
 
-// What a server makes up costs no certificate and harms nobody.
+// A made-up reply costs no certificate and does no harm.
 func TestForeignReplies(t *testing.T) {
 	other := catest.NewCA(catest.Options{})
 	req, _ := testkit.Request(t, web)

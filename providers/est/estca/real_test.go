@@ -29,8 +29,8 @@ import (
 
 const patience = 2 * time.Minute
 
-// realServer is GlobalSign's EST server with its example of a CA, which signs for anybody. It
-// demands what its labels say: "csrattrs" the example of RFC 7030, "triggererrors" errors that
+// realServer is GlobalSign's EST server with its example of a CA, which signs for every client. Its
+// labels select its demands: "csrattrs" the example of RFC 7030, "triggererrors" errors that
 // common names choose.
 type realServer struct {
 	folder    string

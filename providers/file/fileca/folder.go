@@ -16,7 +16,7 @@ import (
 
 const lockTimeout = 10 * time.Second
 
-// folder is a folder of this user that nobody else can write to, locked against other processes.
+// folder is a folder that only this user can write to, locked against other processes.
 // Every access is through its handle, so that it is to the folder whose owner was checked.
 type folder struct {
 	root   *os.Root
@@ -86,7 +86,7 @@ func (f *folder) keep(name string, mode fs.FileMode, content func() ([]byte, err
 // write creates or replaces the file atomically and syncs it to disk.
 func (f *folder) write(name string, mode fs.FileMode, content []byte) error {
 	unfinished := "." + name + ".new"
-	// Left by an interrupted start: under the lock, nobody else writes it.
+	// Left by an interrupted start: under the lock, no other process writes it.
 	if err := f.root.Remove(unfinished); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

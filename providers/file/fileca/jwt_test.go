@@ -216,7 +216,7 @@ func TestUnfitFolderOrFileIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := c.SignJWT(t.Context(), jwtRequest()); !errors.Is(err, ca.ErrInvalid) || !strings.Contains(err.Error(), "0700") {
-		t.Errorf("in a folder that anybody can write to: %v", err)
+		t.Errorf("in a folder that every user can write to: %v", err)
 	}
 }
 

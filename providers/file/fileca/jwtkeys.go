@@ -24,8 +24,8 @@ import (
 const jwtFile = "jwt-keys.json"
 
 const (
-	// jwtKeyLife is how long a key signs, and jwtLead how long it is published before: whoever
-	// asks for the keys once in a while has it by then.
+	// jwtKeyLife is how long a key signs, and jwtLead how long it is published before: clients that
+	// poll the keys have it by then.
 	jwtKeyLife = 24 * time.Hour
 	jwtLead    = time.Hour
 	maxJWTLife = time.Hour
@@ -114,7 +114,7 @@ func (r ring) public() ([]byte, error) {
 // parseRing reads the file. An error does not quote it.
 func parseRing(content []byte) (r ring, err error) {
 	if json.Unmarshal(content, &r) != nil || len(r) == 0 {
-		return nil, errors.New("it is no list of keys")
+		return nil, errors.New("not a list of keys")
 	}
 	for i := range r {
 		if r[i].key, err = pki.ParseKey([]byte(r[i].Key)); err != nil {
@@ -124,8 +124,8 @@ func parseRing(content []byte) (r ring, err error) {
 	return r, nil
 }
 
-// jwtKeys keeps the ring of a folder. Several processes may share it: whoever comes first when
-// it is due writes the file, and the others read it.
+// jwtKeys keeps the ring of a folder. Several processes may share it: the first one writes the
+// file when it is due, and the others read it.
 type jwtKeys struct {
 	dir string
 	log *slog.Logger

@@ -146,7 +146,7 @@ func parseRevoked(text []byte, now time.Time) ([]x509.RevocationListEntry, error
 		}
 		serial, ok := new(big.Int).SetString(digits, 16)
 		if len(digits) > 2*maxSerial+1 || !ok || serial.Sign() <= 0 { // some write one zero more
-			return nil, fmt.Errorf("line %d is no serial number in hexadecimal", n)
+			return nil, fmt.Errorf("line %d is not a serial number in hexadecimal", n)
 		}
 		if len(entries) == maxRevoked {
 			return nil, fmt.Errorf("it has more than %d serial numbers", maxRevoked)

@@ -16,7 +16,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// listsOf returns what the CA tells, parsed.
+// listsOf returns the CA's lists, parsed.
 func listsOf(t *testing.T, c *CA) (lists []*x509.RevocationList, issuers []*x509.Certificate) {
 	t.Helper()
 	text, err := c.Revocations(t.Context())
@@ -98,10 +98,10 @@ func TestWrongSerialsAreNamed(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "ca")
 	c := mustOpen(t, Settings{Dir: dir, SelfSigned: true})
 	for text, says := range map[string]string{
-		"12\nnobody\n":                           "line 2 is no serial number",
-		"-12":                                    "line 1 is no serial number",
-		"0":                                      "line 1 is no serial number",
-		strings.Repeat("f", 44):                  "line 1 is no serial number",
+		"12\nsesame\n":                           "line 2 is not a serial number",
+		"-12":                                    "line 1 is not a serial number",
+		"0":                                      "line 1 is not a serial number",
+		strings.Repeat("f", 44):                  "line 1 is not a serial number",
 		strings.Repeat("abcdef\n", maxRevoked+1): "more than 20000 serial numbers",
 		strings.Repeat("#", 2<<20):               revokedFile,
 	} {
@@ -117,7 +117,7 @@ func TestWrongSerialsAreNamed(t *testing.T) {
 }
 
 // The operator's own lists come with those of the CA above, and with the CAs that signed them.
-func TestListsOfOperatorAreTold(t *testing.T) {
+func TestListsOfOperatorAreReturned(t *testing.T) {
 	authority := catest.NewCA(catest.Options{Intermediates: 1})
 	dir := filepath.Join(t.TempDir(), "ca")
 	c := mustOpen(t, Settings{Dir: dir, SelfSigned: true})
@@ -141,7 +141,7 @@ func TestListsOfOperatorAreTold(t *testing.T) {
 	}
 }
 
-func TestCAThatMayNotSignListsSaysSo(t *testing.T) {
+func TestCAThatMayNotSignListsReportsIt(t *testing.T) {
 	dir := folderOf(t, selfMade(t, func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageCertSign }))
 	c := mustOpen(t, Settings{Dir: dir})
 	if _, err := c.Revocations(t.Context()); !errors.Is(err, ca.ErrUnimplemented) || !strings.Contains(err.Error(), "cRLSign") {

@@ -201,7 +201,7 @@ func TestInconsistentFolderIsAnErrorWithPath(t *testing.T) {
 			}
 			path := filepath.Join(dir, test.file)
 			if !errors.Is(err, ca.ErrInvalid) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), test.says) {
-				t.Errorf("%v\nwant an invalid %s that says %q", err, path, test.says)
+				t.Errorf("%v\nwant an invalid %s with %q", err, path, test.says)
 			}
 		})
 	}
@@ -280,7 +280,7 @@ func TestUnreadableFileIsAnErrorWithPath(t *testing.T) {
 	if err := os.Chmod(key, 0); err != nil {
 		t.Fatal(err)
 	}
-	// Root reads everything, so somebody else has to try.
+	// Root reads everything, so another user has to try.
 	for _, path := range []string{filepath.Dir(filepath.Dir(dir)), filepath.Dir(dir), dir} {
 		if err := os.Chmod(path, 0o755); err != nil {
 			t.Fatal(err)

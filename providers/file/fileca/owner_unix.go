@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// checkOwner verifies that the folder is this user's and that nobody else may write to it.
+// checkOwner verifies that the folder is this user's and that no other user may write to it.
 func checkOwner(folder *os.File, dir string, _ *slog.Logger) error {
 	info, err := folder.Stat()
 	if err != nil {

@@ -164,7 +164,7 @@ func TestForeignPartialCAIsNotCompleted(t *testing.T) {
 		_, err := Open(t.Context(), Settings{Dir: dir, SelfSigned: true})
 		reason := ca.ErrInvalid
 		if strings.HasSuffix(says, "no such file") {
-			reason = ca.ErrUnavailable // somebody else may complete it
+			reason = ca.ErrUnavailable // another process may complete it
 		}
 		if !errors.Is(err, reason) || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), dir) {
 			t.Errorf("%v, want %q", err, says)

@@ -17,7 +17,7 @@ type Settings struct {
 	// root-cert.pem. Required.
 	Dir string `json:"dir" jsonschema:"folder with ca-cert.pem, ca-key.pem, cert-chain.pem and root-cert.pem"`
 	// SelfSigned creates a self-signed root in Dir if there is no ca-cert.pem. Dir must then
-	// belong to this user, and nobody else may have write access. Default: false.
+	// belong to this user, and no other user may have write access. Default: false.
 	SelfSigned bool `json:"self_signed,omitempty" jsonschema:"create a self-signed root in dir if there is no CA (default false)"`
 	// KeyType is the type of the self-signed root's key, such as ml-dsa-65. A CA that is there
 	// keeps its own. Default: ecdsa-p256.

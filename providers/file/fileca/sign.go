@@ -22,7 +22,7 @@ const (
 )
 
 // checkRequest returns the CSR of the request and the names of the request, if these may be
-// certified. The CSR tells the key: who asks for others has a CSR with no names or other ones.
+// certified. Only the key of the CSR is used: its names may differ from the request's.
 func (l limits) checkRequest(req ca.SignRequest) (*x509.CertificateRequest, pki.Identity, error) {
 	csr, err := pki.ParseCSR(req.CSR)
 	if err != nil {

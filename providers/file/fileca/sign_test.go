@@ -49,7 +49,7 @@ func TestLeafHasRequestedNamesAndTLSUsages(t *testing.T) {
 	}
 }
 
-// critical tells of an extension id-ce-<arc> (RFC 5280, section 4.2.1).
+// critical reports whether the extension id-ce-<arc> is critical (RFC 5280, section 4.2.1).
 func critical(cert *x509.Certificate, arc int) bool {
 	for _, extension := range cert.Extensions {
 		if extension.Id.Equal(asn1.ObjectIdentifier{2, 5, 29, arc}) {
@@ -130,7 +130,7 @@ func TestMalformedRequestIsInvalid(t *testing.T) {
 	}
 }
 
-func TestNothingOfTheCSRCountsButItsKey(t *testing.T) {
+func TestOnlyTheKeyOfTheCSRIsUsed(t *testing.T) {
 	c := mustOpen(t, Settings{Dir: folderOf(t, catest.NewCA(catest.Options{}).IstioFiles())})
 	key, err := pki.GenerateKey("")
 	if err != nil {

@@ -49,7 +49,7 @@ func (f *follower) mustSee(t *testing.T, what string, authority *catest.CA) {
 	select {
 	case got := <-f.roots:
 		if !bytes.Equal(got, authority.Bundle().PEM()) {
-			t.Fatalf("%s: other roots were told", what)
+			t.Fatalf("%s: other roots were sent", what)
 		}
 	case <-time.After(patience):
 		t.Fatalf("%s was not noticed", what)
@@ -61,7 +61,7 @@ func unwatched(dir string, log *logged) *CA {
 	return &CA{dir: dir, limits: limits{maxTTL: defaultTTL, poll: time.Hour}, log: slog.New(log), now: time.Now, done: make(chan struct{})}
 }
 
-// looking is a CA whose folder is looked at when the test says so.
+// looking is a CA whose folder is read when the test triggers it.
 func looking(t *testing.T, dir string, log *logged) *watch {
 	t.Helper()
 	c := unwatched(dir, log)
@@ -151,7 +151,7 @@ func TestSeveralRootsAreReportedWithSigner(t *testing.T) {
 	}
 }
 
-func TestWatchersHearOnlyRootChanges(t *testing.T) {
+func TestWatchersGetOnlyRootChanges(t *testing.T) {
 	authority := catest.NewCA(catest.Options{Intermediates: 1})
 	dir := folderOf(t, authority.IstioFiles())
 	c := mustOpen(t, settingsWithLog(dir, newLogged()))

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// classified wraps credentials so that a temporary failure to get a token is told from a
+// classified wraps credentials to separate a temporary failure to get a token from a
 // refusal: gRPC reports both as unauthenticated, which is not retried soon.
 func classified(creds *auth.Credentials) *auth.Credentials {
 	return auth.NewCredentials(&auth.CredentialsOptions{

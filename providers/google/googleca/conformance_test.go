@@ -58,7 +58,7 @@ func TestBinaryConformance(t *testing.T) {
 	testkit.Run(t, "countersign", "provider", "test", "--quiet", testkit.Program(t, "countersign-provider-google"), "--kit", file)
 }
 
-// Mesh CA tells its roots in replies alone, and certifies what a CSR says.
+// Mesh CA returns its roots only in replies, and certifies the names of a CSR.
 func TestMeshCAConformanceWithoutRoots(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

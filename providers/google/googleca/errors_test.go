@@ -31,7 +31,7 @@ func failing(err error) answer {
 	}
 }
 
-// busy says when to come back, too.
+// busy has a retry-after, too.
 func busy(t *testing.T, code codes.Code, text string) error {
 	t.Helper()
 	st, err := status.New(code, text).WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(time.Minute)})
@@ -164,7 +164,7 @@ func TestNoTokenGoesOverPlaintext(t *testing.T) {
 	go func() { ended <- plain.Serve(listener) }()
 	t.Cleanup(func() { plain.Stop(); <-ended })
 	server.listener = listener
-	// Even where somebody breaks the connection's TLS, gRPC holds the token back.
+	// Even where the connection's TLS is broken, gRPC holds the token back.
 	c := server.open(t, server.settings(), option.WithGRPCDialOption(grpc.WithTransportCredentials(insecure.NewCredentials())))
 	mustFail(t, c, ca.ErrUnauthenticated, "cannot send secure credentials on an insecure connection")
 	if n := len(server.calls()); n > 0 {

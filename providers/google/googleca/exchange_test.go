@@ -120,7 +120,7 @@ func TestTokenServiceAnswersMapToReasons(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			mustBe(t, err, test.want, "token exchange at "+strings.TrimPrefix(s.url(), "https://")+": ", test.says)
 			if s.calls() != before+1 || len(err.Error()) > 700 {
-				t.Errorf("%d calls, and %d bytes are said", s.calls()-before, len(err.Error()))
+				t.Errorf("%d calls, and an error of %d bytes", s.calls()-before, len(err.Error()))
 			}
 		})
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/setting"
 )
 
-// Exchange says how to exchange the tokens of workloads.
+// Exchange configures how to exchange the tokens of workloads.
 type Exchange struct {
 	// Audience identifies the issuer of the tokens to Google. Required.
 	Audience string `json:"audience,omitempty" jsonschema:"identitynamespace:TRUST_DOMAIN:IDENTITY_PROVIDER, or //iam.googleapis.com/projects/N/locations/global/workloadIdentityPools/P/providers/K; required"`

@@ -99,7 +99,7 @@ func mustSign(t *testing.T, c *CA) *pki.Chain {
 	return testkit.Passes(t, reply, check)
 }
 
-// mustFail demands an error of that reason that says all of these, and no token.
+// mustFail demands an error of that reason that contains all of these, and no token.
 func mustFail(t *testing.T, c *CA, want *ca.Error, says ...string) {
 	t.Helper()
 	req, _ := ask(t)
@@ -107,7 +107,7 @@ func mustFail(t *testing.T, c *CA, want *ca.Error, says ...string) {
 	mustBe(t, err, want, says...)
 }
 
-// mustBe demands an error of that reason that says all of these, and no token.
+// mustBe demands an error of that reason that contains all of these, and no token.
 func mustBe(t *testing.T, err error, want *ca.Error, says ...string) {
 	t.Helper()
 	testkit.Fails(t, err, theToken, want, says...)

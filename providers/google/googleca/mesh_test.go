@@ -257,8 +257,8 @@ func TestMeshCAConnectionErrorNamesServer(t *testing.T) {
 	mustBe(t, err, ca.ErrUnavailable, "localhost:1")
 }
 
-// FuzzMeshReply: whatever a server sends is a reply or an error, and protobuf says
-// the same of it.
+// FuzzMeshReply: whatever a server sends is a reply or an error, and protobuf
+// agrees.
 func FuzzMeshReply(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte("\x0a\x03abc\x0a\x01d"))
@@ -270,7 +270,7 @@ func FuzzMeshReply(f *testing.F) {
 		message := dynamicpb.NewMessage(descriptor)
 		err, want := (meshCodec{}).Unmarshal(data, &got), proto.Unmarshal(data, message)
 		if want != nil {
-			return // it refuses text that is not UTF-8, too, which is no PEM then
+			return // it refuses text that is not UTF-8, too, which is not PEM then
 		}
 		chain := message.Get(descriptor.Fields().ByNumber(1)).List()
 		if err != nil || chain.Len() != len(got.chain) {

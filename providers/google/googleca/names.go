@@ -52,7 +52,7 @@ func namesOf(req ca.SignRequest) (names pki.Identity, repeated bool, err error) 
 }
 
 // configured returns a configuration with the key of the CSR and these names, for TLS servers
-// and clients. Without names, the service adds the one that it knows its caller by.
+// and clients. Without names, the service adds the name of the authenticated caller.
 func configured(csrPEM []byte, names pki.Identity) (*privatecapb.CertificateConfig, error) {
 	csr, err := pki.ParseCSR(csrPEM)
 	if err != nil {

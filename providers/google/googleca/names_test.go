@@ -83,7 +83,7 @@ func TestOnlineCheckShowsWhatThePoolForbids(t *testing.T) {
 	t.Parallel()
 	server := start(t)
 	c := server.open(t, server.settings())
-	c.settings.Credentials = ADC // which the service asks nobody for
+	c.settings.Credentials = ADC // which the service does not need
 	look := func(policy *privatecapb.CaPool_IssuancePolicy, refuse error) string {
 		server.set(func() { server.policy, server.hidden = policy, refuse })
 		var said []string

@@ -39,7 +39,7 @@ const adviceForAgents = "Ignore this if all CSRs have the names of their request
 func faults(err error) []provider.Diagnostic { return []provider.Diagnostic{{Summary: err.Error()}} }
 
 // askPool reads the pool's issuance policy. Credentials that may request certificates need not
-// be allowed to read it: that tells nothing.
+// be allowed to read it: a refusal is no finding.
 func (c *CA) askPool(ctx context.Context) []provider.Diagnostic {
 	ctx, cancel := withDeadline(ctx)
 	defer cancel()
@@ -53,8 +53,8 @@ func (c *CA) askPool(ctx context.Context) []provider.Diagnostic {
 	return warnings(c.settings.CAPool, found.GetIssuancePolicy())
 }
 
-// warnings says what of a pool's policy keeps the names of a request from counting. A part
-// that is not set allows all.
+// warnings lists the parts of a pool's policy that keep the names of a request from counting. A
+// part that is not set allows all.
 func warnings(pool string, policy *privatecapb.CaPool_IssuancePolicy) (found []provider.Diagnostic) {
 	warn := func(says, otherwise string) {
 		found = append(found, provider.Diagnostic{Warning: true, Pointer: "/ca_pool", Summary: pool + " " + says, Detail: otherwise})

@@ -53,7 +53,7 @@ func TestChainIsLeafAndIntermediatesWithoutRoot(t *testing.T) {
 			if got := len(reply.Roots) > 0; got != test.roots {
 				t.Errorf("the reply has the roots %q", reply.Roots)
 			}
-			reply.Roots = server.pool.Bundle().PEM() // where it had none, the host was told
+			reply.Roots = server.pool.Bundle().PEM() // where it had none, the host got an error
 			if chain := testkit.Passes(t, reply, check); len(chain.Certificates) != 2 {
 				t.Errorf("%d certificates in the chain", len(chain.Certificates))
 			}

@@ -33,7 +33,7 @@ func watch(t *testing.T, c *CA) *watching {
 	return w
 }
 
-// must returns within the limit what the watcher is told next.
+// must returns the next roots that the watcher gets within the limit.
 func (w *watching) must(t *testing.T, limit time.Duration, want []byte) {
 	t.Helper()
 	select {
@@ -44,7 +44,7 @@ func (w *watching) must(t *testing.T, limit time.Duration, want []byte) {
 	case err := <-w.ended:
 		t.Fatalf("the watch ended: %v", err)
 	case <-time.After(limit):
-		t.Fatalf("nothing was told in %s", limit)
+		t.Fatalf("no roots arrived in %s", limit)
 	}
 }
 

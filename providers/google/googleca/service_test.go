@@ -30,7 +30,7 @@ import (
 )
 
 // service is the Certificate Authority Service in memory, by TLS, with one pool. It
-// holds requests to what the service's documentation says of them.
+// holds requests to the service's documentation.
 type service struct {
 	privatecapb.UnimplementedCertificateAuthorityServiceServer
 	pool     *catest.CA // who signs

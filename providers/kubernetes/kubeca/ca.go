@@ -37,7 +37,7 @@ type CA struct {
 	issued      provider.Issued[string, status] // by the names of the objects, which are gone
 	sweeps      sweeps
 	connections connections
-	keeps       atomic.Bool   // it was told that it may not delete
+	keeps       atomic.Bool   // the API server refused to delete
 	longest     time.Duration // that a call waits
 }
 
@@ -52,8 +52,8 @@ func Open(settings Settings) (*CA, error) {
 }
 
 // CSRSign implements [ca.Client]. It creates an object for the request, or finds that of an
-// earlier try, waits until it is signed or refused, and deletes it. One that nobody has decided
-// on stays: the error is [ca.Unavailable], and a repeat of the request finds it. The names are
+// earlier try, waits until it is signed or refused, and deletes it. A pending one stays:
+// the error is [ca.Unavailable], and a repeat of the request finds it. The names are
 // those of the CSR.
 func (c *CA) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
 	if _, err := pki.ParseCSR(req.CSR); err != nil {
@@ -89,7 +89,7 @@ func (c *CA) obtain(ctx context.Context, s *session, order object) (status, erro
 	}
 	found, err = c.await(ctx, s, at, found)
 	if errors.Is(err, errDeleted) {
-		// By another call for the same request, which has it now, or by somebody else.
+		// By another call for the same request, which has it now, or by another client.
 		if got, ok := c.issued.Of(order.Metadata.Name); ok {
 			return got, nil
 		}
@@ -119,8 +119,8 @@ func (s Settings) collection(to *session) (string, error) {
 	return "/apis/cert-manager.io/v1/namespaces/" + namespace + "/certificaterequests", nil
 }
 
-// place creates the object, or finds that of an earlier try. Whoever may make objects could have
-// made one of that name: what asks for something else is not ours.
+// place creates the object, or finds that of an earlier try. Any client that may create objects
+// could have made one of that name: an object with another spec is foreign.
 func (c *CA) place(ctx context.Context, s *session, at string, order object) (found object, err error) {
 	err = s.do(ctx, call{method: http.MethodPost, path: at, body: order}, &found)
 	if answered(err, http.StatusConflict) {
@@ -142,7 +142,7 @@ func (o object) checked(order object) (object, error) {
 }
 
 // await returns the object when it is issued or refused. It gives up before the host's
-// deadline, so that the host hears what the object waits for.
+// deadline, so that the host gets an error with what the object waits for.
 func (c *CA) await(ctx context.Context, s *session, at string, o object) (object, error) {
 	within, cancel := context.WithTimeout(ctx, c.patience(ctx))
 	defer cancel()
@@ -220,7 +220,7 @@ func (c *CA) remove(ctx context.Context, s *session, at string, o object) {
 	case err == nil:
 	case answered(err, http.StatusForbidden):
 		if !c.keeps.Swap(true) {
-			c.log.Warn("may not delete requests that are done: they stay until Kubernetes or somebody deletes them", "error", err)
+			c.log.Warn("may not delete requests that are done: they stay until Kubernetes or an operator deletes them", "error", err)
 		}
 	default:
 		c.log.Debug("cannot delete a request that is done", "name", o.Metadata.Name, "error", err)
@@ -228,7 +228,7 @@ func (c *CA) remove(ctx context.Context, s *session, at string, o object) {
 }
 
 // aside is for what a certificate that is there waits for: half of what is left of the call at
-// most, so that the host hears the answer.
+// most, so that the host gets the answer.
 func aside(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
 	if deadline, ok := ctx.Deadline(); ok {
 		most = min(most, time.Until(deadline)/2)

@@ -68,7 +68,7 @@ func TestSignerGetsRequestThatIsDeletedWhenSigned(t *testing.T) {
 	}
 }
 
-func TestIssuerTellsRootsWithCertificate(t *testing.T) {
+func TestIssuerReturnsRootsWithCertificate(t *testing.T) {
 	c := newCluster(t)
 	var asked object
 	c.decide = func(o *object) { asked = *o; c.sign(o) }
@@ -215,7 +215,7 @@ func TestApprovalDuringTheCallIsSeenAtOnce(t *testing.T) {
 	}
 }
 
-func TestRefusalsAreToldAndDeleted(t *testing.T) {
+func TestRefusalsAreReportedAndDeleted(t *testing.T) {
 	for _, one := range []struct {
 		conditions []condition
 		want       *ca.Error
@@ -243,7 +243,7 @@ func TestRefusalsAreToldAndDeleted(t *testing.T) {
 	}
 }
 
-// cert-manager says that a certificate is the right one.
+// cert-manager marks a certificate as the right one.
 func TestCertificateWithoutReadyIsNotTaken(t *testing.T) {
 	c := newCluster(t)
 	c.decide = func(o *object) { c.sign(o); o.Status.Conditions = nil }
@@ -251,7 +251,7 @@ func TestCertificateWithoutReadyIsNotTaken(t *testing.T) {
 	fails(t, hurried(t, c.issuing()), req, ca.ErrUnavailable, "waits for approval")
 }
 
-func TestIssuerWithoutRootIsToldAndCostsOneCertificate(t *testing.T) {
+func TestIssuerWithoutRootIsReportedAndCostsOneCertificate(t *testing.T) {
 	c := newCluster(t)
 	c.decide = func(o *object) { c.sign(o); o.Status.CA = nil }
 	with := open(t, c.issuing())
@@ -264,8 +264,8 @@ func TestIssuerWithoutRootIsToldAndCostsOneCertificate(t *testing.T) {
 	}
 }
 
-// Whoever may make objects may guess, or copy, a name.
-func TestObjectOfSomebodyElseIsNeverUsed(t *testing.T) {
+// A client that may create objects may guess, or copy, a name.
+func TestForeignObjectIsNeverUsed(t *testing.T) {
 	c := newCluster(t)
 	c.decide = nil
 	req, _ := testkit.Request(t, web)
@@ -335,7 +335,7 @@ func TestWithoutWatchTheObjectIsAskedFor(t *testing.T) {
 	}
 }
 
-func TestObjectThatSomebodyDeletesIsMadeAgain(t *testing.T) {
+func TestDeletedObjectIsMadeAgain(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits in real time")
 	}

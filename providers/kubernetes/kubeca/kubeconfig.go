@@ -39,8 +39,8 @@ type kubeconfig struct {
 	} `yaml:"users"`
 }
 
-// readKubeconfig returns the access of a context. Errors quote nothing of the file, as what is
-// at a wrong place there may be a credential.
+// readKubeconfig returns the access of a context. Errors do not quote the file: a misplaced
+// value may be a credential.
 func readKubeconfig(file setting.File, context string) (access, error) {
 	content, err := file.Read()
 	if err != nil {

@@ -22,7 +22,7 @@ const (
 	// failurePause is how long to wait after a failure of the signer, which is final for the
 	// object: a repeat makes a new one.
 	failurePause = time.Minute
-	// approvalPause is how long to wait before asking again for what nobody has approved.
+	// approvalPause is how long to wait before asking again for a request without approval.
 	approvalPause = 30 * time.Second
 )
 
@@ -122,7 +122,7 @@ func (o object) ready() condition {
 	return condition{}
 }
 
-// issued reports whether the object has its certificate. cert-manager says so beside it.
+// issued reports whether the object has its certificate. cert-manager also sets a condition.
 func (o object) issued() bool {
 	return len(o.Status.Certificate) > 0 && (o.Spec.Issuer == nil || o.ready().Status == "True")
 }
@@ -150,7 +150,7 @@ func (o object) refused() error {
 	return nil
 }
 
-// failed is not [ca.Invalid]: whether another try can succeed, no condition tells.
+// failed is not [ca.Invalid]: no condition states whether another try can succeed.
 func (o object) failed(c condition) error {
 	err := o.because(ca.Internal, "failed", c)
 	err.RetryAfter = failurePause
@@ -161,7 +161,7 @@ func (o object) because(reason ca.Reason, what string, c condition) *ca.Error {
 	return ca.Errorf(reason, "%s %s: %s", o, what, said(c))
 }
 
-// pending is the error while nobody has decided.
+// pending is the error while the request is neither approved nor denied.
 func (o object) pending() error {
 	waits := "waits for approval"
 	if _, ok := o.is("Approved"); ok {
@@ -178,7 +178,7 @@ func (o object) pending() error {
 // String is the kind and the name, for messages.
 func (o object) String() string { return fmt.Sprintf("the %s %s", o.Kind, o.Metadata.Name) }
 
-// said is what a condition tells people.
+// said is the text of a condition.
 func said(c condition) string {
 	text := c.Reason
 	if c.Message != "" {

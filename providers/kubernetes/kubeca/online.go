@@ -61,7 +61,7 @@ func lacks(verb, resource string) provider.Diagnostic {
 	case "watch":
 		d.Warning, d.Detail = true, "The provider asks for each request every few seconds instead."
 	case "delete", "list":
-		d.Warning, d.Detail = true, "Requests that are done stay until Kubernetes or somebody deletes them."
+		d.Warning, d.Detail = true, "Requests that are done stay until Kubernetes or an operator deletes them."
 	}
 	return d
 }

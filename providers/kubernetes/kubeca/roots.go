@@ -9,8 +9,8 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/chain"
 )
 
-// publishesRoots reports whether the settings say where the roots are. Else they come with each
-// CertificateRequest.
+// publishesRoots reports whether the settings name a source of roots. Otherwise they come with
+// each CertificateRequest.
 func (s Settings) publishesRoots() bool {
 	return s.BundleFile != "" || s.ConfigMap != nil || s.ClusterTrustBundle != ""
 }

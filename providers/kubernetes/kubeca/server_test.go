@@ -39,8 +39,8 @@ const (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// cluster is an API server in memory that takes exactly what the API reference says the provider
-// may send, with a signer behind it.
+// cluster is an API server in memory that takes exactly what the provider may send by the API
+// reference, with a signer behind it.
 type cluster struct {
 	*httptest.Server
 	*catest.CA
@@ -307,7 +307,7 @@ func (c *cluster) create(w http.ResponseWriter, collection string, body []byte) 
 	}
 }
 
-// wrong is what the API reference says about the fields.
+// wrong checks the fields by the API reference.
 func (o object) wrong(collection string) string {
 	csr := collection == signers
 	want := object{APIVersion: "cert-manager.io/v1", Kind: "CertificateRequest"}
@@ -321,7 +321,7 @@ func (o object) wrong(collection string) string {
 	case o.Metadata.UID != "" || o.Metadata.ResourceVersion != "" || len(o.Status.Conditions) > 0:
 		return "the server sets that"
 	case block == nil || block.Type != "CERTIFICATE REQUEST" || len(rest) > 0:
-		return "spec.request is no request"
+		return "spec.request is not a request"
 	case len(o.Spec.Usages) == 0 || len(slices.Compact(slices.Sorted(slices.Values(o.Spec.Usages)))) < len(o.Spec.Usages):
 		return "spec.usages"
 	case csr && (o.Spec.SignerName == "" || o.Spec.Issuer != nil || o.Spec.Duration != ""):

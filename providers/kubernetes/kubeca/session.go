@@ -114,7 +114,7 @@ type event struct {
 	Object object `json:"object"`
 }
 
-// errDeleted ends the wait for an object that somebody deleted.
+// errDeleted ends the wait for an object that another client deleted.
 var errDeleted = errors.New("deleted")
 
 // watch calls see with each later version of an object until that returns true. It returns

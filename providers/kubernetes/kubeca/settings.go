@@ -40,7 +40,7 @@ type Settings struct {
 	URL setting.URL `json:"url,omitzero" jsonschema:"URL of the API server, without a kubeconfig (default https://kubernetes.default.svc)"`
 	setting.TLS
 	TokenFile setting.File `json:"token_file,omitempty" jsonschema:"file with the token for the API server, without a kubeconfig, read for each call (default that of the pod's service account)"`
-	// UseRequestToken calls the API server with the token of each request, so that it knows the
+	// UseRequestToken calls the API server with the token of each request, which identifies the
 	// workload. Default: false.
 	UseRequestToken bool `json:"use_request_token,omitempty" jsonschema:"call the API server with the token of each request, so that approvers see the workload's own account (default false)"`
 
@@ -159,7 +159,7 @@ func (s Settings) checkRoots() error {
 	case places > 1:
 		return ca.Errorf(ca.Invalid, "more than one of bundle_file, config_map and cluster_trust_bundle is set: choose one")
 	case places == 0 && s.SignerName != "":
-		return ca.Errorf(ca.Invalid, "a CertificateSigningRequest does not tell the roots: set bundle_file, config_map or cluster_trust_bundle")
+		return ca.Errorf(ca.Invalid, "a CertificateSigningRequest does not contain the roots: set bundle_file, config_map or cluster_trust_bundle")
 	case s.UseRequestToken && places > 0 && s.BundleFile == "":
 		return ca.Errorf(ca.Invalid, "roots are read without a request, so use_request_token has no token for them: set bundle_file")
 	}

@@ -34,7 +34,7 @@ func TestWrongSettingsAreNamed(t *testing.T) {
 		`config_map.key is "a/b"`:                 func(s *Settings) { s.BundleFile, s.ConfigMap = "", &ConfigMap{"shop", "roots", "a/b"} },
 		`cluster_trust_bundle is "a/b"`:           func(s *Settings) { s.BundleFile, s.ClusterTrustBundle = "", "a/b" },
 		"more than one of bundle_file":            func(s *Settings) { s.ClusterTrustBundle = "mesh" },
-		"does not tell the roots":                 func(s *Settings) { s.BundleFile = "" },
+		"does not contain the roots":              func(s *Settings) { s.BundleFile = "" },
 		`kubeconfig is "/k", so url`:              func(s *Settings) { s.Kubeconfig = "/k" },
 		`context is "c", but kubeconfig`:          func(s *Settings) { s.Context = "c" },
 		"which one is the credential?":            func(s *Settings) { s.UseRequestToken = true },

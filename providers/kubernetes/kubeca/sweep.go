@@ -18,7 +18,7 @@ const (
 	decidedFor, openFor = time.Hour, 24 * time.Hour
 )
 
-// sweeps says when the next one is due. It is safe for concurrent use.
+// sweeps schedules the next sweep. It is safe for concurrent use.
 type sweeps struct {
 	mu   sync.Mutex
 	next time.Time
@@ -80,7 +80,7 @@ func (c *CA) deleteLeftovers(ctx context.Context, s *session, now time.Time) err
 	return nil
 }
 
-// leftover reports whether nobody waits for an object of this provider any more.
+// leftover reports whether no call waits for an object of this provider any more.
 func (o object) leftover(now time.Time) bool {
 	after := openFor
 	if o.decided() {

@@ -67,7 +67,7 @@ func (h *hangs) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // The wait for a certificate leaves a fifth of a call.
-func TestCertificateIsToldInTimeWhateverIsLeftBehind(t *testing.T) {
+func TestCertificateArrivesInTimeWhateverIsLeftBehind(t *testing.T) {
 	settings := newCluster(t).issuing()
 	for _, left := range []time.Duration{time.Minute, 6 * time.Second, 2 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {

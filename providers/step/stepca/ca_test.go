@@ -104,7 +104,7 @@ func TestRootIsFetchedByFingerprint(t *testing.T) {
 			_, _ = w.Write([]byte(page))
 		})
 		if _, err := Open(t.Context(), settings); !errors.Is(err, ca.ErrUnavailable) {
-			t.Errorf("what a proxy says: %v", err)
+			t.Errorf("a proxy's reply: %v", err)
 		}
 	}
 	s.answerAll(func(w http.ResponseWriter, _ *http.Request) {

@@ -35,7 +35,7 @@ func (c *CA) Roots(ctx context.Context) ([]byte, error) {
 	case err != nil:
 		return nil, ca.Errorf(ca.Internal, "%s returned invalid roots: %w", c.client.Host(), err)
 	case len(unusable) > 0:
-		return text, nil // the agent leaves them out and says why
+		return text, nil // the agent leaves them out and logs why
 	}
 	return bundle.PEM(), nil
 }

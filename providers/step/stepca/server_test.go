@@ -168,7 +168,7 @@ func (s *step) sign(w http.ResponseWriter, r *http.Request) {
 	s.issue(w, body["csr"])
 }
 
-// authorize says why a token is none.
+// authorize returns why a token is invalid.
 func (s *step) authorize(ott, csr string) string {
 	token, err := jwt.ParseSigned(ott, []jose.SignatureAlgorithm{jose.ES256})
 	if err != nil {

@@ -33,7 +33,7 @@ type Settings struct {
 	Provisioner  string       `json:"provisioner,omitempty" jsonschema:"name of the JWK provisioner (default: none; the request's token is used as the one-time token)"`
 	KeyFile      setting.File `json:"key_file,omitempty" jsonschema:"file with the provisioner's private JWK, as JSON or encrypted (JWE)"`
 	PasswordFile setting.File `json:"password_file,omitempty" jsonschema:"file with the password of an encrypted key_file"`
-	// Audience is the audience of the one-time tokens, for a step-ca that knows itself by
+	// Audience is the audience of the one-time tokens, for a step-ca that is configured with
 	// another name than URL has. Default: URL/1.0/sign.
 	Audience string `json:"audience,omitempty" jsonschema:"audience of the one-time tokens (default url/1.0/sign)"`
 

@@ -89,7 +89,7 @@ func fingerprint(csr []byte) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-// key reads the provisioner's key. Errors quote nothing of it.
+// key reads the provisioner's key. Errors do not quote it.
 func (s Settings) key() (*jose.JSONWebKey, error) {
 	text, err := s.KeyFile.Read()
 	if err != nil {

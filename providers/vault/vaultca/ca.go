@@ -68,9 +68,8 @@ type signed struct {
 	} `json:"data"`
 }
 
-// CSRSign implements [ca.Client] by POST sign/ROLE or sign-verbatim. If the server no longer
-// knows the session, CSRSign logs in and tries once more. The reply has no roots; see
-// [CA.Roots].
+// CSRSign implements [ca.Client] by POST sign/ROLE or sign-verbatim. If the session is gone on
+// the server, CSRSign logs in and tries once more. The reply has no roots; see [CA.Roots].
 func (c *CA) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
 	names, err := c.settings.namesOf(req)
 	if err != nil {
@@ -145,8 +144,8 @@ func joined(addresses []netip.Addr) string {
 	return strings.Join(texts, ",")
 }
 
-// whichDenial tells a token without permission from an invalid one: the server answers 403
-// to both, and the policy "default" lets a token look itself up.
+// whichDenial distinguishes a token without permission from an invalid one: the server answers
+// 403 to both, and the policy "default" lets a token look itself up.
 func (c *CA) whichDenial(ctx context.Context, token ca.Token, denied error) error {
 	err := c.call(ctx, rest.Call{Path: lookupPath}, token, nil)
 	if ca.ReasonFor(err) != ca.Denied {

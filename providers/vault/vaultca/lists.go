@@ -11,7 +11,7 @@ import (
 )
 
 // Revocations implements [ca.RevocationSource]. It returns the revocation list of each issuer of
-// the mount that has one, and the issuers that are no roots. The server needs no token for that.
+// the mount that has one, and the intermediate issuers. The server needs no token for that.
 func (c *CA) Revocations(ctx context.Context) ([]byte, error) {
 	issuers, err := c.issuers(ctx)
 	if err != nil {

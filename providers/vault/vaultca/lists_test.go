@@ -43,7 +43,7 @@ func TestListsAreThoseOfAllIssuers(t *testing.T) {
 	}
 }
 
-func TestServerWithoutGoodListsTellsNone(t *testing.T) {
+func TestServerWithoutGoodListsReturnsAnError(t *testing.T) {
 	for says, list := range map[string][]byte{"has no revocation list": nil, "an invalid revocation list from": []byte("<html>")} {
 		v := newVault(t)
 		c := v.open(t, v.settings())

@@ -90,7 +90,7 @@ func TestTokenFileIsRenewedWithoutSigning(t *testing.T) {
 	must(t, sign(t, c, ""))
 	must(t, os.Remove(filepath.Join(v.folder, "token")))
 	v.paths()
-	roots("") // which are told all the same
+	roots("") // which are returned all the same
 	if err := sign(t, c, ""); !errors.Is(err, ca.ErrUnavailable) || !strings.Contains(err.Error(), "login.token_file") {
 		t.Errorf("%v", err)
 	}

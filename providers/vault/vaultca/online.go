@@ -47,15 +47,14 @@ func faults(err error) []provider.Diagnostic {
 	return []provider.Diagnostic{{Summary: err.Error()}}
 }
 
-// needsRequest reports whether nobody can log in without a request.
+// needsRequest reports whether a login needs a request.
 func (l Login) needsRequest() bool {
 	return (l.method() == Token || l.method() == Kubernetes) && l.TokenFile == ""
 }
 
 const adviceForAgents = "Ignore this if all CSRs have the names of their requests, as an agent's. Otherwise "
 
-// role is a role's settings, as far as they decide whose names count. Both are true unless
-// the role says otherwise.
+// role is a role's settings, as far as they decide whose names count. Both are true by default.
 type role struct {
 	Data struct {
 		SANs       bool `json:"use_csr_sans"`
@@ -63,7 +62,7 @@ type role struct {
 	} `json:"data"`
 }
 
-// warnings says which of the settings keep the names of a request from counting.
+// warnings lists the settings that keep the names of a request from counting.
 func (r role) warnings(name string) (found []provider.Diagnostic) {
 	for setting, on := range map[string]bool{"use_csr_sans": r.Data.SANs, "use_csr_common_name": r.Data.CommonName} {
 		if on {
@@ -78,8 +77,8 @@ func (r role) warnings(name string) (found []provider.Diagnostic) {
 	return found
 }
 
-// askRole reads the role. A token that may sign need not be allowed to read it: that tells
-// nothing.
+// askRole reads the role. A token that may sign need not be allowed to read it: a refusal is no
+// finding.
 func (c *CA) askRole(ctx context.Context, token ca.Token) ([]provider.Diagnostic, error) {
 	var answer role
 	err := c.call(ctx, rest.Call{Method: http.MethodGet, Path: "/v1/" + c.settings.mount() + "/roles/" + c.settings.Role}, token, &answer)

@@ -222,7 +222,7 @@ func reviewer(t *testing.T, good string) *httptest.Server {
 	return server
 }
 
-// serviceAccount is the token of one; nobody but the reviewer looks at its signature.
+// serviceAccount is a token of one; only the reviewer verifies its signature.
 func serviceAccount(t *testing.T) ca.Token {
 	t.Helper()
 	part := func(value any) string { return base64.RawURLEncoding.EncodeToString([]byte(asJSON(value))) }

@@ -83,7 +83,7 @@ func (c *CA) issuers(ctx context.Context) ([]byte, error) {
 // at returns a path of the mount.
 func (c *CA) at(path string) string { return "/v1/" + c.settings.mount() + "/" + path }
 
-// issuerIDs returns nil if the server knows no issuers, or shows them to nobody.
+// issuerIDs returns nil if the server has no issuers, or does not list them.
 func (c *CA) issuerIDs(ctx context.Context) ([]string, error) {
 	var list struct {
 		Data struct {

@@ -32,7 +32,7 @@ func TestRootsAreSelfSignedIssuers(t *testing.T) {
 	cert, err := second.CSRSign(t.Context(), req)
 	must(t, err)
 	intermediate := certificates(cert.Chain)[1:]
-	v.change(func() { // an intermediate that knows what stands above it
+	v.change(func() { // an intermediate with its issuer
 		v.issuers = append(v.issuers, append(intermediate, second.Bundle().Certificates()...))
 	})
 	tells(first.Union(second.Bundle()))
@@ -89,7 +89,7 @@ func TestInvalidRootsAreAnError(t *testing.T) {
 		"too many":           {`{"data":{"keys":["x"` + strings.Repeat(`,"x"`, maxIssuers) + `]}}`, ca.ErrInternal, "65 issuers, more than 64"},
 		"no certificate":     {`{"data":{"keys":["x"],"certificate":"x"}}`, ca.ErrInternal, "returned an invalid issuer"},
 		"no JSON":            {`<html>`, ca.ErrInternal, "JSON"},
-		"an id that is none": {`{"data":{"keys":["../../sys/seal"],"certificate":""}}`, ca.ErrInternal, "an invalid ID"},
+		"an invalid id": {`{"data":{"keys":["../../sys/seal"],"certificate":""}}`, ca.ErrInternal, "an invalid ID"},
 	} {
 		v.paths()
 		v.answerAll(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(wants.body)) })

@@ -9,7 +9,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// reply has the root in its chain, as the engine's has when it knows that.
+// reply has the root in its chain, as the engine's has when the root is in the mount.
 func reply(certs []*x509.Certificate) map[string]any {
 	texts := texts(certs)
 	return map[string]any{"certificate": texts[0], "issuing_ca": texts[1], "ca_chain": texts[1:], "serial_number": "1f:2e"}

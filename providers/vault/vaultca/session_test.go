@@ -14,7 +14,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 )
 
-// asks signs once, and tells what the server was asked for.
+// asks signs once, and returns the requests to the server.
 func (v *vault) asks(t *testing.T, c *CA, token ca.Token) string {
 	t.Helper()
 	v.paths()
@@ -185,7 +185,7 @@ func TestConcurrentRequestsShareOneLogin(t *testing.T) {
 		wait.Wait()
 	}
 	together()
-	_, err := c.refresh(t.Context(), keyOf(""), "") // somebody who comes just when it is done
+	_, err := c.refresh(t.Context(), keyOf(""), "") // a caller that comes just when it is done
 	must(t, err)
 	if asked := v.paths(); strings.Count(asked, "login") != 1 || strings.Count(asked, "sign/web") != many {
 		t.Errorf("asked for %s", asked)

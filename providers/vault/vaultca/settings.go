@@ -35,7 +35,7 @@ type Settings struct {
 	// self-signed issuer. Default: the engine's self-signed issuers.
 	BundleFile setting.Certificates `json:"bundle_file,omitempty" jsonschema:"PEM file with the roots of the certificates, read for each use, or the PEM text, for an engine without a self-signed issuer (default the engine's self-signed issuers)"`
 
-	// Login says how to get a token.
+	// Login configures how to get a token.
 	Login Login `json:"login,omitzero" jsonschema:"how to log in (default: call the server with the token of each request)"`
 
 	// Log gets warnings and debug records. Default: none.
@@ -53,7 +53,7 @@ const (
 	Cert       Method = "cert"       // the client certificate
 )
 
-// Login says how to get a token. The zero value uses the token of each request.
+// Login configures how to get a token. The zero value uses the token of each request.
 type Login struct {
 	// Method is the login method. Default: [Token].
 	Method Method `json:"method,omitempty" jsonschema:"token, approle, kubernetes or cert (default token)"`

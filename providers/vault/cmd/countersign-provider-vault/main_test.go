@@ -25,7 +25,7 @@ func TestSettingsMatchREADME(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, ok := client.(ca.RootSource); !ok {
-		t.Error("it tells no roots")
+		t.Error("it returns no roots")
 	}
 	if closer, ok := client.(io.Closer); !ok || closer.Close() != nil {
 		t.Error("its sessions cannot be ended")
