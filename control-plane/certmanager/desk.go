@@ -28,15 +28,15 @@ const (
 // errAtWork is no error: the request comes back when there is an answer.
 var errAtWork = errors.New("the request is with the authority, or waits for its turn")
 
-// desk has certificates asked for in the background, so that no worker waits for a turn that may be
-// hours away, and keeps each until the API server shows that it has it: a cache may be late, and
-// the same request is then looked at again. Where there is no room, a namespace that asks for fewer
-// of an authority takes it from the one that asks for most.
+// desk issues certificates in the background, so that no worker waits for a turn that may be hours
+// away, and keeps each until the API server shows it: a stale cache brings the same request again.
+// When the queue is full, a namespace with fewer requests of an authority displaces one of the
+// namespace with the most.
 type desk struct {
 	ctx   context.Context
 	room  int
 	issue func(context.Context, ra.Request) (ra.Certificate, error)
-	done  func(context.Context, types.NamespacedName) // hears of each answer
+	done  func(context.Context, types.NamespacedName) // called for each answer
 	now   func() time.Time
 	tasks sync.WaitGroup
 

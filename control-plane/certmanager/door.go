@@ -3,10 +3,10 @@
 // v1alpha1) with the authorities of a registration authority. Make a [Door] with [New] and call
 // [Door.Run].
 //
-// An approval says that somebody wants a request signed, and cert-manager approves each by
-// default. So what counts is the policy: the subject is the namespace of the request, as nothing
-// else about it is verified, and the names must be those that its rule gives or lets it ask for.
-// An issuer only chooses the authority, as far as the operator lets it ([Authority]).
+// Approval is not authorization: cert-manager approves every request by default. The policy
+// decides. Its subject is the namespace of the request, as nothing else about it is verified, and
+// the names must be those that the matching rule gives or allows. An issuer only chooses among the
+// authorities that the operator opens to it ([Authority]).
 //
 //	issuer-lib ──▶ live? ──▶ judge ──▶ desk ──▶ Issue ──▶ status.certificate
 //	    ▲                      │        │ at work: come back when it is done
@@ -144,7 +144,7 @@ func (d *Door) authorityOf(issuer issuerapi.Issuer) (name string, err error) {
 			return "", fmt.Errorf("spec.authority is %s: countersign-ra lets cluster issuers use no authority of that name (cert_manager.authorities, cluster_issuers)", text.Quote(name))
 		}
 	default:
-		return "", fmt.Errorf("%T is no issuer of ours", issuer)
+		return "", fmt.Errorf("unsupported issuer kind %T", issuer)
 	}
 	return name, nil
 }

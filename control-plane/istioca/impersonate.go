@@ -48,13 +48,13 @@ func (s *Server) mayNot(who caller) string {
 	proxies := s.callers.Load().NodeProxies
 	switch {
 	case len(proxies) == 0:
-		return "nobody may ask for another's certificate here: no node proxies are configured"
+		return "no node proxies are configured, so no caller may request the certificate of another"
 	case who.kind != authn.ByTokenReview:
 		return "only a caller whose token an API server reviewed may ask for another's certificate"
 	case !slices.Contains(proxies, accountOf(who.Subject)):
-		return "the caller's service account is no node proxy, so it may not ask for another's certificate"
+		return "the caller's service account is not a configured node proxy"
 	case !who.alive:
-		return "the caller's token is bound to no pod, so nobody knows on which node it is"
+		return "the caller's token is not bound to a pod, so its node is unknown"
 	}
 	return ""
 }

@@ -150,7 +150,7 @@ func replyOf(cert ra.Certificate) (*security.IstioCertificateResponse, *fault) {
 		}
 	}
 	if len(reply.CertChain) == 0 || cert.Roots.Len() == 0 {
-		return nil, faultf(Unavailable, codes.Unavailable, "the certificate authority told no roots; retry later")
+		return nil, faultf(Unavailable, codes.Unavailable, "the CA returned no roots; retry later")
 	}
 	reply.CertChain = append(reply.CertChain, string(cert.Roots.PEM()))
 	return reply, nil

@@ -23,8 +23,8 @@ type presented struct {
 	began, last time.Time
 }
 
-// machine returns who presents a client certificate and no token: whom the token proved that
-// began the certificate's chain.
+// machine returns the caller that presents a client certificate and no token: the identity
+// established by the token that started the certificate's chain.
 func (s *Server) machine(ctx, bounded context.Context, c authn.Credential) (caller, *fault) {
 	in := s.callers.Load()
 	id, err := in.Renewals.verify(bounded, c.Chain, in.Renewals.Authorities...)
@@ -144,8 +144,8 @@ func (c caller) begun(identity string) chains.Chain {
 	return chains.Chain{Subject: c.Subject, Issuer: c.issuer, Identity: identity}
 }
 
-// room returns why a certificate that begins a chain could not be written down now: else it would
-// be made, and given to nobody.
+// room fails if the renewal record cannot take another chain, so that no certificate is issued in
+// vain.
 func (s *Server) room(ctx context.Context, who caller, o order) *fault {
 	in := s.callers.Load()
 	id := s.cfg.Issuer.Decide(who.Subject, o.door).Identity.SPIFFEID

@@ -24,7 +24,7 @@ type Pods interface {
 	Runs(ctx context.Context, account Account, node string) error
 }
 
-// Pod is a pod as a token is bound to it.
+// Pod identifies the pod that a token is bound to.
 type Pod struct {
 	Account
 	Name, UID string

@@ -45,7 +45,7 @@ func TestOwnRefusalsAreInTheAuditLogAndCounted(t *testing.T) {
 			pod   string
 			says  string
 		}{
-			{"web-token", impersonating(ztunnel), codes.PermissionDenied, "web-0", `is no node proxy, so it may not ask for another's certificate: it asks for "` + ztunnel + `"`},
+			{"web-token", impersonating(ztunnel), codes.PermissionDenied, "web-0", `is not a configured node proxy: it asks for "` + ztunnel + `"`},
 			{"ztunnel-token", impersonating("spiffe://cluster.local/ns/shop/sa/api"), codes.PermissionDenied, "ztunnel-1", "no pod of that service account runs on the node of the caller: a pod of service account shop/api"},
 			{"web-token", fields("CertSigner", "slow"), codes.PermissionDenied, "web-0", `no rule allows anybody the CertSigner "slow"`},
 			{"web-token", fields("CertSigner", 7.0), codes.InvalidArgument, "web-0", "invalid metadata CertSigner: must be a string"},

@@ -1,7 +1,7 @@
-// Package endpoint asks one HTTPS server of somebody else's: [Client.Do] has a
-// deadline, a bounded body, and goes nowhere but to that server. All that speaks HTTPS
-// in this repository stands on it: sdk/provider/rest for authorities, sdk/token/exchange
-// and google's for token services, sdk/authn for keys, bundles and API servers.
+// Package endpoint calls one HTTPS server: [Client.Do] has a deadline and a bounded body, and
+// connects to no other server. All HTTPS clients here use it: sdk/provider/rest for authorities,
+// sdk/token/exchange and google's for token services, sdk/authn for keys, bundles and API
+// servers.
 //
 // What stays with those is what an answer means, but for authorities' ([Reason]), which two
 // packages share. A status of 403 is an authority's no,

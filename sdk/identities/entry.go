@@ -102,7 +102,7 @@ func (e *entry) accept() func(pki.Identity) error {
 	return func(got pki.Identity) error {
 		switch {
 		case got.SPIFFEID == nil:
-			return &pki.CheckError{Check: "names", Detail: "the leaf has no SPIFFE ID, so it is nobody's here"}
+			return &pki.CheckError{Check: "names", Detail: "the leaf has no SPIFFE ID"}
 		case id != "" && got.SPIFFEID.String() != id:
 			return &pki.CheckError{Check: "names", Detail: "the leaf is for another identity than " + id}
 		case id != "" && id == asked.String() && !got.Equal(asked):

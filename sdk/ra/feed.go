@@ -19,7 +19,7 @@ func (a *authority) waitForRoots(ctx context.Context) error {
 	case <-a.heard:
 		return nil
 	case <-timer.C:
-		return ca.Errorf(ca.Unavailable, "authority %q has not told its roots yet", a.conf.Name)
+		return ca.Errorf(ca.Unavailable, "authority %q has not published roots yet", a.conf.Name)
 	case <-ctx.Done():
 		return ca.Errorf(ca.Unavailable, "%w", ctx.Err())
 	}

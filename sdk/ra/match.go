@@ -57,7 +57,7 @@ func newMatcher(m Match) (matcher, error) {
 func (l list) check() error {
 	for _, pattern := range l.patterns {
 		if pattern == "" || strings.Count(pattern, "*") > 1 {
-			return fmt.Errorf("the %s %.256q is no pattern: use a name with one '*' at most", l.attribute, pattern)
+			return fmt.Errorf("the %s %.256q is an invalid pattern: at most one '*' is allowed", l.attribute, pattern)
 		}
 	}
 	return nil

@@ -281,8 +281,8 @@ func (a *authority) assume() {
 	a.roots.reply(roots, time.Now(), a.keptUntil)
 }
 
-// retire drops all roots, as the authority is configured no more, and asks it nothing
-// again. They stay for the overlap, in those bundles that they were in and that remain.
+// retire drops all roots of an authority that was removed from the configuration, and never calls
+// it again. The roots stay for the overlap, in those of their bundles that remain.
 func (a *authority) retire(remain []*trustBundle) {
 	a.quietly(func() {
 		a.stopFeed()

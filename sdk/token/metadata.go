@@ -66,7 +66,7 @@ func (m Metadata) fetch(ctx context.Context) ([]byte, error) {
 	defer func() { _ = reply.Body.Close() }()
 	switch {
 	case reply.Header.Get(metadataFlavor) != "Google":
-		return nil, errors.New("whoever answered is no metadata server: it does not say Metadata-Flavor: Google")
+		return nil, errors.New("not a metadata server (no Metadata-Flavor: Google)")
 	case reply.StatusCode != http.StatusOK:
 		return nil, fmt.Errorf("it answered with %d; has the machine a service account?", reply.StatusCode)
 	}

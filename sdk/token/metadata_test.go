@@ -43,7 +43,7 @@ func TestFakeMetadataServerIsRejected(t *testing.T) {
 		handler http.HandlerFunc
 		says    string
 	}{
-		"another server": {func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte(jwt)) }, "no metadata server"},
+		"another server": {func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte(jwt)) }, "not a metadata server"},
 		"no account":     {func(w http.ResponseWriter, _ *http.Request) { google(w); w.WriteHeader(http.StatusNotFound) }, "answered with 404"},
 		"empty":          {func(w http.ResponseWriter, _ *http.Request) { google(w) }, "is empty"},
 		"endless": {func(w http.ResponseWriter, _ *http.Request) {

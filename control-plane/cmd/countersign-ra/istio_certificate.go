@@ -28,8 +28,8 @@ type ownCertificate struct {
 	close  func() error
 }
 
-// openCertificate asks issuer, the door's engine: the certificate is shown to proxies below roots
-// that they have, and those stay published while it lives.
+// openCertificate gets the certificate from issuer, the door's engine: it chains to roots that the
+// proxies already trust, and those stay published while it lives.
 func openCertificate(c *config.Config, issuer signing.Issuer, log *slog.Logger) (*ownCertificate, error) {
 	own := c.Istio.Certificate
 	if own.InFiles() {

@@ -70,6 +70,6 @@ func (d *door) tell(t told) {
 func (s stray) trouble() trouble {
 	return trouble{
 		Grade: fair, What: fmt.Sprintf("%s names %s, and no such cluster is known", s.Setting, s.Cluster),
-		Do: "Nobody is served by that entry. Correct the name, or add the cluster's kubeconfig: it counts at once.",
+		Do: "This entry matches no known cluster. Correct the name, or add the cluster's kubeconfig: it counts at once.",
 	}
 }

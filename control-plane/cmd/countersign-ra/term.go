@@ -91,7 +91,7 @@ func (s *service) engineConfig() ra.Config {
 	}
 }
 
-// authority joins what the providers' section says with what the authorities' one does.
+// authority merges the providers and authorities sections.
 func (s *service) authority(a secret.Authority) ra.Authority {
 	i := slices.IndexFunc(s.config.Authorities, func(c config.Authority) bool { return c.Name == a.Name })
 	c := s.config.Authorities[i] // each provider has one

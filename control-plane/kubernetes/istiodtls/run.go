@@ -86,7 +86,7 @@ func (k *Keeper) open(ctx context.Context) bool {
 	return false
 }
 
-// listen hears of other roots: ones that a certificate needs no more, or that are to be written.
+// listen handles root changes: it removes roots that no certificate needs and writes new ones.
 func (k *Keeper) listen(ctx context.Context, pairs *secret.Manager) {
 	for {
 		select {
@@ -124,7 +124,7 @@ func (k *Keeper) note(ctx context.Context, repaired bool, err error) {
 	k.complain(repaired, err, now)
 }
 
-// complain logs what lasts, as nothing is there at once.
+// complain logs failures that persist; the first seconds are expected to fail.
 func (k *Keeper) complain(repaired bool, err error, now time.Time) {
 	lasts := err != nil && now.Sub(k.failing) >= patience
 	if !repaired && !lasts || !k.logged.IsZero() && now.Sub(k.logged) < time.Minute {

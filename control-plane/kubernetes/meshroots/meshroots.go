@@ -1,5 +1,5 @@
 // Package meshroots keeps the ConfigMap istio-ca-root-cert up to date in a mesh's namespaces of
-// one cluster. From it sidecars, gateways and ztunnel learn whom to believe as their CA: create a
+// one cluster. From it sidecars, gateways and ztunnel learn the CA to trust: create a
 // [Keeper] with [New], call [Keeper.Run] while leading, and [Keeper.Changed] when the authority's
 // roots change.
 //

@@ -100,8 +100,8 @@ func (r *run) others() bool {
 	return false
 }
 
-// look takes back what was told, once it is wrong for a minute: what is restored soon was hardly
-// gone.
+// look retracts the confirmation after a minute of drift: a ConfigMap that is restored sooner
+// was hardly gone.
 func (r *run) look() {
 	others := r.others()
 	r.mu.Lock()

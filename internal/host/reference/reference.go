@@ -79,7 +79,7 @@ func commandOf(value any) (ref reference, err error) {
 	return ref, nil
 }
 
-// from returns the reference with a relative path begun in a folder.
+// from resolves a relative path against dir.
 func (r reference) from(dir string) reference {
 	if dir != "" && r.file != "" && !filepath.IsAbs(r.file) {
 		r.file = filepath.Join(dir, r.file)

@@ -185,8 +185,8 @@ func (c *Config) completeBundle(p *problems, s *Secret, path string) {
 	}
 }
 
-// completeRootOrder gives ROOTCA the workload's names for want of a "default" that is signed:
-// some CAs tell their roots only with a certificate, so one has to be ordered.
+// completeRootOrder orders a certificate for its roots when default is not signed: some CAs return
+// roots only with one. ROOTCA then has the workload's names.
 func (c *Config) completeRootOrder(p *problems, s *Secret) {
 	if c.Namespace != "" && c.ServiceAccount != "" {
 		s.SPIFFEID, s.KeyType, s.TTL = c.accountID(p, "", c.Namespace, c.ServiceAccount), c.KeyType, c.TTL

@@ -31,7 +31,7 @@ func (s *Session) Resolve(ctx context.Context) error {
 	return errors.Join(s.resolve(ctx, "the kit's ", &s.Kit.Settings, paths), s.resolve(ctx, "the kit's wrong_", &s.Kit.WrongSettings, paths))
 }
 
-// resolve reads what some settings refer to. What they are called begins its errors.
+// resolve reads what some settings refer to. Its errors are prefixed with called.
 func (s *Session) resolve(ctx context.Context, called string, settings *map[string]any, paths reference.Paths) error {
 	if len(*settings) == 0 {
 		return nil // which may mean that the kit lacks them

@@ -29,7 +29,7 @@ func renewalChecks() []Check {
 	}
 }
 
-// renewalOf asks about a certificate.
+// renewalOf queries the renewal information of a certificate.
 func (s *Session) renewalOf(ctx context.Context, leaf []byte) (ca.RenewalInfo, error) {
 	i, err := s.having(ctx, wire.RenewalInfo)
 	if err != nil {

@@ -53,7 +53,7 @@ func (a answer) fault() string {
 	case len(a.AccessToken) > maxToken || strings.ContainsFunc(a.AccessToken, func(r rune) bool { return r <= ' ' || r > '~' }):
 		return "its access_token is too long, or has a character that cannot stand in a header"
 	case !strings.EqualFold(a.TokenType, "Bearer") && a.TokenType != "N_A":
-		return "its token_type is none that is sent as a bearer token; Bearer or N_A is taken"
+		return "unsupported token_type; want Bearer or N_A"
 	case a.IssuedType == "":
 		return "it answered without an issued_token_type"
 	case len(a.IssuedType) > maxType || strings.ContainsFunc(a.IssuedType, func(r rune) bool { return r <= ' ' || r > '~' }):

@@ -133,7 +133,7 @@ func TestWrongSettingNamesValueAndAllowedOnes(t *testing.T) {
 		"rules: [{name: a, " + names + ", match: {requests: [certificate-requests]}}]": `rules.a.match is "without an effect"`,
 		"rules: [{name: a, " + names + ", match: {requests: [pods]}}]":                 `rules.a.match.requests is "pods": pod-certificates, certificate-requests, istio or cert-manager is allowed`,
 		"rules: [{name: a, " + names + ", match: {kinds: [deployment]}}]":              `rules.a: the kind "deployment" is not known`,
-		"rules: [{name: a, " + names + ", match: {namespaces: ['*-*']}}]":              `rules.a: the namespace "*-*" is no pattern`,
+		"rules: [{name: a, " + names + ", match: {namespaces: ['*-*']}}]":              `rules.a: the namespace "*-*" is an invalid pattern`,
 		"rules: [{name: a, " + names + "}, {name: a, " + names + "}]":                  `another rule has the same name`,
 		"rules: [{name: a, names: {spiffe_id: 'spiffe://{namespace}/x'}}]":             `rules.a: the template "spiffe://{namespace}/x" takes its trust domain from an attribute`,
 		"rules: [{name: a, names: {dns_names: ['{serviceAccount}-{namespace}.svc']}}]": `is neither a text nor one {attribute}`,

@@ -34,8 +34,8 @@ type Istio struct {
 	// such as istio-system/ztunnel: NAMESPACE/NAME in the home cluster, CLUSTER/NAMESPACE/NAME
 	// in another. Default: none.
 	NodeProxies []string `json:"node_proxies"`
-	// CSRNames is what the names in a CSR count: ignored, or held, which refuses a CSR with a
-	// name that the rule does not give; it may have fewer. Default: ignored, as with istiod.
+	// CSRNames is how the names in a CSR are treated: ignored, or held, which refuses a CSR with
+	// a name that the rule does not give; it may have fewer. Default: ignored, as with istiod.
 	CSRNames string `json:"csr_names"`
 	// Renewals are of virtual machines that renew without a token. Default: none.
 	Renewals IstioRenewals `json:"renewals"`

@@ -1,5 +1,5 @@
-// Package deploytest holds a program's metrics and settings against the alerts, the dashboard and
-// the page of the documentation that are about them.
+// Package deploytest checks a program's metrics and settings against the alerts, the dashboard
+// and the documentation that mention them.
 package deploytest
 
 import (

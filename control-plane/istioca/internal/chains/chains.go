@@ -1,8 +1,8 @@
 // Package chains is the record of machines that renew by the certificate they hold. A [Chain]
 // begins with a certificate that a token obtained. Each further one was obtained by presenting the
-// one before it; which are still good for that is what a [Record] knows. Of two that were
-// obtained with the same one, the first that is presented goes on. Whoever comes with the other
-// has a copy, and ends the chain for both.
+// one before it. A [Record] tracks which certificates may still be renewed. Of two that were
+// obtained with the same certificate, the first that is presented continues the chain. The other
+// is taken for a copy: presenting it ends the chain for both.
 //
 // It does no I/O, and reads no clock.
 package chains
@@ -44,8 +44,8 @@ type Record struct {
 
 // Chain is what one token began.
 type Chain struct {
-	// Subject is whom the token proved, and Issuer whose token it was; empty if an API server
-	// reviewed it.
+	// Subject is the identity that the token established, and Issuer the token's issuer; empty if
+	// an API server reviewed it.
 	Subject ra.Subject `json:"subject"`
 	Issuer  string     `json:"issuer,omitempty"`
 	// Identity is the SPIFFE ID of each certificate.

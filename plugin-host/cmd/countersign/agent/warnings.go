@@ -7,9 +7,9 @@ import (
 	"github.com/countersign-dev/countersign/plugin-host/program/config"
 )
 
-// Warnings returns what is wrong around a valid configuration and may come later: files of
-// revocation lists, which stop no start, the folder for the providers' sockets, which a service
-// manager creates, and what the next restart costs.
+// Warnings returns problems that do not prevent a start: missing files of revocation lists, a
+// missing folder for the providers' sockets, which a service manager may create, and certificates
+// that the next restart would order.
 func Warnings(c config.Config) (faults []string) {
 	faults = ordersAtStart(c)
 	if err := checkRuntimeDir(c); err != nil {

@@ -142,7 +142,7 @@ func (o Output) mark(now time.Time) mark {
 	case o.State == outputNotWritten:
 		return mark{"the files are old: writing them fails", bad}
 	case o.State == outputNotTold:
-		return mark{"written; its program was not told", bad}
+		return mark{"written; reload failed", bad}
 	case o.State == outputWaiting:
 		return mark{"waiting for its secrets", fair}
 	}

@@ -70,7 +70,7 @@ func (s *source) ask(ctx context.Context) answer {
 	return a
 }
 
-var errNotThere = errors.New("it has no status: it is starting, or is no agent")
+var errNotThere = errors.New("it has no status: starting, or not an agent")
 
 func (s *source) get(ctx context.Context, path string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.host+path, http.NoBody)
