@@ -25,7 +25,7 @@ func openAdvising(ctx context.Context, s settings) (*advising, error) {
 
 func (*advising) CertifiesNames(context.Context) error { return nil }
 
-// RenewalInfo tells the window from the end of the certificate, so that the answer shows which
+// RenewalInfo derives the window from the end of the certificate, so that the answer shows which
 // was asked about.
 func (*advising) RenewalInfo(_ context.Context, leaf []byte) (provider.RenewalInfo, error) {
 	certs, err := pki.ParseCertificates(leaf)
@@ -42,7 +42,7 @@ func (*advising) SignJWT(_ context.Context, req provider.JWTRequest) (provider.T
 	return provider.Token(req.SubjectID + " for " + req.Audiences[0]), nil
 }
 
-// WatchJWTKeys tells whose keys they are.
+// WatchJWTKeys returns keys that name their owner.
 func (*advising) WatchJWTKeys(ctx context.Context, changed func([]byte) error) error {
 	if err := changed(fmt.Append(nil, "keys of ", os.Getpid())); err != nil {
 		return err

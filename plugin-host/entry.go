@@ -56,7 +56,7 @@ const (
 	MinCPU         = confine.MinCPU
 )
 
-// EntryError says that an entry is invalid and has to be corrected.
+// EntryError means that an entry is invalid and has to be corrected.
 type EntryError struct {
 	Name string // of the entry
 	Err  error

@@ -17,7 +17,7 @@ import (
 	"github.com/countersign-dev/countersign/plugin-host/internal/verified"
 )
 
-// Search says where to look for providers, as main read it from flags and environment:
+// Search is where to look for providers, as main read it from flags and environment:
 // ProviderDirs (--provider-dir, in the order given), ProviderPath
 // (COUNTERSIGN_PROVIDER_PATH), Executable (the agent's own binary), DataHome
 // (XDG_DATA_HOME) and Home (HOME). Empty fields add no folder.
@@ -29,11 +29,11 @@ type Search = verified.Search
 // the agent's own binary, /usr/lib/countersign/providers.
 func DefaultDirs(s Search) []string { return verified.DefaultDirs(s) }
 
-// NotFoundError says that no folder has a provider of that Name and Version; Dirs were
+// NotFoundError means that no folder has a provider of that Name and Version; Dirs were
 // searched, and Installed are there.
 type NotFoundError = verified.NotFoundError
 
-// RefusedError says for which Reason the file at Path is not run.
+// RefusedError is the Reason why the file at Path is not run.
 type RefusedError = verified.RefusedError
 
 // ProcessGroups are the process groups and users that providers run as. One value is

@@ -17,10 +17,10 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-// ownUser is nobody's number but that of this test's providers.
+// ownUser is the uid of this test's providers alone.
 const ownUser = "64017"
 
-// said has the provider do what its settings say, and returns what it tells.
+// said runs the provider with these settings, and returns its output.
 func said(t *testing.T, p ca.Client) string {
 	t.Helper()
 	_, err := p.CSRSign(t.Context(), request(t))
@@ -48,14 +48,14 @@ func TestLimitsApplyAndHostSurvives(t *testing.T) {
 			}
 			p := h.open(t, entry)
 			got := said(t, p)
-			if c.user != "" && !mayLimitOthers(t) { // then that is said
+			if c.user != "" && !mayLimitOthers(t) { // then a warning is logged
 				got += h.rec.log()
 				c.want = `limits="processes: prlimit: operation not permitted`
 			}
 			if !strings.Contains(got, c.want) {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
-			// The same process, or the next one, signs for whoever asks properly.
+			// The same process, or the next one, signs for the next valid request.
 			entry.Settings = nil
 			must(t, p.Reload(t.Context(), entry))
 			sign(t, p)
@@ -63,7 +63,7 @@ func TestLimitsApplyAndHostSurvives(t *testing.T) {
 	}
 }
 
-// mayLimitOthers tells whether this process has CAP_SYS_RESOURCE.
+// mayLimitOthers reports whether this process has CAP_SYS_RESOURCE.
 func mayLimitOthers(t *testing.T) bool {
 	t.Helper()
 	status, err := os.ReadFile("/proc/self/status")

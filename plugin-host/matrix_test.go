@@ -15,7 +15,7 @@ import (
 )
 
 // The matrix of docs/versioning.md, with real processes: the highest version that both
-// speak is used, and where there is none the start says what each of them speaks.
+// speak is used, and where there is none the error names what each of them speaks.
 func TestHighestCommonProtocolIsNegotiated(t *testing.T) {
 	hosts := map[string][]wire.Protocol{"1": {wire.V1()}, "2": {conformance.V2()}, "1 and 2": {wire.V1(), conformance.V2()}}
 	for provider, want := range map[string]map[string]int{
@@ -62,7 +62,7 @@ func TestProbeStepsThroughProvider(t *testing.T) {
 		t.Errorf("%+v, %v", m, err)
 	}
 	if _, err := p.CSRSign(t.Context(), request(t)); ca.ActionFor(err) != ca.Configure {
-		t.Errorf("nobody has configured it: %v", err)
+		t.Errorf("it is not configured: %v", err)
 	}
 	if s := p.Status(); s.Authentication != pluginhost.Channel || s.Protocol != 1 || s.PID == 0 || len(s.SHA256) != 64 {
 		t.Errorf("status %+v", s)

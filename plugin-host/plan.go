@@ -103,7 +103,7 @@ func locate(opts Options, entry Entry) (path string, binary *verified.Binary, er
 	return path, binary, err
 }
 
-// unpinnedBy says what lets an entry without a pin start.
+// unpinnedBy returns what allows an entry without a pin to start.
 func (e Entry) unpinnedBy() string {
 	if e.Path != "" {
 		return "path"

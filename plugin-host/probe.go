@@ -81,8 +81,8 @@ func (p *Probe) Metadata(ctx context.Context) (wire.Metadata, error) {
 	return m, nil
 }
 
-// Resolve returns the entry's settings with what their references name, as the schema of the
-// provider's metadata says which are secret. An error shows no value.
+// Resolve returns the entry's settings with their references resolved; the schema in the
+// provider's metadata marks the secret ones. An error shows no value.
 func (p *Probe) Resolve(ctx context.Context, schema string) (settings map[string]any, secrets []ca.Token, err error) {
 	paths, err := reference.SecretPaths(schema)
 	if err != nil {
@@ -92,7 +92,7 @@ func (p *Probe) Resolve(ctx context.Context, schema string) (settings map[string
 	return resolved.Settings, resolved.Secrets, err
 }
 
-// Why returns how the provider ended, if it has: that says more than err, the error of a
+// Why returns how the provider ended, if it has: that has more detail than err, the error of a
 // broken call. Otherwise it returns err.
 func (p *Probe) Why(err error) error {
 	if p.life == nil || !process.HasEnded(p.life) {
@@ -118,7 +118,7 @@ func (p *Probe) Status() Status {
 	return s
 }
 
-// Close ends the process and returns when nothing of it is left.
+// Close ends the process and returns when nothing is left of it.
 func (p *Probe) Close() {
 	if p.life != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), p.opts.StopTimeout)
@@ -165,8 +165,8 @@ func (p *Probe) ExitCode() int {
 	return -1
 }
 
-// Ended is closed when the process has ended; Err then says how.
+// Ended is closed when the process has ended; Err then returns how.
 func (p *Probe) Ended() <-chan struct{} { return p.life.Ended() }
 
-// Err says how the process ended.
+// Err returns how the process ended.
 func (p *Probe) Err() error { return p.life.Err() }

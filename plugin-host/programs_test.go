@@ -50,7 +50,7 @@ func TestMain(m *testing.M) {
 // asStranger has this binary connect to the socket that it names.
 const asStranger = "BE_STRANGER"
 
-// beStranger says what a socket has for it.
+// beStranger prints what a socket sends to it.
 func beStranger(socket string) {
 	conn, err := net.Dial("unix", socket)
 	if err != nil {
@@ -107,8 +107,8 @@ func (a *authority) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certifi
 	return a.CA.CSRSign(ctx, req)
 }
 
-// misdeeds are what a provider does on request instead of signing, and then says
-// how it went.
+// misdeeds are what a provider does on request instead of signing, and then reports
+// the result.
 var misdeeds = map[string]func() string{
 	"panic":       func() string { panic("on purpose") },
 	"die":         func() string { os.Exit(7); return "" },

@@ -81,7 +81,7 @@ func (p *Provider) Begin() { p.supervisor.Begin() }
 func (p *Provider) Start(ctx context.Context) error { return p.supervisor.Start(ctx) }
 
 // Close rejects new calls, waits up to [Options.StopTimeout] for those in flight, ends
-// the process and returns when nothing of it is left. It may be called twice.
+// the process and returns when nothing is left of it. It may be called twice.
 func (p *Provider) Close() error {
 	p.supervisor.Close()
 	return nil

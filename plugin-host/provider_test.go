@@ -372,7 +372,7 @@ func TestInProcessProviderHasSameInterface(t *testing.T) {
 // asHost names the folder of a child of the test that is a host.
 const asHost = "HOST_TEST_FOLDER"
 
-// beHost opens a provider, says its pid, and stays.
+// beHost opens a provider, prints its pid, and stays.
 func beHost() {
 	folder := os.Getenv(asHost)
 	p, err := pluginhost.Open(context.Background(), pluginhost.Options{
@@ -412,7 +412,7 @@ func TestUserRunsRootBinaryDirectlyAndOwnFromCopy(t *testing.T) {
 			must(t, cmd.Process.Kill())
 			_ = cmd.Wait()
 			if err != nil || notPID != nil || !strings.Contains(program, c.want) {
-				t.Errorf("host said %q; its provider runs %q, want %q", said, program, c.want)
+				t.Errorf("host printed %q; its provider runs %q, want %q", said, program, c.want)
 			}
 			awaitGone(t, pid)
 		})
@@ -434,7 +434,7 @@ func TestKilledHostLeavesNoProcessOrFolder(t *testing.T) {
 	}
 	var pid int
 	if _, err := fmt.Fscan(out, &pid); err != nil {
-		t.Fatalf("the host said no pid: %v", err)
+		t.Fatalf("the host printed no pid: %v", err)
 	}
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)

@@ -143,7 +143,7 @@ func TestFlappingSecretConfiguresOnceASecond(t *testing.T) {
 	keep(t, path, "sesame-0")
 	_, opened, _ := newGuarded(t, pluginhost.Options{}, map[string]any{"password": map[string]any{"file": path}})
 	next(t, opened, "the first password")
-	began := time.Now() // before the second: how late the test hears of it does not count
+	began := time.Now() // before the second: how late the test sees it does not count
 	keep(t, path, "sesame-1")
 	next(t, opened, "the second password")
 	keep(t, path, "sesame-2")

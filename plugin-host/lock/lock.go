@@ -46,7 +46,7 @@ type Lock struct {
 	// Providers are sorted by name, os and arch, and have one entry for each: of several
 	// installed versions, one is pinned.
 	Providers []Provider `json:"providers"`
-	// Programs of Countersign that are no providers, in the same order.
+	// Programs of Countersign other than providers, in the same order.
 	Programs []Program `json:"programs,omitempty"`
 }
 
@@ -93,7 +93,7 @@ func (l *Lock) Put(p Provider) {
 	})
 }
 
-// Program is one build of a program that is no provider; Name is its file name.
+// Program is one build of a program other than a provider; Name is its file name.
 type Program struct {
 	Name   string `json:"name"`
 	OS     string `json:"os"`
@@ -119,7 +119,7 @@ func (l *Lock) PutProgram(p Program) {
 	})
 }
 
-// Error says that a lock file cannot be used.
+// Error means that a lock file cannot be used.
 type Error struct {
 	Path string
 	Err  error
@@ -233,7 +233,7 @@ func (p Provider) checkSecrets() error {
 	}
 	for _, pointer := range p.SecretSettings {
 		if !strings.HasPrefix(pointer, "/") {
-			return fmt.Errorf("%q has a secret setting %q that is no JSON Pointer", p.Name, wire.CleanText(pointer, ""))
+			return fmt.Errorf("%q has an invalid secret setting %q: not a JSON Pointer", p.Name, wire.CleanText(pointer, ""))
 		}
 	}
 	return nil

@@ -124,7 +124,7 @@ func TestLockOfOtherUserIsNotRead(t *testing.T) {
 func TestSecretSettingsArePointers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "countersign.lock")
 	for want, pointers := range map[string][]string{
-		"": {"/password", "/headers/*"}, `"b" has a secret setting "password" that is no JSON Pointer`: {"password"},
+		"": {"/password", "/headers/*"}, `"b" has an invalid secret setting "password": not a JSON Pointer`: {"password"},
 		`"b" has 1001 secret settings, 1000 are allowed`: slices.Repeat([]string{"/p"}, 1001),
 	} {
 		p := build("b", "amd64")

@@ -49,7 +49,7 @@ func checkOpen(file *os.File) error {
 	return verified.Owned(info.Name(), info)
 }
 
-// checkFolder: who can write the folder could put an older lock of ours there.
+// checkFolder: a user who can write to the folder could replace the lock with an older one.
 func checkFolder(folder string) error {
 	info, err := os.Stat(folder)
 	if err != nil {

@@ -31,7 +31,7 @@ type Options struct {
 	// Getenv reads a variable. OpenTelemetry's libraries read the environment of the process,
 	// so anything but [os.Getenv] can only hide variables from the checks.
 	Getenv func(name string) string
-	// Log hears of a collector that does not take spans, once a minute.
+	// Log gets a warning once a minute while the collector does not take spans.
 	Log *slog.Logger
 }
 
@@ -41,7 +41,7 @@ type Exporter struct {
 	exporter *exporter
 }
 
-// exporter says nothing any more once it is cut off.
+// exporter exports nothing any more once it is cut off.
 type exporter struct {
 	*otlptrace.Exporter
 	cut atomic.Bool
@@ -78,7 +78,7 @@ func Open(ctx context.Context, o Options) (*Exporter, error) {
 		resource.WithAttributes(semconv.ServiceName(o.Service), semconv.ServiceVersion(o.Version)),
 		resource.WithHost(), resource.WithTelemetrySDK(), resource.WithFromEnv())
 	if err != nil {
-		otel.Handle(err) // what could be told of the program is told
+		otel.Handle(err) // the rest of the program's attributes are set
 	}
 	e := &exporter{Exporter: to}
 	return &Exporter{sdktrace.NewTracerProvider(sdktrace.WithBatcher(e), sdktrace.WithResource(about)), e}, nil

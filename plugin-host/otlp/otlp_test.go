@@ -189,7 +189,7 @@ func TestPlaintextHeadersAreWarnedOf(t *testing.T) {
 }
 
 // A collector that never answers costs spans, and two seconds at the end.
-func TestHangingCollectorDelaysNobody(t *testing.T) {
+func TestHangingCollectorDelaysNoCaller(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.ReadAll(r.Body) // else the server does not notice that the client left
 		<-r.Context().Done()
@@ -211,7 +211,7 @@ func TestHangingCollectorDelaysNobody(t *testing.T) {
 		select {
 		case <-done:
 		case <-time.After(patience):
-			t.Fatalf("%s: somebody waits for the collector", protocol)
+			t.Fatalf("%s: a caller waits for the collector", protocol)
 		}
 		if !strings.Contains(log.String(), "cannot export traces") {
 			t.Errorf("%s: %s", protocol, log)
@@ -233,7 +233,7 @@ func TestCollectorThatComesLateGetsLaterSpans(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if listener, err = net.Listen("tcp", address); err != nil {
-		t.Skipf("the port is somebody else's now: %v", err)
+		t.Skipf("the port is taken by another process now: %v", err)
 	}
 	got := &collector{}
 	server := &httptest.Server{Listener: listener, Config: &http.Server{Handler: got, ReadHeaderTimeout: time.Minute}}

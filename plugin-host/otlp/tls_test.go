@@ -34,7 +34,7 @@ func TestCollectorIsVerifiedOverTLS(t *testing.T) {
 		t.Setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "120000")
 		e, _ = exporting(t, protocol, server.URL)
 		e.span("certificate.issue")
-		_ = e.provider.ForceFlush(t.Context()) // over gRPC, the collector's answer is none
+		_ = e.provider.ForceFlush(t.Context()) // over gRPC, the collector's answer is not valid
 		e.Close()
 		got.has(t, "certificate.issue")
 		got.took.Reset()

@@ -48,7 +48,7 @@ func TestSpansAreOpenTelemetrys(t *testing.T) {
 	}
 }
 
-func TestUnsampledTraceSaysSo(t *testing.T) {
+func TestUnsampledTraceIsMarked(t *testing.T) {
 	tracer, spans := recording(sdktrace.NeverSample())
 	ctx, root := trace.Begin(t.Context(), tracer, "root")
 	sent := trace.Parent(ctx)

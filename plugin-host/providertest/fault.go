@@ -140,7 +140,7 @@ func (r *rig) lifelineEnds(ctx context.Context, s *conformance.Session) error {
 		return err
 	}
 	if probe.Status().Authentication == pluginhost.AutoMTLS {
-		return conformance.NotRun("it is on stock go-plugin (AutoMTLS), which knows no lifeline: the host ends it by SIGTERM, and by Pdeathsig")
+		return conformance.NotRun("it is on stock go-plugin (AutoMTLS), which has no lifeline: the host ends it by SIGTERM, and by Pdeathsig")
 	}
 	calling, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -226,7 +226,7 @@ func (d dam) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// unread has certificates signed while nobody reads what the process writes.
+// unread has certificates signed while the output of the process is not read.
 func (r *rig) unread(ctx context.Context, s *conformance.Session) error {
 	opts, held := r.opts, dam{make(chan struct{})}
 	opts.Stderr = held
@@ -236,7 +236,7 @@ func (r *rig) unread(ctx context.Context, s *conformance.Session) error {
 		return err
 	}
 	defer probe.Close()
-	defer close(held.opened) // or nothing of it would ever end
+	defer close(held.opened) // or its goroutines would never end
 	for n := range 20 {
 		if err := s.SignOnce(ctx, probe); err != nil {
 			return fmt.Errorf("after %d: %w", n, err)

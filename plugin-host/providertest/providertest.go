@@ -25,7 +25,7 @@ type Target struct {
 	// Path is the binary, a file countersign-provider-<name>. Required.
 	Path string
 	// Kit is what the author gives. Default: a provider without settings that signs
-	// for anybody.
+	// for every caller.
 	Kit conformance.Kit
 	// Env are variables for its process, as in a provider's entry of a configuration.
 	Env map[string]string
@@ -62,9 +62,8 @@ func Checks() []conformance.Check {
 	return slices.Concat(conformance.Checks(), processChecks(nil))
 }
 
-// Run holds the provider against the checks, tells each result as it comes, and
-// returns all of them. An error says that nothing could be run. It ends all that it
-// started.
+// Run runs the checks on the provider, reports each result as it comes, and returns all of
+// them. An error means that nothing could be run. It ends all that it started.
 func Run(ctx context.Context, target Target, each func(conformance.Result)) (*conformance.Report, error) {
 	r, err := newRig(target)
 	if err != nil {

@@ -92,7 +92,7 @@ func (r *rig) protocols(offered ...wire.Protocol) pluginhost.Options {
 // maxSeen bounds what is kept of a provider's output.
 const maxSeen = 4 << 20
 
-// seen is what the provider wrote and what the host said of it.
+// seen is what the provider wrote and what the host logged about it.
 type seen struct {
 	stderr, log tape
 	tail        output.Tail // of stderr

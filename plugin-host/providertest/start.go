@@ -40,7 +40,7 @@ func (r *rig) byHand(ctx context.Context, _ *conformance.Session) error {
 	case err == nil:
 		return errors.New("it ends with status 0")
 	case strings.TrimSpace(stderr.String()) == "":
-		return fmt.Errorf("it says nothing: %w", err)
+		return fmt.Errorf("it writes nothing: %w", err)
 	}
 	return nil
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// strangersPair is a certificate that nobody trusts, and its key.
+// strangersPair is an untrusted certificate, and its key.
 func strangersPair() (*tls.Certificate, error) {
 	key, err := pki.GenerateKey(pki.ECDSAP256)
 	if err != nil {

@@ -28,7 +28,7 @@ type usage struct {
 	stray            int64  // bytes on standard output
 	before, after    int    // descriptors
 	uncounted        error  // why there are no descriptors
-	environ, cmdline string // empty where the system does not tell
+	environ, cmdline string // empty where the system does not show them
 	schema           string // of its settings
 }
 
@@ -108,7 +108,7 @@ func (r *rig) linesAreShort(ctx context.Context, s *conformance.Session) error {
 	return nil
 }
 
-// proc reads what the system tells of a process.
+// proc reads what the system shows of a process.
 func proc(probe *pluginhost.Probe, what string) string {
 	return filepath.Join("/proc", strconv.Itoa(probe.Status().PID), what)
 }
@@ -117,7 +117,7 @@ func proc(probe *pluginhost.Probe, what string) string {
 func descriptors(probe *pluginhost.Probe) (int, error) {
 	open, err := os.ReadDir(proc(probe, "fd"))
 	if err != nil {
-		return 0, conformance.NotRun("this system does not tell a process's descriptors: %w", err)
+		return 0, conformance.NotRun("this system does not show a process's descriptors: %w", err)
 	}
 	return len(open), nil
 }
@@ -198,7 +198,7 @@ func (r *rig) noNetwork(ctx context.Context, _ *conformance.Session) error {
 func sockets(probe *pluginhost.Probe) ([]string, error) {
 	open, err := os.ReadDir(proc(probe, "fd"))
 	if err != nil {
-		return nil, conformance.NotRun("this system does not tell a process's sockets: %w", err)
+		return nil, conformance.NotRun("this system does not show a process's sockets: %w", err)
 	}
 	var inodes []string
 	for _, fd := range open {

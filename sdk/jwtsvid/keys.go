@@ -50,7 +50,7 @@ func (s *Source) follow() {
 			said = what
 		}
 		if s.missing.Store(ca.ActionFor(err) == ca.Missing); s.missing.Load() {
-			s.tell() // FetchJWTBundles is answered all the same
+			s.wake() // FetchJWTBundles is answered all the same
 		}
 		rotation.Sleep(s.ctx, wait, s.cfg.Now, nil)
 	}
@@ -74,7 +74,7 @@ func (s *Source) take(jwks []byte) error {
 	s.noteKeys()
 	if was := s.published.Swap(next); was == nil || string(was.jwks) != string(next.jwks) {
 		s.cfg.Log.Info("received the keys of JWT-SVIDs", "keys", len(next.keys))
-		s.tell()
+		s.wake()
 	}
 	return nil
 }
@@ -103,7 +103,7 @@ func readKeys(jwks []byte) (*published, error) {
 }
 
 // wake wakes the callers that wait for keys.
-func (s *Source) tell() {
+func (s *Source) wake() {
 	s.mu.Lock()
 	close(s.changed)
 	s.changed = make(chan struct{})

@@ -17,7 +17,7 @@ import (
 	"github.com/countersign-dev/countersign/plugin-host/cmd/countersign/catalog"
 )
 
-// beProgram is what the test's binary does as countersign-discovery: it says who it is,
+// beProgram is what the test's binary does as countersign-discovery: it prints its name,
 // and at SIGTERM ends with 7.
 func beProgram() {
 	term := make(chan os.Signal, 1)
@@ -52,7 +52,7 @@ func TestDiscoveryReplacesProcessAndGetsSignals(t *testing.T) {
 	}
 	line, _ := bufio.NewReader(out).ReadString('\n')
 	if want := fmt.Sprintln(cmd.Process.Pid, []string{path, "serve", "--lock=x"}); line != want {
-		t.Errorf("it says %q, want %q", line, want)
+		t.Errorf("it prints %q, want %q", line, want)
 	}
 	if runs, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", cmd.Process.Pid)); os.Geteuid() == 0 && !strings.HasPrefix(runs, "/memfd:") {
 		t.Errorf("what runs is %s (%v), which is not the copy that was verified", runs, err)

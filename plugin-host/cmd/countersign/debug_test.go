@@ -61,13 +61,13 @@ func (p *talker) hear(pattern string) []string {
 				return found
 			}
 		case <-deadline:
-			p.t.Fatalf("%q was not heard in:\n%s", pattern, strings.Join(heard, "\n"))
+			p.t.Fatalf("%q is missing in:\n%s", pattern, strings.Join(heard, "\n"))
 		}
 	}
 }
 
-// operatorsEnviron is the environment without what the tests of this repository are
-// told by: the program refuses variables of its name that it does not know.
+// operatorsEnviron is the environment without the variables of this repository's tests: the
+// program refuses unknown variables of its name.
 func operatorsEnviron() []string {
 	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "COUNTERSIGN_") })
 }

@@ -8,11 +8,11 @@ import (
 	"google.golang.org/grpc"
 )
 
-// standIn is a script's program at a socket that is no Countersign.
+// standIn is a script's program at a socket, other than Countersign.
 //
 //	foreign sds PATH     serves SDS
 //	foreign grpc PATH    speaks gRPC and has no SDS
-//	foreign hang PATH    accepts connections and says nothing
+//	foreign hang PATH    accepts connections and sends nothing
 func standIn(ts *testscript.TestScript, _ bool, args []string) {
 	kind, path := args[0], ts.MkAbs(args[1])
 	listener, err := net.Listen("unix", path)

@@ -128,7 +128,7 @@ func TestScripts(t *testing.T) {
 			"drained": func(ts *testscript.TestScript, _ bool, _ []string) { agentOf(ts).drain(ts) },
 			// drained-twice is drained with signals in one moment, as "timeout" of GNU sends them.
 			"drained-twice": func(ts *testscript.TestScript, _ bool, _ []string) {
-				for range 20 { // the first few may come before anybody waits for a second one
+				for range 20 { // the first few may come before the program waits for a second one
 					_ = agentOf(ts).cmd.Process.Signal(syscall.SIGTERM)
 					<-time.After(2 * time.Millisecond)
 				}
@@ -171,7 +171,7 @@ type agentKey struct{}
 
 func agentOf(ts *testscript.TestScript) *background { return ts.Value(agentKey{}).(*background) }
 
-// background is a script's agent. Its log is a file that tells when it has grown.
+// background is a script's agent. Its log is a file that signals when it has grown.
 type background struct {
 	cmd   *exec.Cmd
 	log   *os.File

@@ -33,7 +33,7 @@ type oddCA struct {
 	mode string
 }
 
-// ValidateOnline asks nobody, but says who cannot be asked.
+// ValidateOnline calls no server, but names the one that cannot be called.
 func (s oddSettings) ValidateOnline(ctx context.Context) error {
 	switch s.Zone {
 	case "down":

@@ -67,7 +67,7 @@ func TestOnlyHealthAndMetricsAreReachableFromOutside(t *testing.T) {
 		t.Errorf("with another token, the metrics answer %d", code)
 	}
 	if conn, err := net.Dial("tcp", strings.TrimPrefix(metrics, "https://")); err == nil {
-		defer conn.Close() // one that says nothing hinders nobody, and not the end of the agent
+		defer conn.Close() // an idle one delays no other client, nor the end of the agent
 	}
 }
 
@@ -179,7 +179,7 @@ func awaitScrape(t *testing.T, page string, client *certtest.Pair, want bool) {
 	}
 }
 
-// scrapes fetches the page with a client certificate; nil is none.
+// scrapes fetches the page with a client certificate, if it is not nil.
 func scrapes(t *testing.T, page string, pair *certtest.Pair) error {
 	t.Helper()
 	cfg := &tls.Config{InsecureSkipVerify: true}

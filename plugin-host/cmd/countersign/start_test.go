@@ -36,7 +36,7 @@ func TestServiceManagerIsNotifiedWhileCAIsAway(t *testing.T) {
 	_ = manager.SetReadDeadline(time.Now().Add(2 * time.Minute))
 	n, err := manager.Read(told)
 	if err != nil || string(told[:n]) != "READY=1" {
-		t.Fatalf("it was told %q, %v", told[:n], err)
+		t.Fatalf("it got %q, %v", told[:n], err)
 	}
 	conn, err := net.Dial("unix", filepath.Join(dir, "sock"))
 	if err != nil {

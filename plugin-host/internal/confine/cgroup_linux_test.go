@@ -81,7 +81,7 @@ func TestForeignCgroupTreeIsLeftAlone(t *testing.T) {
 	}
 }
 
-// A limit that needs cgroups holds, or is told not to.
+// A limit that needs cgroups holds, or is reported as missing.
 func TestUnenforceableCPUShareIsReported(t *testing.T) {
 	r, missing, err := New("x", "", Limits{CPU: 0.5, Memory: MinMemory, Processes: MinProcesses})
 	if err != nil {
@@ -89,7 +89,7 @@ func TestUnenforceableCPUShareIsReported(t *testing.T) {
 	}
 	for _, limit := range []string{"memory: ", "processes: ", "cpu: "} {
 		if said := strings.Contains(missing.String(), limit); said == (r.groups != nil) {
-			t.Errorf("cgroups %v, said %s", r.groups, missing)
+			t.Errorf("cgroups %v, reported %s", r.groups, missing)
 		}
 	}
 	env := strings.Join(r.Environment(), " ")

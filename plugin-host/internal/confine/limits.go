@@ -57,7 +57,7 @@ func (l Limits) Check() error {
 	return errors.Join(errs...)
 }
 
-// environment tells a Go program its limits, so that it collects garbage in time instead
+// environment passes its limits to a Go program, so that it collects garbage in time instead
 // of being killed.
 func (l Limits) environment() []string {
 	var env []string

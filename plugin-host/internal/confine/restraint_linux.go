@@ -49,7 +49,7 @@ func (r *Restraint) User() (uid uint32, own bool) {
 	return r.user.uid, true
 }
 
-// Environment returns the variables that tell the process of its limits and user.
+// Environment returns the variables with the limits and user of the process.
 func (r *Restraint) Environment() []string {
 	env := r.limits.environment()
 	if r.user != nil {

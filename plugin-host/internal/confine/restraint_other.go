@@ -10,8 +10,8 @@ import (
 // Restraint holds nothing on this system.
 type Restraint struct{}
 
-// New says that limits are not applied. A user of its own is an error: it is a
-// boundary that somebody counts on.
+// New reports that limits are not applied. A user of its own is an error: it is a
+// boundary that operators rely on.
 func New(_, user string, limits Limits) (*Restraint, Unapplied, error) {
 	if user != "" {
 		return nil, nil, errors.New("user: running a provider as another user needs Linux; omit it")

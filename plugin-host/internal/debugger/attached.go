@@ -74,10 +74,10 @@ func (a *Attached) Connect(context.Context) (err error) {
 	return err
 }
 
-// Ended is closed when the host has given it up; Err then says why.
+// Ended is closed when the host has given it up; Err then returns why.
 func (a *Attached) Ended() <-chan struct{} { return a.ended }
 
-// Err says why the host gave it up.
+// Err returns why the host gave it up.
 func (a *Attached) Err() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 
 // The sockets in the private folder where a provider of another language gets what a host
 // passes as descriptors. The command that starts it connects, so that the provider inherits
-// what it knows.
+// its environment.
 const (
 	LifelineSocket = "lifeline"
 	ChannelSocket  = "channel"
@@ -58,8 +58,8 @@ func (c plainOverChannel) Clone() credentials.TransportCredentials {
 	return plainOverChannel{c.TransportCredentials.Clone()}
 }
 
-// starts accepts these connections: start-up data goes to each lifeline, whose end tells the
-// provider that the Debugger is gone; a channel waits until the gRPC connection wants it.
+// starts accepts these connections: start-up data goes to each lifeline, which ends when the
+// Debugger is gone; a channel waits until the gRPC connection wants it.
 type starts struct {
 	host      *process.Pair
 	lifelines net.Listener
@@ -129,7 +129,7 @@ func (s *starts) forget(conn net.Conn) {
 	delete(s.open, conn)
 }
 
-// offer puts a channel in the place of one that nobody took.
+// offer replaces a channel that was not taken.
 func (s *starts) offer(conn net.Conn) {
 	for {
 		select {

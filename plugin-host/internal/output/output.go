@@ -77,7 +77,7 @@ func isPanic(line string) bool {
 	return strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") || strings.HasPrefix(line, "Traceback (most recent call last)")
 }
 
-// readable returns a line as it is, or a record of hclog as text. stack says that it has a stack.
+// readable returns a line as it is, or a record of hclog as text. stack means that it has a stack.
 func readable(line []byte) (lines []string, stack bool) {
 	record, ok := parse(bytes.TrimSpace(line))
 	if !ok {

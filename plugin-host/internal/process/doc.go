@@ -1,7 +1,6 @@
 // Package process runs one process of a provider: it starts a verified binary with its
-// pipes, keys and limits ([Start]), reads the handshake line and connects as that line
-// says ([Process.Connect]), and ends the process and everything it left behind
-// ([Process.Stop]).
+// pipes, keys and limits ([Start]), reads the handshake line and connects to the address in it
+// ([Process.Connect]), and ends the process and everything it left behind ([Process.Stop]).
 //
 // Package supervise decides when to start and stop one; package pluginhost puts the two
 // together. Three goroutines belong to a process and end with it: await reaps it, the

@@ -44,7 +44,7 @@ func (c counting) Clone() credentials.TransportCredentials {
 	return counting{c.TransportCredentials.Clone(), c.flooded}
 }
 
-// counted counts frames in both directions: a request of ours allows more of the peer's.
+// counted counts frames in both directions: a request of the host allows the peer more frames.
 type counted struct {
 	net.Conn
 	flooded   func()

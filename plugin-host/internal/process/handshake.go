@@ -19,7 +19,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
-// ErrVersion is the error of a provider that chose a version nobody offered.
+// ErrVersion is the error of a provider that chose a version that was not offered.
 var ErrVersion = errors.New("provider speaks protocol version")
 
 // maxHandshake is the maximum length of the handshake line in bytes.

@@ -77,7 +77,7 @@ func pinned(ours *Pair, peer []byte) *tls.Config {
 	}
 }
 
-// StartData is what tells a provider to serve with the pair and to accept the host's.
+// StartData makes a provider serve with the pair and accept the host's.
 func (p *Pair) StartData(host *Pair) wire.StartData {
 	return wire.StartData{ServerCert: string(p.CertPEM), ServerKey: string(p.keyPEM), ClientCert: string(host.CertPEM)}
 }

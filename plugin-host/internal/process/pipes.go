@@ -81,7 +81,7 @@ func (p *pipes) takeChannel() net.Conn {
 	return conn
 }
 
-// endLifeline tells the process to exit.
+// endLifeline makes the process exit.
 func (p *pipes) endLifeline() { closeAll(p.lifeline) }
 
 func (p *pipes) closeChilds() {

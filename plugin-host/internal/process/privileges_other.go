@@ -4,5 +4,5 @@ package process
 
 import "log/slog"
 
-// ForbidPrivileges does nothing here; MissingProtection says so.
+// ForbidPrivileges does nothing here; MissingProtection reports it.
 func ForbidPrivileges(*slog.Logger) {}

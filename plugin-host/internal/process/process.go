@@ -89,8 +89,8 @@ func (p *Process) fail(reason error) {
 	}
 }
 
-// exited records how it exited. A status of its own says more than what was seen of it,
-// such as a broken channel; after a kill the reason for it counts.
+// exited records how it exited. Its own exit status has more detail than a symptom such as a
+// broken channel; after a kill the reason for the kill counts.
 func (p *Process) exited(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -99,10 +99,10 @@ func (p *Process) exited(err error) {
 	}
 }
 
-// Ended is closed once the process has ended, by itself or not; Err then says why.
+// Ended is closed once the process has ended, by itself or not; Err then returns why.
 func (p *Process) Ended() <-chan struct{} { return p.ended }
 
-// Err says why it ended.
+// Err returns why it ended.
 func (p *Process) Err() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -139,8 +139,8 @@ func (p *Process) Health(ctx context.Context) error {
 // lifeline.
 const lifelineGrace = time.Second
 
-// Stop asks it to end, kills it if it has not when ctx ends, and returns when nothing of
-// it is left. It must be called once.
+// Stop asks it to end, kills it if it has not when ctx ends, and returns when nothing
+// is left of it. It must be called once.
 //
 // It sends SIGTERM and then ends the lifeline, which has a provider exit at once: its
 // authority could close nothing, such as a session at its CA.

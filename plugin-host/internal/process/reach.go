@@ -30,7 +30,7 @@ func (p *Process) reach() (credentials.TransportCredentials, dialer) {
 	}
 }
 
-// Connect reads the handshake line and connects to the provider as that line says.
+// Connect reads the handshake line and connects to the provider at the address in it.
 func (p *Process) Connect(ctx context.Context) error {
 	line, err := p.pipes.firstLine(ctx)
 	if err != nil {
@@ -73,7 +73,7 @@ func (p *Process) silent(ctx context.Context, line string, err error) error {
 		return errors.Join(context.Cause(ctx), err)
 	}
 	select {
-	case <-p.ended: // says why
+	case <-p.ended: // Err returns why
 		return p.Err()
 	case <-ctx.Done():
 	case <-time.After(lastWords):
@@ -96,7 +96,7 @@ func (p *Process) dialChannel(ctx context.Context, _ string) (net.Conn, error) {
 		return conn, nil
 	}
 	select {
-	case <-p.ended: // says why
+	case <-p.ended: // Err returns why
 		return nil, p.Err()
 	case <-ctx.Done():
 	case <-time.After(lastWords):

@@ -26,8 +26,8 @@ const (
 	keptBytes = 512     // of each: text.Clean cuts them further
 	maxAttrs  = 16      // of one record
 
-	// So many lines a second are logged, beside 200 at the start; how many were dropped, it
-	// says this often at most.
+	// So many lines a second are logged, beside 200 at the start; the number of dropped lines is
+	// logged this often at most.
 	linesPerSecond = 5
 	noteEvery      = 10 * time.Second
 	// crashLines are logged of a panic, however much came before: a stack of Go has no more
@@ -172,7 +172,7 @@ func (r *relay) allow(now time.Time) (ok bool) {
 	return ok
 }
 
-// note says how many lines were dropped, if any were.
+// note logs how many lines were dropped, if any were.
 func (r *relay) note(now time.Time) {
 	if r.dropped > 0 {
 		r.log.Warn("provider logs too fast, dropped lines", "lines", r.dropped)
@@ -182,7 +182,7 @@ func (r *relay) note(now time.Time) {
 
 var panics = [][]byte{[]byte("panic: "), []byte("fatal error: ")}
 
-// keep adds a line to the crash report, and tells whether it begins one.
+// keep adds a line to the crash report, and reports whether it begins one.
 func (r *relay) keep(line []byte) (begins bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

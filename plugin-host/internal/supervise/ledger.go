@@ -88,7 +88,7 @@ func (b *ledger) isOther(o offer) bool {
 	return !b.isGood(o)
 }
 
-// turnDown notes settings that a life did not take; ended tells that it did not survive them.
+// turnDown notes settings that a life did not take; ended means that it did not survive them.
 // It reports whether an earlier life took something else.
 func (b *ledger) turnDown(o offer, err error, ended bool) bool {
 	b.mu.Lock()
@@ -116,7 +116,7 @@ func (b *ledger) forget() bool {
 	return had
 }
 
-// why says why the settings of now are not in use, or nothing if they are.
+// why returns why the current settings are not in use; empty if they are.
 func (b *ledger) why() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -128,7 +128,7 @@ func (b *ledger) why() string {
 
 func same(a, b *reference.Resolved) bool { return reflect.DeepEqual(a.Settings, b.Settings) }
 
-// stamps tell versions of files apart without reading them.
+// stamps distinguish versions of files without reading them.
 type stamps []os.FileInfo
 
 // look returns the stamps of files, of which a missing one has none.

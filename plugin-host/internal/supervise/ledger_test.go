@@ -45,7 +45,7 @@ func put(t *testing.T, path, content string) {
 	}
 }
 
-// withPassword runs a provider that takes passwords as takes says; first is in the file.
+// withPassword runs a provider that accepts the passwords that takes accepts; first is in the file.
 func withPassword(t *testing.T, first string, takes func(f *fakeLife, password string) error, test func(t *testing.T, w *world, s inFiles)) {
 	t.Helper()
 	dir := t.TempDir()
@@ -65,7 +65,7 @@ func withPassword(t *testing.T, first string, takes func(f *fakeLife, password s
 	})
 }
 
-// onlySesame refuses what is no sesame, and ends at what is deadly.
+// onlySesame refuses all but sesame, and ends at what is deadly.
 func onlySesame(f *fakeLife, password string) error {
 	switch {
 	case strings.HasPrefix(password, "sesame"):
@@ -295,7 +295,7 @@ func TestFileChangedDuringRefusalIsNotMissed(t *testing.T) {
 	})
 }
 
-func TestStampsTellVersionsOfFilesApart(t *testing.T) {
+func TestStampsDistinguishVersionsOfFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	seen := []stamps{look([]string{path})}
 	for range 3 {

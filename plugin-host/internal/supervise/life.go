@@ -23,7 +23,7 @@ type Instance interface {
 	wire.Provider
 	// Connect connects to it. Before, only the methods below may be called.
 	Connect(ctx context.Context) error
-	// Ended is closed when it has ended, for whatever reason; Err then says why.
+	// Ended is closed when it has ended, for whatever reason; Err then returns why.
 	Ended() <-chan struct{}
 	Err() error
 	// Health checks whether it is alive.

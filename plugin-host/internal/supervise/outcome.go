@@ -9,7 +9,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-// settle handles the outcome of the life on its way: it is ready, or err says why not.
+// settle handles the outcome of the life on its way: it is ready, or err is why not.
 func (s *Supervisor) settle(err error) {
 	l := s.coming
 	s.coming = nil
@@ -79,7 +79,7 @@ func (s *Supervisor) bury() {
 
 // refused records that the provider rejects its settings. A reload starts it again, or a file
 // that the settings name when it changes; and so does time, as not each refusal is about the
-// settings: a proxy in front of a CA that starts says what a wrong path would.
+// settings: a proxy in front of a CA that starts replies as to a wrong path.
 func (s *Supervisor) refused(l *life, err error) {
 	s.status.PID, s.status.LastError = 0, text.Clean(err.Error())
 	s.schedule(time.Now().Add(s.refusals.wait(err, s.left)))

@@ -16,7 +16,7 @@ import (
 // its CA may do the same to it.
 const mostSilent = 3
 
-// longestWord bounds what a CA that is away says when it will be back.
+// longestWord bounds the retry-after of a CA that is away.
 const longestWord = 10 * time.Minute
 
 // prepare makes a life ready for calls. If its plan is proven, an earlier life accepted

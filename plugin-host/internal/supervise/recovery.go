@@ -19,7 +19,7 @@ const (
 
 	crashLimit  = 5 // crashes within crashWindow open the circuit
 	crashWindow = 2 * time.Minute
-	provenBy    = 10 // signatures: a life with so many was no crash loop
+	provenBy    = 10 // signatures: a life with so many is not part of a crash loop
 
 	leastGap    = time.Second      // between two starts for what is due
 	bareGap     = 10 * time.Second // the same while nothing is held and the last life signed nothing,
@@ -43,7 +43,7 @@ type refusals struct {
 	since time.Time // of the first
 }
 
-// wait returns the wait after err, for what left says is due. With nothing due there is no hurry.
+// wait returns the wait after err, by what left has due. With nothing due there is no hurry.
 func (r *refusals) wait(err error, left func(time.Time) (time.Duration, bool)) time.Duration {
 	now := time.Now()
 	if r.since.IsZero() {

@@ -30,7 +30,7 @@ func (s *Supervisor) report(ctx context.Context, n news) {
 	}
 }
 
-// hear publishes the news of a life. A change of settings may end the engine's wait, as it
+// hear publishes the events of a life. A change of settings may end the engine's wait, as it
 // follows the state. A new plan that waits for its CA makes room for a restart of the one in
 // force.
 func (s *Supervisor) hear(n news) {
@@ -49,7 +49,7 @@ func (s *Supervisor) hear(n news) {
 func (s *Supervisor) secretPaths(schema string) reference.Paths {
 	paths, err := reference.SecretPaths(schema)
 	if err != nil {
-		s.log.Warn("cannot tell which settings of the provider are secret; references are sent as they are", "error", text.Clean(err.Error()))
+		s.log.Warn("unknown which settings of the provider are secret; references are sent as they are", "error", text.Clean(err.Error()))
 	}
 	return paths
 }
@@ -216,7 +216,7 @@ func (l *life) offerAgain() {
 	}
 }
 
-// nextOffer says when a secret is offered again after err. A refusal by the CA may count
+// nextOffer returns when a secret is offered again after err. A refusal by the CA may count
 // against an account there.
 func (s *Supervisor) nextOffer(l *life, waits *rotation.Waits, err error) <-chan struct{} {
 	if err == nil || l.plan.ledger.hopeless() {

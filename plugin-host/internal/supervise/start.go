@@ -71,7 +71,7 @@ func (s *Supervisor) bring(ctx context.Context, l *life, proven bool) error {
 	}()
 	err := s.prepare(ctx, l, proven)
 	if err != nil && process.HasEnded(l) {
-		return l.Err() // says more than the failed call
+		return l.Err() // has more detail than the failed call
 	}
 	return err
 }

@@ -37,7 +37,7 @@ func TestFailedFirstStartIsRetried(t *testing.T) {
 	})
 }
 
-// What a CA that starts says, or a proxy in front of it, may look like a refusal.
+// The replies of a CA that starts, or of a proxy in front of it, may look like a refusal.
 func TestRefusedProviderIsAskedAgain(t *testing.T) {
 	for name, c := range map[string]struct {
 		wrong, within time.Duration

@@ -22,7 +22,7 @@ type Options struct {
 	StopTimeout    time.Duration // until a provider is killed
 	HealthInterval time.Duration
 	MaxCalls       int          // sent to one provider at once
-	OnState        func(Status) // told each change of state, in order
+	OnState        func(Status) // called for each change of state, in order
 	// Due reports whether the engine needs this provider for a certificate now, and when
 	// the first such certificate ends: the zero time if none is held. Any goroutine may
 	// call it.
@@ -123,7 +123,7 @@ func (s *Supervisor) Start(ctx context.Context) error {
 }
 
 // Close rejects new calls, waits up to [Options.StopTimeout] for those in flight, ends the
-// process and returns when nothing of it is left. It may be called twice.
+// process and returns when nothing is left of it. It may be called twice.
 func (s *Supervisor) Close() {
 	s.close.Do(func() { close(s.closing) })
 	s.begun.Do(func() {

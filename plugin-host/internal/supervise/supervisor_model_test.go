@@ -14,7 +14,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-// step is something that happens to a provider; it says what went against the model.
+// step is something that happens to a provider; it returns what deviated from the model.
 type step struct {
 	name string
 	do   func(*world, *model) error

@@ -42,7 +42,7 @@ func (w *world) due() (time.Time, bool) {
 	return w.end, w.isDue
 }
 
-// needs says that a certificate is due, and when it ends.
+// needs means that a certificate is due, and when it ends.
 func (w *world) needs(end time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -56,7 +56,7 @@ func (w *world) needsNothing() {
 	w.end, w.isDue = time.Time{}, false
 }
 
-// fakeLife behaves as its settings' "is" says.
+// fakeLife behaves by "is" in its settings.
 type fakeLife struct {
 	wire.Provider
 	w       *world
@@ -189,7 +189,7 @@ func (w *world) launch(is string) (Instance, error) {
 	return f, nil
 }
 
-// planThat launches lives whose settings' "is" says so.
+// planThat launches lives with that "is" in their settings.
 func (w *world) planThat(is string) *Plan {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -219,7 +219,7 @@ func newWorld(is string) *world {
 	return w
 }
 
-// inBubble starts a provider, and afterwards sees that nothing of it is left.
+// inBubble starts a provider, and afterwards checks that nothing is left of it.
 func inBubble(t *testing.T, is string, test func(t *testing.T, w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -234,7 +234,7 @@ func inBubble(t *testing.T, is string, test func(t *testing.T, w *world)) {
 	})
 }
 
-// close says what is wrong after the end: every life was stopped, and every plan closed, and
+// close returns what is wrong after the end: every life must be stopped, and every plan closed,
 // once.
 func (w *world) close() error {
 	w.p.Close()

@@ -28,7 +28,7 @@ func (c Client) need(ctx context.Context) (*life, error) {
 }
 
 // want returns the life for a call whose caller waits for the answer, so that it is due now,
-// whatever the schedule says.
+// whatever the schedule.
 func (c Client) want(ctx context.Context) (*life, error) {
 	if c.s.gate.empty() {
 		c.s.waiting.Add(1)

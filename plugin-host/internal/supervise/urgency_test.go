@@ -138,7 +138,7 @@ func TestWhatIsWaitedForProbesOpenCircuit(t *testing.T) {
 	}
 }
 
-// A provider that is killed from outside and signs in between is no crash loop.
+// A provider that is killed from outside and signs in between is not in a crash loop.
 func TestLifeThatSignedManyTimesOpensNoCircuit(t *testing.T) {
 	inBubble(t, "good", func(t *testing.T, w *world) {
 		for i := range 3 * crashLimit {
@@ -193,7 +193,7 @@ func TestSlowProviderIsLeftAlone(t *testing.T) {
 	})
 }
 
-func TestAbsentCAIsNoHangEvenWhenDue(t *testing.T) {
+func TestAbsentCADoesNotHangEvenWhenDue(t *testing.T) {
 	begun(t, "away", func(t *testing.T, w *world) {
 		w.needs(time.Now().Add(10 * time.Second))
 		if _, err := w.sign(20 * time.Second); !errors.Is(err, context.DeadlineExceeded) {

@@ -14,7 +14,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/text"
 )
 
-// Search says where to look for providers, as main read it from flags and environment.
+// Search is where to look for providers, as main read it from flags and environment.
 // [DefaultDirs] puts the folders in order.
 type Search struct {
 	ProviderDirs []string // --provider-dir, in the order given
@@ -96,7 +96,7 @@ func (f Found) Verify(pin string) error {
 	return b.Close()
 }
 
-// NotFoundError says that no folder has a provider of that name.
+// NotFoundError means that no folder has a provider of that name.
 type NotFoundError struct {
 	Name      string
 	Version   string   // empty: the file without one
@@ -105,7 +105,7 @@ type NotFoundError struct {
 }
 
 // Error names what is missing, the folders and what is installed. If only files with a
-// version are, it says how to select one.
+// version are, it explains how to select one.
 func (e *NotFoundError) Error() string {
 	dirs := cmp.Or(strings.Join(e.Dirs, ", "), "any folder")
 	installed := cmp.Or(strings.Join(e.Installed, ", "), "none")
@@ -119,7 +119,7 @@ func (e *NotFoundError) Error() string {
 	return message
 }
 
-// RefusedError says why a file must not run.
+// RefusedError is why a file must not run.
 type RefusedError struct {
 	Path   string
 	Reason string
@@ -134,8 +134,8 @@ func Refuse(path, format string, args ...any) error {
 }
 
 // Find returns the first provider of that name. If that one must not run, it returns a
-// [*RefusedError] even if a later folder has another: whoever spoils the first file must
-// not choose what runs.
+// [*RefusedError] even if a later folder has another: an attacker who spoils the first file
+// must not choose what runs.
 func (f Finder) Find(name string) (Found, error) { return f.FindVersion(name, "") }
 
 // FindVersion is Find for countersign-provider-<name>@<version>, or for the file without
@@ -150,7 +150,7 @@ func (f Finder) FindVersion(name, version string) (Found, error) {
 	return Found{}, f.notFound(name, version)
 }
 
-// FindProgram is Find for one of Countersign's programs that is no provider, such as
+// FindProgram is Find for one of Countersign's programs other than a provider, such as
 // countersign-discovery.
 func (f Finder) FindProgram(name string) (Found, error) {
 	if !IsProgram(name) {
@@ -243,7 +243,7 @@ func inspect(path string) (string, error) {
 	return real, checkFile(path, info)
 }
 
-// CheckFile says why the file at path must not run, by the type, owner and mode of the
+// CheckFile returns why the file at path must not run, by the type, owner and mode of the
 // file and its folders. It does not read the content.
 func CheckFile(path string) error {
 	_, err := inspect(path)

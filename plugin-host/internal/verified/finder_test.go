@@ -10,7 +10,7 @@ import (
 	"github.com/countersign-dev/countersign/plugin-host/internal/verified"
 )
 
-// script is a provider that says so if it is ever run, which no finder does.
+// script is a provider that leaves a trace if it is ever run, which no finder does.
 const script = "#!/bin/sh\ntouch ran\n"
 
 // folder makes one with files of the given modes; a name that ends in "/" is a folder.

@@ -20,7 +20,7 @@ var machines = map[elf.Machine]string{
 	elf.EM_PPC64: "ppc64", elf.EM_S390: "s390x", elf.EM_RISCV: "riscv64", elf.EM_LOONGARCH: "loong64",
 }
 
-// whyNotExecutable says more than "exec format error".
+// whyNotExecutable explains more than "exec format error".
 func whyNotExecutable(f *os.File) string {
 	program, err := elf.NewFile(f)
 	if err != nil {
@@ -30,7 +30,7 @@ func whyNotExecutable(f *os.File) string {
 	return fmt.Sprintf("built for %s, but this machine is %s; install the provider's build for %s/%s", found, runtime.GOARCH, runtime.GOOS, runtime.GOARCH)
 }
 
-// CheckProgram says why the file at path cannot run on this machine, without running it
+// CheckProgram returns why the file at path cannot run on this machine, without running it
 // and without checking its permissions.
 func CheckProgram(path string) error {
 	f, err := os.Open(path)
@@ -81,8 +81,8 @@ func scriptInterpreter(f *os.File) string {
 	return "nothing"
 }
 
-// checkInterpreter names a missing interpreter: the kernel's error says that the program
-// itself is missing.
+// checkInterpreter names a missing interpreter: the kernel's error is as if the program
+// itself were missing.
 func checkInterpreter(path, interpreter, who string) error {
 	if interpreter == "" {
 		return nil

@@ -61,7 +61,7 @@ func ParseBinaryName(file string) (name, version string, ok bool) {
 }
 
 // IsProgram reports whether a file of that name can be one of Countersign's programs
-// that is no provider.
+// other than a provider.
 func IsProgram(name string) bool {
 	return wire.ValidName(name) && strings.HasPrefix(name, "countersign-") && !strings.HasPrefix(name, prefix)
 }

@@ -18,8 +18,8 @@ const (
 	otherWrites = 0o002
 )
 
-// checkFile says why the file must not run: whoever can write it could run code as this
-// user. path is for the error.
+// checkFile returns why the file must not run: another user who can write it could run code as
+// this user. path is for the error.
 func checkFile(path string, info os.FileInfo) error {
 	mode := info.Mode()
 	switch {
@@ -35,7 +35,7 @@ func checkFile(path string, info os.FileInfo) error {
 	return CheckOwner(path, path, info)
 }
 
-// checkFolder says why folder must not be trusted: it or a parent belongs to another user
+// checkFolder returns why folder must not be trusted: it or a parent belongs to another user
 // or is writable by others, who could put another file there.
 func checkFolder(path, folder string) error {
 	info, err := os.Stat(folder)
@@ -126,7 +126,7 @@ func onlyRootsPath(path string) bool {
 	}
 }
 
-// ofRoot reports whether a file or folder is root's, and nobody else can write it. In a sticky
+// ofRoot reports whether a file or folder is root's, and only root can write it. In a sticky
 // folder above, others cannot rename what is root's.
 func ofRoot(info os.FileInfo, above bool) bool {
 	st, ok := info.Sys().(*syscall.Stat_t)

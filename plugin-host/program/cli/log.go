@@ -7,8 +7,8 @@ import (
 	"github.com/countersign-dev/countersign/internal/host/errno"
 )
 
-// NewLog returns the log of a program, in the format json or text. An error of the operating system
-// says what to change.
+// NewLog returns the log of a program, in the format json or text. Errors of the operating system
+// are extended by what to change.
 func NewLog(w io.Writer, format string, level slog.Leveler) *slog.Logger {
 	opts := &slog.HandlerOptions{Level: level, ReplaceAttr: explain}
 	if format == "json" {

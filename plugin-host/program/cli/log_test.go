@@ -11,7 +11,7 @@ import (
 	"github.com/countersign-dev/countersign/plugin-host/program/cli"
 )
 
-func TestLoggedErrorSaysWhatToChange(t *testing.T) {
+func TestLoggedErrorNamesWhatToChange(t *testing.T) {
 	for _, format := range []string{"text", "json"} {
 		var out strings.Builder
 		cli.NewLog(&out, format, slog.LevelInfo).Error("cannot write", "error", fmt.Errorf("write files: %w", &fs.PathError{Op: "open", Path: "a", Err: syscall.EROFS}))

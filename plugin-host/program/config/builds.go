@@ -40,8 +40,7 @@ func (c *Config) LockPath() (path string, wanted bool) {
 // BuildOf returns the build that an entry runs.
 func (c *Config) BuildOf(entry Provider) Build { return c.builds[entry.binary()] }
 
-// SecretsOf returns the secret settings of an entry's provider; nil if nobody has said which
-// they are.
+// SecretsOf returns the secret settings of an entry's provider; nil if they are unknown.
 func (c *Config) SecretsOf(entry Provider) reference.Paths {
 	b := c.BuildOf(entry)
 	if b.unpinned() || !strings.EqualFold(entry.SHA256, b.SHA256) {

@@ -9,7 +9,7 @@ import (
 // Changed returns the settings that differ between two complete configurations, in the order
 // of the file. It lists an added or removed entry once, and no derived settings.
 func Changed(old, now Config) []string {
-	before, after := old.told(), now.told()
+	before, after := old.byPath(), now.byPath()
 	half := inOne(old, now)
 	var names []string
 	noted := map[string]bool{}
@@ -32,8 +32,8 @@ func Changed(old, now Config) []string {
 	return names
 }
 
-// told returns the settings by path, without derived ones.
-func (c *Config) told() map[string]any {
+// byPath returns the settings by path, without derived ones.
+func (c *Config) byPath() map[string]any {
 	all := map[string]any{}
 	for _, e := range c.explain(true) {
 		if e.From == byDefault || e.From != c.rule(e.Setting) {

@@ -52,7 +52,7 @@ func TestFirstMatchingRuleChoosesAuthority(t *testing.T) {
 		// host:port is istiod's, and the entry of the file keeps its other settings.
 		{"CA_ADDR=i.svc:15012", "", Choice{"citadel", "citadel", "CA_ADDR is host:port, as istiod's is"}, set{"address": "i.svc:15012"}},
 		{"CA_ADDR=i.svc:15012", custom, Choice{"mesh", "citadel", "CA_ADDR is host:port, as istiod's is"}, set{"address": "i.svc:15012"}},
-		// Nothing is said.
+		// There is no warning.
 		{"ISTIOD_SAN=x", "", Choice{"citadel", "citadel", "CA_PROVIDER, CA_ADDR and providers are unset: istiod at its usual address"}, set{"server_name": "x"}},
 		{"ISTIOD_SAN=x", custom, Choice{"mesh", "citadel", "it is the only configured provider"}, set{"server_name": "x"}},
 		{"", two + "default_provider: a", Choice{"a", "file", "default_provider names it"}, nil},

@@ -64,7 +64,7 @@ func (c *Config) settleChoice(bound bool) {
 		return
 	}
 	if len(c.Secrets[0].Providers) == 0 {
-		return // it is none that anybody signs, which was told
+		return // no provider signs it, which is reported already
 	}
 	switch signer := c.Secrets[0].Providers[0]; {
 	case bound:
@@ -229,7 +229,7 @@ func (c *Config) needSocket(p *problems, setting, path string) {
 	}
 }
 
-// keyTypeFault says what to write instead, or why this build lacks what was written.
+// keyTypeFault returns what to write instead, or why this build lacks what was written.
 func keyTypeFault(keyType string, err error) string {
 	if known := words["key_type"]; !slices.Contains(known, keyType) {
 		return "must be " + strings.Join(known[:len(known)-1], ", ") + " or " + known[len(known)-1]

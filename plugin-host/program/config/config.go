@@ -18,7 +18,7 @@ type Config struct {
 	Workloads Workloads `json:"workloads"`
 	Files     Files     `json:"files"`
 	Spire     Spire     `json:"spire"`
-	// CRL adds revocation lists to trust bundles. Default: none, and nobody is checked.
+	// CRL adds revocation lists to trust bundles. Default: none, and revocation is not checked.
 	CRL      []CRL    `json:"crl"`
 	Outputs  []Output `json:"outputs"`
 	Rotation Rotation `json:"rotation"`
@@ -116,7 +116,7 @@ type Limits struct {
 
 // Trust limits what is accepted from a provider.
 type Trust struct {
-	// IdentityCheck says which names of a certificate are accepted: exact, trust-domain or
+	// IdentityCheck selects the names that a certificate may have: exact, trust-domain or
 	// any. A common name counts as one. Default: exact.
 	IdentityCheck string `json:"identity_check"`
 	// AcceptLongerTTL accepts certificates that live longer than requested. Default: false.
@@ -152,7 +152,7 @@ type Secret struct {
 	FallbackAfter Duration `json:"fallback_after"`
 }
 
-// Rotation says when certificates are renewed.
+// Rotation configures when certificates are renewed.
 type Rotation struct {
 	// Ratio is the fraction of the lifetime that is left at renewal. Default: 0.5.
 	Ratio float64 `json:"ratio"`

@@ -206,7 +206,7 @@ func TestWrongSettingsAreOneSentenceEach(t *testing.T) {
 		{"no token to miss", working + "    token: {optional: true}", `providers.file.token has 0 sources`},
 		{"bad default", working + "default_provider: x", `default_provider is "x": configured are file`},
 		{"ratio", working + "rotation: {ratio: 1}", `rotation.ratio is 1: write more than 0 and less than 1`},
-		{"ratio that is none", working + "rotation: {ratio: .nan}", `is not valid YAML`},
+		{"ratio that is not a number", working + "rotation: {ratio: .nan}", `is not valid YAML`},
 		{"jitter", working + "rotation: {jitter: -0.1}", `rotation.jitter is -0.1: write 0 or more`},
 		{"no socket", working + "socket: {path: ''}", `socket.path is not set: write the path of a unix socket`},
 		{"long socket", working + "socket: {path: " + strings.Repeat("s", 108) + "}", `the path has 108 bytes; a unix socket has at most 107`},
@@ -243,7 +243,7 @@ func TestWrongSettingsAreOneSentenceEach(t *testing.T) {
 		{"proxy's command", working + "proxy: {command: ['']}", `proxy.command is not set: write a program`},
 		{"no proxy's command", working + "proxy: {restart: always}", `proxy.command is not set: the other proxy settings need a program`},
 		{"proxy's variable", working + "proxy: {command: [x], env: {'a=b': c}}", `proxy.env is "a=b": not a valid variable name`},
-		{"proxy's variable that is no text", working + "proxy: {command: [x], env: {A: 12}}", `proxy.env.A is (set) in countersign.yaml: write text`},
+		{"proxy's variable that is not text", working + "proxy: {command: [x], env: {A: 12}}", `proxy.env.A is (set) in countersign.yaml: write text`},
 		{"restart", working + "proxy: {command: [x], restart: sometimes}", `proxy.restart is "sometimes": must be on-failure, always or never`},
 		{"restart limit", working + "proxy: {command: [x], restart_limit: -1}", `proxy.restart_limit is "-1" in countersign.yaml: write a whole number`},
 		{"stop timeout", working + "proxy: {command: [x], stop_timeout: -1s}", `proxy.stop_timeout is -1s: write 0s or more`},
@@ -270,7 +270,7 @@ func TestWrongSettingsAreOneSentenceEach(t *testing.T) {
 		{"locality's tries", working + "proxy: {command: [x], locality: {value: a, tries: 0}}", `proxy.locality.tries is 0: write 1 or more`},
 		{"locality's interval", working + "proxy: {command: [x], locality: {value: a, interval: 0s}}", `proxy.locality.interval is 0s: write 100ms or more`},
 		{"locality's timeout", working + "proxy: {command: [x], locality: {value: a, timeout: 0s}}", `proxy.locality.timeout is 0s: write 100ms or more`},
-		{"bundle of nobody", working + "secrets: [{name: r, kind: trust-bundle, providers: [x]}]", `secrets.r.provider is "x": configured are file`},
+		{"bundle of an unknown provider", working + "secrets: [{name: r, kind: trust-bundle, providers: [x]}]", `secrets.r.provider is "x": configured are file`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, _, err := load(test.file, nil)

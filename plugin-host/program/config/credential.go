@@ -12,18 +12,18 @@ import (
 // hidden stands for a value that is not shown.
 const hidden = "(set)"
 
-// sight is what is known about a value that a provider is told.
+// sight is what is known about a value that a provider gets.
 type sight struct {
 	place reference.Place
-	// known means that the provider has said which of its settings are secret. Without, each
+	// known means that the provider has declared which of its settings are secret. Otherwise each
 	// may be.
 	known bool
 }
 
 func (s sight) below(key string) sight { return sight{s.place.Below(key), s.known} }
 
-// told adds a provider's settings or variables.
-func (e *explainer) told(path string, value any, from string, see sight) {
+// pass adds a provider's settings or variables.
+func (e *explainer) pass(path string, value any, from string, see sight) {
 	above, _ := cutLast(path)
 	if own := e.from(path, false); own != byDefault {
 		from = own
@@ -32,7 +32,7 @@ func (e *explainer) told(path string, value any, from string, see sight) {
 	}
 	if below, ok := value.(map[string]any); ok && len(below) > 0 && (e.bare || see.opens(path, value)) {
 		for _, key := range slices.Sorted(maps.Keys(below)) {
-			e.told(join(path, key), below[key], from, see.below(key))
+			e.pass(join(path, key), below[key], from, see.below(key))
 		}
 		return
 	}
@@ -78,7 +78,7 @@ func (s sight) revealed(path string, value any) any {
 	return value
 }
 
-// isCredential tells whether what a provider is told at that path may be one by its name: any
+// isCredential reports whether a provider's value at that path may be one by its name: any
 // variable, any header of its calls, and a setting whose author forgot to mark it.
 func isCredential(path string) bool {
 	_, rest, _ := strings.Cut(path, ".")

@@ -25,8 +25,8 @@ type CRL struct {
 	Chains []string `json:"chains"`
 	// LeafOnly checks only the peer's own certificate, not the CAs above it. Default: false.
 	LeafOnly bool `json:"leaf_only"`
-	// Stale says what to do while a CA has no list, or an expired one: keep refuses its peers,
-	// drop checks nobody. Default: keep.
+	// Stale is what to do while a CA has no list, or an expired one: keep refuses its peers,
+	// drop checks no peer. Default: keep.
 	Stale string `json:"stale"`
 }
 

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestRevocationListsAreForROOTCAUnlessToldOtherwise(t *testing.T) {
+func TestRevocationListsAreForROOTCAByDefault(t *testing.T) {
 	if c, _ := mustLoad(t, working, nil); len(c.CRL) != 0 {
 		t.Errorf("without a word there is %+v", c.CRL)
 	}
@@ -40,7 +40,7 @@ func TestWrongRevocationListsAreRefused(t *testing.T) {
 		"[{files: [f], stale: later}]":         `crl.ROOTCA.stale is "later": must be keep or drop`,
 		"[{files: [f]}, {files: [g]}]":         `crl has "ROOTCA" twice`,
 		"[{name: default, files: [f]}]":        "no trust bundle of that name",
-		"[{name: nobody, files: [f]}]":         "no trust bundle of that name",
+		"[{name: unknown, files: [f]}]":        "no trust bundle of that name",
 		"[{files: [f], chains: [ROOTCA]}]":     "no key pair of that name",
 		"[{file: f}]":                          "file",
 		"[{providers: [nobody]}]":              "no provider of that name",

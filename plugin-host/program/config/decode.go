@@ -185,8 +185,8 @@ func inFile(node any) string {
 	return fmt.Sprintf("%.256q", fmt.Sprint(node))
 }
 
-// isSecret reports whether a setting may be a credential: only a provider knows which of its
-// settings are, and only the operator knows what the proxy gets.
+// isSecret reports whether a setting may be a credential: only the provider can declare which of
+// its settings are, and only the operator what the proxy gets.
 func isSecret(path string) bool {
 	return strings.HasPrefix(path, "providers.") && (strings.Contains(path, ".settings") || strings.Contains(path, ".env")) ||
 		strings.HasPrefix(path, "proxy.env") || strings.HasPrefix(path, "proxy.locality.headers")

@@ -67,7 +67,7 @@ func (e *explainer) walk(v reflect.Value, path string) {
 	case t.Kind() == reflect.Map:
 		see := e.sight(t)
 		for _, key := range slices.Sorted(maps.Keys(entries(v))) {
-			e.told(join(path, key), entries(v)[key], e.from(path, false), see.below(key))
+			e.pass(join(path, key), entries(v)[key], e.from(path, false), see.below(key))
 		}
 	default:
 		e.add(path, v)

@@ -146,7 +146,7 @@ func TestExplainShowsNoSettingOfUnknownProvider(t *testing.T) {
 }
 
 // A lock file changes what is shown, and not what has changed.
-func TestLockedSecretsAreNoChange(t *testing.T) {
+func TestLockedSecretsChangeNothing(t *testing.T) {
 	const file = "providers: [{name: citadel, settings: {phrase: {file: /a}}}]\n"
 	if got := Changed(locked(t, nil, file, identity...), locked(t, reference.Paths{"/phrase"}, file, identity...)); len(got) > 0 {
 		t.Errorf("changed is %q", got)

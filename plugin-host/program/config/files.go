@@ -14,7 +14,7 @@ import (
 
 // Files are secrets that other programs provide in files.
 type Files struct {
-	// Mounted says whether "default" and "ROOTCA", each on its own, come from the files
+	// Mounted selects whether "default" and "ROOTCA", each on its own, come from the files
 	// that platforms mount (./var/run/secrets/workload-spiffe-credentials, ./etc/certs):
 	// auto uses them if they exist at startup, only uses nothing else and no provider,
 	// and never ignores them. Default: auto.

@@ -66,7 +66,7 @@ func TestMountedFilesComeFirstPerName(t *testing.T) {
 	}
 }
 
-// Some CAs tell their roots only with a certificate.
+// Some CAs return their roots only with a certificate.
 func TestRootsBesideMountedCertificateUseWorkloadNames(t *testing.T) {
 	etc := filesecret.Layouts()[2]
 	mount(t, etc.Chain, etc.Key)

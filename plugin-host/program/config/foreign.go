@@ -14,7 +14,7 @@ type Foreign struct {
 
 // LeaveSocketTo records, before [Config.Complete], that another program serves "default"
 // and "ROOTCA" at socket.path. The agent then serves everything else at socket.files_path.
-// nil is no program.
+// nil means no program.
 func (c *Config) LeaveSocketTo(f *Foreign) { c.foreign = f }
 
 // ListenPath is the socket that the agent serves; empty: off.

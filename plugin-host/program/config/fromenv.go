@@ -13,8 +13,8 @@ import (
 // headersSetting is the one setting of Istio's variables that may be a credential.
 const headersSetting = ".settings.headers"
 
-// FromIstio returns the configuration file that says what Istio's variables in an environment
-// say, and the warnings about those without effect. Header values are references to their
+// FromIstio returns the configuration file for the variables of Istio's agent in an environment,
+// and the warnings about those without effect. Header values are references to their
 // variables.
 func FromIstio(environ []string) (file []byte, warnings []string, err error) {
 	c := defaults()

@@ -10,7 +10,7 @@ import (
 	"github.com/countersign-dev/countersign/plugin-host/program/istiocompat"
 )
 
-func TestFileFromVariablesSaysTheSame(t *testing.T) {
+func TestFileFromVariablesIsEquivalent(t *testing.T) {
 	for _, environ := range [][]string{
 		{"CA_ADDR=istiod.mesh.svc:15012", "TRUST_DOMAIN=example.org", "POD_NAMESPACE=1", "SERVICE_ACCOUNT=web", "SECRET_TTL=2h", "SECRET_GRACE_PERIOD_RATIO=0.25",
 			"ECC_CURVE=P384", "ISTIO_META_CLUSTER_ID=1", "PROV_CERT=/p", "OUTPUT_CERTS=/out", "JWT_POLICY=first-party-jwt", "PILOT_CERT_PROVIDER=kubernetes"},
@@ -67,7 +67,7 @@ func TestOneWarningNamesVariablesWithoutEffect(t *testing.T) {
 		{
 			[]string{"PROXY_CONFIG={concurrency: 2}", "USE_EXTERNAL_WORKLOAD_SDS=true", "CREDENTIAL_IDENTITY_PROVIDER=x", "PLUGINS=GoogleTokenExchange", "CA_CRL=c", "XDS_ROOT_CA=SYSTEM", "ISTIO_META_X=y", "WASM_PURGE_INTERVAL=1h", "ISTIO_METAJSON_L={}"},
 			"variables of Istio's agent without effect: CA_CRL (not there), CREDENTIAL_IDENTITY_PROVIDER (not there), ISTIO_METAJSON_L (not there), ISTIO_META_X (not there), PLUGINS (not there), " +
-				"PROXY_CONFIG.concurrency (not there), USE_EXTERNAL_WORKLOAD_SDS (not needed), WASM_PURGE_INTERVAL (not there), XDS_ROOT_CA (not there); docs/from-istio-agent.md says what to do instead",
+				"PROXY_CONFIG.concurrency (not there), USE_EXTERNAL_WORKLOAD_SDS (not needed), WASM_PURGE_INTERVAL (not there), XDS_ROOT_CA (not there); see docs/from-istio-agent.md",
 		},
 		{[]string{"BOOTSTRAP_XDS_AGENT=false", "PROXY_XDS_DEBUG_VIA_AGENT=false", "ENVOY_SECURE_METRICS_PORT=0", "ISTIO_DUAL_STACK=false", "METRICS_LOCALHOST_ACCESS_ONLY=false"}, ""},
 		{
@@ -80,7 +80,7 @@ func TestOneWarningNamesVariablesWithoutEffect(t *testing.T) {
 				"ENVOY_SECURE_MERGED_METRICS_PORT (not there), ENVOY_SECURE_METRICS_PORT (not there), GCP_METADATA (not there), GCP_QUOTA_PROJECT (not there), GCP_ZONE (not there), " +
 				"GRPC_KEEPALIVE_INTERVAL (not there), GRPC_KEEPALIVE_TIMEOUT (not there), HTTP_STRIP_FRAGMENT_FROM_PATH_UNSAFE_IF_DISABLED (not there), ISTIO_DELTA_XDS (not there), " +
 				"ISTIO_DUAL_STACK (not there), ISTIO_ENVOY_ENABLE_CORE_DUMP (not there), PROXY_XDS_DEBUG_VIA_AGENT (not there), PROXY_XDS_DEBUG_VIA_AGENT_PORT (not there); " +
-				"docs/from-istio-agent.md says what to do instead",
+				"see docs/from-istio-agent.md",
 		},
 		{[]string{"METRICS_LOCALHOST_ACCESS_ONLY=true"}, "METRICS_LOCALHOST_ACCESS_ONLY has no effect without ISTIO_PROMETHEUS_ANNOTATIONS; write the address in status.metrics"},
 		{[]string{"TERMINATION_DRAIN_DURATION_SECONDS=5"}, "TERMINATION_DRAIN_DURATION_SECONDS has no effect: the agent runs no proxy"},
@@ -121,8 +121,8 @@ func TestIstiosProxyVariables(t *testing.T) {
 	}
 }
 
-// Istio's agent then answers nobody outside the pod.
-func TestMetricsAreLocalWhereIstiosVariableSaysSo(t *testing.T) {
+// Istio's agent then answers no client outside the pod.
+func TestMetricsAreLocalWithIstiosVariable(t *testing.T) {
 	for value, want := range map[string]string{"true": "127.0.0.1:15020", "1": "127.0.0.1:15020", "false": ":15020"} {
 		c, warnings, err := Read(Input{Environ: []string{"METRICS_LOCALHOST_ACCESS_ONLY=" + value, `ISTIO_PROMETHEUS_ANNOTATIONS={"port":"8080"}`}})
 		if err != nil || c.Status.Metrics != want || len(warnings) > 0 {

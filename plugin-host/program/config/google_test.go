@@ -17,7 +17,7 @@ func TestProviderExchangesTokenByDefault(t *testing.T) {
 	for name, lines := range map[string]string{
 		"with Istio's token": "  settings: {exchange: {audience: a}}",
 		"from a file":        "  token: {file: /token}\n  settings: {exchange: {audience: a}}",
-		"where it says so":   "  token: {env: T, exchange: [{provider: true}]}\n  settings: {exchange: {audience: a}}",
+		"where it is set":    "  token: {env: T, exchange: [{provider: true}]}\n  settings: {exchange: {audience: a}}",
 	} {
 		c, _ := mustLoad(t, withGoogle(lines), identity)
 		entry := c.Providers[0]

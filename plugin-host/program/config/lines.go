@@ -12,7 +12,7 @@ func linesOf(content []byte) map[string]int {
 	lines := map[string]int{}
 	var document yaml.Node
 	if err := yaml.Unmarshal(content, &document); err != nil || len(document.Content) == 0 {
-		return lines // readFile tells why
+		return lines // readFile reports why
 	}
 	findLines(document.Content[0], "", lines)
 	return lines

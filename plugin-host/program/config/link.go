@@ -12,8 +12,8 @@ import (
 // its namespace, after the Service's name: those of its own, and those of docker's links.
 var linkName = regexp.MustCompile(`^COUNTERSIGN(?:_[A-Z0-9]+)*?_(?:(SERVICE_HOST)|(SERVICE_PORT)(?:_[A-Z0-9_]+)?|PORT(?:_([0-9]+)_(TCP|UDP|SCTP)(?:_(PROTO|PORT|ADDR))?)?)$`)
 
-// isLink tells whether a variable is one that Kubernetes has set for a Service whose name
-// begins with "countersign". The value has to fit, so that a mistyped setting is none.
+// isLink reports whether a variable is one that Kubernetes has set for a Service whose name
+// begins with "countersign". The value has to fit, so that a mistyped setting is not one.
 func isLink(name, value string) bool {
 	found := linkName.FindStringSubmatch(name)
 	if found == nil {
@@ -34,7 +34,7 @@ func isLink(name, value string) bool {
 	}
 }
 
-// isLinkURL tells whether the value is as tcp://10.0.0.1:443, with that protocol and port
+// isLinkURL reports whether the value is as tcp://10.0.0.1:443, with that protocol and port
 // where they are not empty.
 func isLinkURL(value, protocol, number string) bool {
 	scheme, at, _ := strings.Cut(value, "://")

@@ -62,7 +62,7 @@ func TestFakeServiceLinkVariableIsRefused(t *testing.T) {
 }
 
 // Otherwise a Service could set it.
-func TestSettingVariablesAreNoServiceLinks(t *testing.T) {
+func TestSettingVariablesAreNotServiceLinks(t *testing.T) {
 	for _, s := range append(Settings(), Setting{Flag: ConfigFlag}) {
 		if linkName.MatchString(s.Variable()) {
 			t.Errorf("%s is what a Service of some name has", s.Variable())

@@ -48,7 +48,7 @@ type OutputFile struct {
 	Mode FileMode `json:"mode"`
 }
 
-// Reload says what to do after a write: nothing, run a command, or send a signal.
+// Reload is what to do after a write: nothing, run a command, or send a signal.
 type Reload struct {
 	// Command is a program and its arguments, without a shell.
 	Command []string `json:"command"`

@@ -7,7 +7,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/text"
 )
 
-// problems collects all that is wrong, so that one start tells all of it.
+// problems collects all that is wrong, so that one start reports all of it.
 type problems struct{ errs []error }
 
 func (p *problems) add(err error) { p.errs = append(p.errs, err) }

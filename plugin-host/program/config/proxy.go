@@ -59,7 +59,7 @@ type ProxyWatch struct {
 	MinDelay Duration `json:"min_delay"`
 }
 
-// ProxyReload says how to reload the proxy, in one of three ways.
+// ProxyReload selects how to reload the proxy, in one of three ways.
 type ProxyReload struct {
 	Signal     string   `json:"signal"`      // HUP, QUIT, USR1, USR2 or WINCH
 	Command    []string `json:"command"`     // run without a shell; {pid} is the proxy's PID

@@ -55,7 +55,7 @@ func TestFieldsOfProxyConfigWithoutEffectAreNamed(t *testing.T) {
 	} {
 		_, warnings, err := readProxyConfig("", "PROXY_CONFIG="+content, "GIVEN=x")
 		if want != "" {
-			want = "variables of Istio's agent without effect: " + want + "; docs/from-istio-agent.md says what to do instead"
+			want = "variables of Istio's agent without effect: " + want + "; see docs/from-istio-agent.md"
 		}
 		if err != nil || warnings != want {
 			t.Errorf("%s: got %q, %v; want %q", content, warnings, err, want)

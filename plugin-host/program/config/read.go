@@ -102,7 +102,7 @@ func decodeFile(v reflect.Value, name string, content []byte) (map[string]bool, 
 	return d.written, d.problems.err()
 }
 
-// oneLine makes a sentence of what the YAML library says over several lines.
+// oneLine makes one line of the YAML library's errors over several lines.
 func oneLine(err error) string {
 	words := strings.Join(strings.Fields(err.Error()), " ")
 	return text.Clean(strings.TrimPrefix(words, "yaml: "))

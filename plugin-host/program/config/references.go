@@ -7,8 +7,8 @@ import (
 	"github.com/countersign-dev/countersign/internal/host/reference"
 )
 
-// checkSecrets checks the references to secrets, as far as the lock file tells which settings
-// are secret. What they name is read when the provider starts.
+// checkSecrets checks the references to secrets, as far as the lock file marks the secret
+// settings. What they name is read when the provider starts.
 func (c *Config) checkSecrets(p *problems, entry Provider, path string) {
 	err := reference.Check(entry.Settings, c.SecretsOf(entry))
 	all, joined := err.(interface{ Unwrap() []error }) //nolint:errorlint // it is not wrapped

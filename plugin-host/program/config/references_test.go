@@ -8,7 +8,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/host/reference"
 )
 
-func TestMalformedReferenceStopsTheStartWhereLockTells(t *testing.T) {
+func TestMalformedReferenceStopsTheStartWhereLockMarksIt(t *testing.T) {
 	const file = "providers: [{name: citadel, settings: {password: {file: a, env: geheim}, login: {key: {command: [show, geheim]}}, other: {file: a, env: b}}}]\n"
 	c, _, err := Read(Input{FileName: "countersign.yaml", File: []byte(file), Environ: identity})
 	if err == nil {
@@ -23,7 +23,7 @@ func TestMalformedReferenceStopsTheStartWhereLockTells(t *testing.T) {
 	if strings.Contains(err.Error(), "geheim") || strings.Contains(err.Error(), "other") {
 		t.Errorf("got %v", err)
 	}
-	mustLoad(t, "dev: true\n"+file, identity) // only the running provider tells
+	mustLoad(t, "dev: true\n"+file, identity) // only the running provider reports it
 }
 
 func TestVariablesOfSecretsAreKnown(t *testing.T) {

@@ -129,7 +129,7 @@ func (c *Config) checkIdentity(p *problems, s *Secret, path string) {
 	switch {
 	case err != nil:
 		p.add(fmt.Errorf("%s: %w", path, err))
-	case identity.IsZero() && s.Name != DefaultSecret: // workloadID has told about default
+	case identity.IsZero() && s.Name != DefaultSecret: // workloadID has reported default
 		p.add(fmt.Errorf("%s has no identity: write spiffe_id, dns_names or ip_addresses", path))
 	}
 }
@@ -174,8 +174,8 @@ func (c *Config) completeBundle(p *problems, s *Secret, path string) {
 	if s.FallbackAfter.Duration != 0 {
 		c.say(p, path+".fallback_after", s.FallbackAfter, "remove it: a trust bundle unites the roots of its providers")
 	}
-	// Peers of the workload are verified with the roots of whoever may sign for it,
-	// not with those of everybody who signs anything.
+	// Peers of the workload are verified with the roots of the providers that may sign for it,
+	// not with those of every provider.
 	if s.Provider == "" && len(s.Providers) == 0 && s.Name == RootCA {
 		s.Providers = c.Secrets[0].Providers
 	}
@@ -192,7 +192,7 @@ func (c *Config) completeRootOrder(p *problems, s *Secret) {
 		s.SPIFFEID, s.KeyType, s.TTL = c.accountID(p, "", c.Namespace, c.ServiceAccount), c.KeyType, c.TTL
 		return
 	}
-	c.warn("%s comes from another program and %s does not: if %s tells its roots only with a certificate, as istiod does, there will be no %s; set namespace and service_account, so that one can be ordered, or pinned_roots, or provide the roots in a file",
+	c.warn("%s comes from another program and %s does not: if %s returns its roots only with a certificate, as istiod does, there will be no %s; set namespace and service_account, so that one can be ordered, or pinned_roots, or provide the roots in a file",
 		DefaultSecret, RootCA, strings.Join(s.Providers, ", "), RootCA)
 }
 

@@ -75,7 +75,7 @@ func Settings() []Setting {
 }
 
 // others are variables of this name that are not the agent's settings: the search
-// path, and what a host tells a provider (PROTOCOL.md), which an agent that was
+// path, and what a host passes to a provider (PROTOCOL.md), which an agent that was
 // itself started by a host inherits.
 var others = []string{
 	"COUNTERSIGN_PROVIDER_PATH", "COUNTERSIGN_PROVIDER", "COUNTERSIGN_BINARY", "COUNTERSIGN_LIFELINE_FD", "COUNTERSIGN_CHANNEL_FD",

@@ -30,7 +30,7 @@ func (s Source) Place() string {
 	case len(s.Files) > 0:
 		return "files " + strings.Join(s.Files, ", ")
 	case len(s.Providers) == 0 || s.Providers[0] == "":
-		return "-" // the error says so
+		return "-" // the error names it
 	}
 	return strings.Join(s.Providers, ", ")
 }
@@ -67,7 +67,7 @@ func rank(name string) int {
 	return 2
 }
 
-// whySigned says why these providers sign.
+// whySigned returns why these providers sign.
 func (c *Config) whySigned(s Secret) string {
 	path := "secrets." + s.Name
 	for _, setting := range []string{path + ".provider", path + ".providers"} {

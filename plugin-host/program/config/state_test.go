@@ -12,8 +12,8 @@ func TestStateNeedsFolderAndOneExternalKey(t *testing.T) {
 		"{key_file: /k}":    `state.dir is not set`,
 		"{dir: /var/lib/a, key_file: /k, key_command: [/bin/k]}": "keep one of the two",
 		"{dir: /var/lib/a, key_command: [k]}":                    `state.key_command is "k"`,
-		"{dir: /var/lib/a, key_file: /var/lib/a/key}":            "whoever takes that folder",
-		"{dir: ./a, key_file: a/deep/../key}":                    "whoever takes that folder",
+		"{dir: /var/lib/a, key_file: /var/lib/a/key}":            "a copy of that folder",
+		"{dir: ./a, key_file: a/deep/../key}":                    "a copy of that folder",
 		"{dir: /var/lib/a, keyfile: /k}":                         `did you mean "state.key_file"?`,
 	} {
 		c, _, err := Read(Input{File: []byte(working + "state: " + block), FileName: "c.yaml"})

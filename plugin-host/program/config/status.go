@@ -95,7 +95,7 @@ func (c *Config) checkMetricsSecrets(p *problems) {
 	}
 }
 
-// checkStatusAddress lets nobody but this machine reach the page: it has no
+// checkStatusAddress allows only loopback addresses for the page: it has no
 // authentication.
 func checkStatusAddress(address string) error {
 	if strings.HasPrefix(address, "unix:") {

@@ -116,7 +116,7 @@ func (c *Config) completeToken(p *problems, entry *Provider, path string) {
 	completeExchange(entry)
 }
 
-// completeExchange makes a provider that knows how to exchange tokens the last step.
+// completeExchange makes a provider that can exchange tokens the last step.
 func completeExchange(entry *Provider) {
 	steps := entry.Token.Exchange
 	if !istiocompat.ExchangesItself(entry.Provider, entry.Settings) || slices.ContainsFunc(steps, func(e Exchange) bool { return e.Provider }) {

@@ -53,7 +53,7 @@ func TestIstioTokenIsDefaultOfCitadelOnly(t *testing.T) {
 	}
 	c, _ = mustLoad(t, strings.ReplaceAll(withToken("{gce: {audience: x}}"), "name: file", "name: citadel"), nil)
 	if got := c.Providers[0].TokenSources(); len(got) != 1 || got[0].GCE.Audience != "x" {
-		t.Errorf("where it says something else: %+v", got)
+		t.Errorf("where it is set: %+v", got)
 	}
 }
 

@@ -29,7 +29,7 @@ func (d *Duration) UnmarshalText(text []byte) error {
 }
 
 // FileMode is the permission bits of a file. It is text in the file as well: of a
-// bare YAML number nobody can tell any more whether it was written in octal.
+// bare YAML number it is unknown whether it was written in octal.
 type FileMode fs.FileMode
 
 // UnmarshalText reads octal digits, such as "0660".

@@ -16,7 +16,7 @@ func TestIneffectiveSettingsAreWarnedAbout(t *testing.T) {
 		"DNS names without an account": {strings.Replace(working, "service_account: web\n", "", 1) + names, ""},
 		"users who may not open it":    {working + "socket: {allow_uids: [1000]}\n", `no effect with socket.mode "0600"`},
 		"groups who may not open it":   {working + "socket: {allow_gids: [1000], mode: '0640'}\n", `no effect with socket.mode "0640"`},
-		"a mounted pair, no account":   {strings.Replace(working, "service_account: web\n", "", 1) + pair, "default comes from another program and ROOTCA does not: if file tells its roots only with a certificate"},
+		"a mounted pair, no account":   {strings.Replace(working, "service_account: web\n", "", 1) + pair, "default comes from another program and ROOTCA does not: if file returns its roots only with a certificate"},
 		"a mounted pair, an account":   {working + pair, ""},
 		"a mounted pair and roots":     {strings.Replace(working, "service_account: web\n", "", 1) + "files: {secrets: [{name: default, chain: c, key: k}, {name: ROOTCA, roots: r}]}\n", ""},
 		"groups who may":               {working + "socket: {allow_gids: [1000], mode: '0660'}\n", ""},

@@ -32,7 +32,7 @@ type WorkloadAPI struct {
 	JWTSVID JWTSVID `json:"jwt_svid"`
 }
 
-// JWTSVID says who signs JWT-SVIDs and for which services.
+// JWTSVID configures who signs JWT-SVIDs and for which services.
 type JWTSVID struct {
 	// Provider signs them; its keys are those of the identities' trust domains. It needs the
 	// ability jwt-svid. Default: default_provider.
@@ -60,7 +60,7 @@ type WorkloadIdentity struct {
 	Name string `json:"name"`
 	// Bundle is the trust bundle of its trust domain. Default: ROOTCA.
 	Bundle string `json:"bundle"`
-	// Hint says which of several identities this is, such as internal. Default: none.
+	// Hint distinguishes this identity from others, such as internal. Default: none.
 	Hint string `json:"hint"`
 }
 

@@ -14,7 +14,7 @@ import (
 // identity, by its token or by the user at the other end of the socket, and "default" is the
 // certificate of that identity. It is on if verified_by or peers is set.
 type Workloads struct {
-	// VerifiedBy says how the token of a stream is verified: jwks, by the agent with the
+	// VerifiedBy is how the token of a stream is verified: jwks, by the agent with the
 	// issuer's keys; token_review, by a Kubernetes API server; authority, by the CA of
 	// "default", which gets the token with the request. That CA must verify the token:
 	// one that signs without doing so would grant every identity that is claimed.

@@ -46,7 +46,7 @@ workloads:
 }
 
 func TestTokensAreVerifiedByJWKSOrTokenReview(t *testing.T) {
-	// With them, the authority may be one that signs for anybody.
+	// With them, the authority may be one that signs for every caller.
 	for _, by := range []string{
 		"{verified_by: jwks, jwks: {issuer: \"https://i.test\", audiences: [ca]}, spiffe_id: \"spiffe://a/{email}\"}",
 		"{verified_by: jwks, jwks: {issuer: mine, jwks_file: /keys, audiences: [ca], root_file: /roots}}",

@@ -39,7 +39,7 @@ func providerCalled(name string) string {
 // chooser chooses by CA_PROVIDER and CA_ADDR among the given providers.
 type chooser struct {
 	name, address string        // the variables
-	discovery     func() string // istiod's address for want of another; "" is unknown
+	discovery     func() string // istiod's address if no other is set; "" is unknown
 	given         Given
 }
 

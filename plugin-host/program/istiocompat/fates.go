@@ -25,8 +25,8 @@ type Variable struct {
 	Note string // which setting it is, or what to do instead
 	// Usual are values that ask for nothing.
 	Usual []string
-	// Injected ones are set in each pod, by Istio's injector or by Kubernetes; no user is
-	// told about them.
+	// Injected ones are set in each pod, by Istio's injector or by Kubernetes; they cause no
+	// warning.
 	Injected bool
 }
 
@@ -168,6 +168,6 @@ func (t *translator) passedOver() {
 	}
 	if len(names) > 0 {
 		slices.Sort(names)
-		t.warn("variables of Istio's agent without effect: %s; docs/from-istio-agent.md says what to do instead", strings.Join(names, ", "))
+		t.warn("variables of Istio's agent without effect: %s; see docs/from-istio-agent.md", strings.Join(names, ", "))
 	}
 }

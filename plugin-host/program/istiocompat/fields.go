@@ -23,7 +23,7 @@ var fields = []Variable{
 	{Name: "statusPort", Fate: Taken, Note: "the port in `status.metrics`, with `ISTIO_PROMETHEUS_ANNOTATIONS`", Usual: []string{agentPort}},
 	{Name: "terminationDrainDuration", Fate: Taken, Note: "`proxy.drain.time`, without `TERMINATION_DRAIN_DURATION_SECONDS`", Usual: []string{"5s"}},
 
-	{Name: "controlPlaneAuthPolicy", Fate: NotNeeded, Note: "the address says it: port 15010 is plaintext", Usual: []string{"mutual_tls"}},
+	{Name: "controlPlaneAuthPolicy", Fate: NotNeeded, Note: "the address decides: port 15010 is plaintext", Usual: []string{"mutual_tls"}},
 	{Name: "image", Fate: NotNeeded, Note: "read by the injector"},
 	{Name: "interceptionMode", Fate: NotNeeded, Note: "read by the injector", Usual: []string{"redirect"}},
 	{Name: "sds", Fate: NotNeeded, Note: "SDS is always on; of an earlier agent"},

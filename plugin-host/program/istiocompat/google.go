@@ -12,7 +12,7 @@ const meshCA = "meshca"
 const clusterVariable = "GKE_CLUSTER_URL"
 
 // google reads what concerns Google's CAs: where Mesh CA is, and where the workload's token
-// comes from and under which issuer Google knows it.
+// comes from and under which issuer Google accepts it.
 func (t *translator) google() {
 	cluster := t.set[clusterVariable]
 	if t.choice.Provider != google {
@@ -41,7 +41,7 @@ func (t *translator) google() {
 }
 
 // issuer has the token exchanged as one of that issuer, as Istio's agent does with workload
-// identity, unless the entry says how.
+// identity, unless the entry configures the exchange.
 func (t *translator) issuer(name, variable string) {
 	if t.setting("exchange") != nil {
 		return

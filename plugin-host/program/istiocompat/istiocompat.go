@@ -1,4 +1,4 @@
-// Package istiocompat holds what the configuration knows of Istio's agent, and of the two
+// Package istiocompat holds what the configuration needs of Istio's agent, and of the two
 // CAs that it supports: the variables, CA_ADDR's forms, the default paths, and the defaults
 // of the providers "citadel" and "google". Package config calls it: [Translate] while it
 // reads the environment, [TokenFile] and [ExchangesItself] while it completes a provider's
@@ -113,7 +113,7 @@ func TokenFile(provider string, settings map[string]any) string {
 	return ""
 }
 
-// ExchangesItself reports whether the settings tell the provider to exchange the token.
+// ExchangesItself reports whether by the settings the provider exchanges the token.
 func ExchangesItself(provider string, settings map[string]any) bool {
 	return (provider == google || provider == aws) && settings["exchange"] != nil
 }
@@ -159,7 +159,7 @@ func (t *translator) origin(variable string) string {
 	return cmp.Or(t.config.metadata[variable], variable)
 }
 
-// reject reports a variable's value; fix says what is allowed.
+// reject reports a variable's value; fix names what is allowed.
 func (t *translator) reject(name, fix string) {
 	t.wrong = append(t.wrong, fmt.Errorf("%s is %.256q: %s", t.origin(name), t.set[name], fix))
 }

@@ -51,7 +51,7 @@ func (t *translator) drain() {
 	t.add("proxy.drain.min_time", t.leastDrain(least), least)
 }
 
-// drainTime returns how long to drain, and what says so; 0 is not at all.
+// drainTime returns how long to drain, and the variable that sets it; 0 is not at all.
 func (t *translator) drainTime(variable string) (d time.Duration, from string) {
 	if t.set[variable] == "" {
 		return t.durationField(drainField), fieldPath(drainField)

@@ -116,7 +116,7 @@ func (t *translator) toggle(name, setting string) (on bool) {
 	return on
 }
 
-// key chooses ECDSA if the algorithm says so, else RSA if a size is set.
+// key chooses ECDSA if that is the algorithm, else RSA if a size is set.
 func (t *translator) key() {
 	algorithm, curve, size := t.set["ECC_SIGNATURE_ALGORITHM"], t.set["ECC_CURVE"], t.set["WORKLOAD_RSA_KEY_SIZE"]
 	t.oneOf("ECC_SIGNATURE_ALGORITHM", "must be ECDSA; unset it for the default", "ECDSA")
@@ -169,7 +169,7 @@ func (t *translator) ca() {
 	t.check(err)
 	t.check(checkCertProvider(t.set["PILOT_CERT_PROVIDER"]))
 	if address, _ := scalar(t.config.fields[discoveryField]); address == t.set["CA_ADDR"] {
-		t.config.used[discoveryField] = true // said twice, as by Istio's injector
+		t.config.used[discoveryField] = true // set twice, as by Istio's injector
 	}
 	if t.choice.Provider == citadel {
 		t.citadel()

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Machine says which process reports.
+// Machine identifies the process that reports.
 type Machine struct {
 	Host    string    `json:"host"`
 	PID     int       `json:"pid"`

@@ -25,9 +25,9 @@ func Locked(path string, wanted bool) (map[string]config.Build, error) {
 	return pins(l), nil
 }
 
-// PinInstalled pins the providers that nobody else has pinned by the lock file that a package
-// installed beside them: a hash that changes with the package must stop nobody. dirs are the folders
-// that are searched; reads is told of each lock file before it is read, whether it is there or not.
+// PinInstalled pins the providers without another pin by the lock file that a package installed
+// beside them: a hash that changes with the package must not stop an agent. dirs are the folders
+// that are searched; reads is called for each lock file before it is read, whether it is there or not.
 func PinInstalled(c *config.Config, dirs []string, reads func(path string)) error {
 	if c.Dev {
 		return nil

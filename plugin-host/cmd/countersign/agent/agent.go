@@ -82,7 +82,7 @@ func runAgent(ctx context.Context, c config.Config, in *settings.Flags) (err err
 	}
 	defer s.begin(ctx, level)()
 	if err := notifyReady(os.Getenv("NOTIFY_SOCKET")); err != nil {
-		log.Warn("cannot tell the service manager that the agent is ready", "error", err)
+		log.Warn("failed to notify the service manager that the agent is ready", "error", err)
 	}
 	return s.child.run(ctx, s.agent)
 }

@@ -94,7 +94,7 @@ func (f *federated) kept(trustDomain string) *pki.Bundle {
 	return roots
 }
 
-// join adds their bundles to the secrets. What a trust domain says about its roots counts at once.
+// join adds their bundles to the secrets. A change of a trust domain's roots counts at once.
 func (f *federated) join(cfg *agent.Config) {
 	for _, e := range f.endpoints {
 		cfg.Authorities = append(cfg.Authorities, secret.Authority{

@@ -2,5 +2,5 @@
 
 package agent
 
-// processGroup knows none: there are no groups here.
+// processGroup returns nothing: there are no groups on this system.
 func processGroup(int) (int, bool) { return 0, false }

@@ -16,8 +16,8 @@ import (
 
 const (
 	keptKeysTimeout = 5 * time.Second
-	// keptKeysLife is how long a record may restore keys, as that of roots: whoever revokes a key
-	// must not meet it again after a long time. An endpoint that answers renews its record twice in
+	// keptKeysLife is how long a record may restore keys, as that of roots: a revoked key must
+	// not come back after a long time. An endpoint that answers renews its record twice in
 	// that time.
 	keptKeysLife    = 24 * time.Hour
 	keptKeysVersion = 1

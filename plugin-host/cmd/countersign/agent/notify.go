@@ -5,7 +5,7 @@ import (
 	"net"
 )
 
-// notifyReady tells the service manager at the socket that the sockets serve; see
+// notifyReady notifies the service manager at the socket that the sockets serve; see
 // sd_notify(3). Without a socket it does nothing.
 func notifyReady(socket string) error {
 	if socket == "" {

@@ -69,7 +69,7 @@ func (p *outsidePages) show(source secret.Source, registry *prometheus.Registry,
 	p.metrics.Show(metrics)
 }
 
-// metricsTLS says what the metrics are served with, and to whom.
+// metricsTLS returns the certificate that the metrics are served with, and the accepted clients.
 func metricsTLS(c config.Status, source secret.Source) tlsconfig.Options {
 	o := tlsconfig.Options{Source: source, Certificate: c.MetricsSecret}
 	if c.MetricsClientRoots != "" {

@@ -32,7 +32,7 @@ func showAgent(page *operatorpage.Page, out *outsidePages, a *agent.Agent, provi
 	out.show(a.Secrets(), m.Registry, readiness(a, child, func() []string { return nil })) // who may ask there learns no more
 }
 
-// readiness says whether all secrets are held and the proxy, where there is one, takes traffic,
+// readiness reports whether all secrets are held and the proxy, if configured, takes traffic,
 // and what else is wrong, a line each.
 func readiness(a *agent.Agent, child *proxyChild, warnings func() []string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {

@@ -30,7 +30,7 @@ type providers struct {
 	groups pluginhost.ProcessGroups
 	tokens *wiring.TokenCache          // used by the start, then under the reloader's lock
 	stream workloads.Followed          // the hook for tokens of streams
-	agent  atomic.Pointer[agent.Agent] // told when a provider is ready, asked what is due
+	agent  atomic.Pointer[agent.Agent] // notified when a provider is ready, asked what is due
 	crowd  crowd
 	// recorder remembers errors from the first step on, which is finding the providers.
 	recorder status.Recorder
@@ -77,7 +77,7 @@ func (p *providers) all() map[string]*pluginhost.Provider {
 	return maps.Clone(p.byName)
 }
 
-// begin starts all providers, and tells the agent whenever one becomes ready. It waits for
+// begin starts all providers, and notifies the agent whenever one becomes ready. It waits for
 // none of them.
 func (p *providers) begin(a *agent.Agent) {
 	p.agent.Store(a)

@@ -102,7 +102,7 @@ func (p *proxyChild) run(ctx context.Context, a *agent.Agent) error {
 	return err
 }
 
-// notReady says why the proxy takes no traffic; "" is ready, or none.
+// notReady returns why the proxy takes no traffic; "" is ready, or no proxy.
 func (p *proxyChild) notReady(ctx context.Context) string {
 	if p.Proxy == nil {
 		return ""

@@ -11,7 +11,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/spiresecret"
 )
 
-// spireSource serves the secrets of a SPIFFE Workload API, and knows no name if there is none.
+// spireSource serves the secrets of a SPIFFE Workload API; without one, it serves no name.
 type spireSource struct {
 	secret.Source
 	opened *spiresecret.Source // nil if there is none
@@ -56,7 +56,7 @@ func openSpire(c config.Spire, observe func(secret.Event), log *slog.Logger) (sp
 	return spireSource{opened, opened}, nil
 }
 
-// spireAuthority is the Workload API as one of the providers of a secret; nil if it is none.
+// spireAuthority is the Workload API as one of the providers of a secret; nil if it is not one.
 type spireAuthority struct{ *spiresecret.Authority }
 
 // openSpireAuthority returns it with the secrets that it has at the start of the agent.
@@ -86,8 +86,8 @@ func openSpireAuthority(c config.Config, log *slog.Logger) (*spireAuthority, err
 	return &spireAuthority{opened}, nil
 }
 
-// join adds it to the authorities. It decides how long its certificates live, and what it says
-// about its roots counts at once.
+// join adds it to the authorities. It decides how long its certificates live, and a change of its
+// roots counts at once.
 func (s *spireAuthority) join(cfg *agent.Config) {
 	if s != nil {
 		cfg.Authorities = append(cfg.Authorities, secret.Authority{

@@ -90,7 +90,7 @@ func (s *start) protect() error {
 	return nil
 }
 
-// openPages opens what tells an operator: traces, the status page, and addresses for others.
+// openPages opens what operators use: traces, the status page, and addresses for others.
 func (s *start) openPages(ctx context.Context) (err error) {
 	s.traces, err = otlp.Open(ctx, otlp.Options{Service: "countersign-agent", Version: buildinfo.This().Version, Getenv: os.Getenv, Log: s.log})
 	if err != nil {

@@ -69,7 +69,7 @@ func stateKey(ctx context.Context, c config.State) ([]byte, error) {
 func printedKey(ctx context.Context, args []string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, keyTimeout)
 	defer cancel()
-	out := &command.Head{Most: state.MaxKey + 2, Full: cancel} // longer output is no key
+	out := &command.Head{Most: state.MaxKey + 2, Full: cancel} // longer output is not a key
 	err := command.Program{Args: args, Env: wiring.CommandEnv(nil), KillRest: true}.Run(ctx, out, io.Discard)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):

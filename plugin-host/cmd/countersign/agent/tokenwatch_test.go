@@ -53,7 +53,7 @@ func TestTokenFileChangeRetriesProvider(t *testing.T) {
 	files.take(config.Config{Plugins: config.Plugins{Providers: []config.Provider{other}}})
 	write("two", "a third content")
 	if got := files.changed(); got != nil {
-		t.Errorf("the file is nobody's after a reload, and %q are told", got)
+		t.Errorf("the file is unused after a reload, and %q got a notice", got)
 	}
 }
 
@@ -67,10 +67,10 @@ func TestTokenFileWatchEnds(t *testing.T) {
 	select {
 	case name := <-told:
 		if name != "citadel" {
-			t.Errorf("told of %q", name)
+			t.Errorf("a notice for %q", name)
 		}
 	case <-time.After(2 * time.Minute):
-		t.Error("nobody was told")
+		t.Error("no notice was sent")
 	}
 	go func() {
 		for range told { // a second look may have seen another size
@@ -90,17 +90,17 @@ func TestProviderIsRetriedWhenClientCertificateChanges(t *testing.T) {
 		entry := config.Provider{Name: "citadel", Settings: map[string]any{setting: path}}
 		files := newTokenFiles(config.Config{Plugins: config.Plugins{Providers: []config.Provider{entry}}})
 		if got := files.changed(); len(got) != 0 {
-			t.Errorf("%s: told of %v", setting, got)
+			t.Errorf("%s: a notice for %v", setting, got)
 		}
 		for _, content := range []string{"certificate", "its successor"} {
 			if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			if got := files.changed(); !slices.Equal(got, []string{"citadel"}) {
-				t.Errorf("%s: told of %v", setting, got)
+				t.Errorf("%s: a notice for %v", setting, got)
 			}
 			if got := files.changed(); len(got) != 0 {
-				t.Errorf("%s: told twice of %v", setting, got)
+				t.Errorf("%s: a second notice for %v", setting, got)
 			}
 		}
 	}

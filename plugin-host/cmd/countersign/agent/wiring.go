@@ -75,7 +75,7 @@ func setTrustDomains(cfg *agent.Config, domains map[string]string) {
 }
 
 // movedDomains names the certificates whose bundles stand under another trust domain since the start:
-// the servers have been told that one.
+// the servers have got that one.
 func movedDomains(started, now *sds.SPIRE) (moved []string) {
 	domains := make(map[string]string, len(now.Identities))
 	for _, is := range now.Identities {

@@ -1,4 +1,4 @@
-// Package catalog knows which providers are installed and pinned, for the provider commands:
+// Package catalog finds the installed and pinned providers, for the provider commands:
 // [Catalog.List] lists them, [Catalog.Verify] checks files against their pins, [Catalog.Lock]
 // pins them, and [Catalog.Find] finds one by name. It only runs binaries that are pinned or
 // that the operator named for that purpose.
@@ -84,7 +84,7 @@ func (c *Catalog) Find(what string) (Target, error) {
 	return c.target(found), nil
 }
 
-// file returns a binary by its path. The file name may tell the provider.
+// file returns a binary by its path. The file name may name the provider.
 func (c *Catalog) file(path string) (Target, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -195,9 +195,9 @@ func bare(err error) error { return cmp.Or(errors.Unwrap(err), err) }
 func (t Target) Check(m wire.Metadata) error {
 	switch {
 	case t.Name != "" && m.Name != t.Name:
-		return fmt.Errorf("its name is %q, but its file says %q: rename the file to %s", m.Name, t.Name, verified.BinaryName(m.Name, t.Version))
+		return fmt.Errorf("its name is %q, but its file is named %q: rename the file to %s", m.Name, t.Name, verified.BinaryName(m.Name, t.Version))
 	case t.Version != "" && m.Version != t.Version:
-		return fmt.Errorf("its version is %q, but its file says %q: rename the file to %s", m.Version, t.Version, verified.BinaryName(t.Name, m.Version))
+		return fmt.Errorf("its version is %q, but its file is named %q: rename the file to %s", m.Version, t.Version, verified.BinaryName(t.Name, m.Version))
 	}
 	return nil
 }

@@ -102,7 +102,7 @@ func (c *Catalog) LockProgram(name string) (now, before lock.Program, err error)
 // Verified is a locked provider or program held against its file.
 type Verified struct {
 	lock.Provider
-	Program bool   `json:"program,omitempty"` // it is no provider; of Provider it has no version, protocol and secrets
+	Program bool   `json:"program,omitempty"` // not a provider; of Provider it has no version, protocol and secrets
 	Path    string `json:"path,omitempty"`    // empty: no file is there, or it is another platform's
 	Here    bool   `json:"here"`              // it is for this platform
 	Refused string `json:"refused,omitempty"`

@@ -33,7 +33,7 @@ func TestLockRunsNoOtherBytesThanThosePinned(t *testing.T) {
 	}
 	target.Pin = ""
 	if _, _, err := c.Lock(t.Context(), target); err == nil {
-		t.Error("what is no provider is locked")
+		t.Error("a program that is not a provider is locked")
 	}
 	if _, err := os.Stat(ran); err != nil {
 		t.Errorf("without a pin it did not run: %v", err)

@@ -1,5 +1,5 @@
 // Package doctor checks a provider step by step, from its file to a signed certificate,
-// and says how to fix the first step that fails. The provider commands call [Examine],
+// and explains how to fix the first step that fails. The provider commands call [Examine],
 // which runs everything on the caller's goroutine and keeps no state.
 package doctor
 
@@ -29,7 +29,7 @@ type Patient struct {
 	Sign func(ctx context.Context, client ca.Client) (string, error)
 	// JWTSVIDs means that the configuration has the provider sign them. Its keys are asked for.
 	JWTSVIDs bool
-	// Hide removes what Sign sent and nobody may see, from the provider's log. Default: nothing.
+	// Hide removes the credentials that Sign sent from the provider's log. Default: nothing.
 	Hide func(text string) string
 }
 
@@ -44,7 +44,7 @@ type Step struct {
 	Log []string `json:"log,omitempty"`
 }
 
-// Error says which step failed.
+// Error names the step that failed.
 type Error struct {
 	Step     string
 	Settings bool // the operator fixes it in the settings
@@ -116,8 +116,8 @@ func Examine(ctx context.Context, p Patient, report func(Step)) error {
 	return nil
 }
 
-// adviceFor returns how to fix a step: no setting and no CA mends a panic, and who has just built
-// a provider knows who changed it.
+// adviceFor returns how to fix a step: no setting and no CA mends a panic, and an author who has
+// just built a provider has changed it himself.
 func (e *examination) adviceFor(s step, err error) string {
 	switch {
 	case ca.ReasonFor(err) == ca.Internal:

@@ -76,7 +76,7 @@ func (e *examination) validate(ctx context.Context) (result string, err error) {
 	return e.verdict(found, e.probe.Why(err))
 }
 
-// hide removes the secret settings from what the provider said.
+// hide removes the secret settings from the provider's output.
 func (e *examination) hide(result string, err error) (string, error) {
 	return text.WithoutTokens(result, e.secrets...), redact.Error(err, e.secrets...)
 }

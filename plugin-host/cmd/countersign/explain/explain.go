@@ -65,7 +65,7 @@ type explained struct {
 	Socket    string             `json:"socket"`            // the agent's SDS socket; empty: off
 	Gateway   string             `json:"gateway,omitempty"` // the gateway's socket; empty: off
 	Secrets   []config.Source    `json:"secrets"`
-	JWTSVIDs  string             `json:"-"` // who signs them, for whom; in JSON the settings say so
+	JWTSVIDs  string             `json:"-"` // the signer and the audiences; in JSON the settings have them
 }
 
 func explain(c config.Config) explained {
@@ -112,7 +112,7 @@ func (e explained) sockets() string {
 	return strings.Join(all, " and ")
 }
 
-// answer says where "default" comes from, which every Envoy requests.
+// answer is where "default" comes from, which every Envoy requests.
 func answer(authority config.Choice, secrets []config.Source) string {
 	if authority.Entry != "" {
 		return fmt.Sprintf("%s is signed by %s, because %s", config.DefaultSecret, authority.Entry, authority.Rule)
@@ -125,7 +125,7 @@ func answer(authority config.Choice, secrets []config.Source) string {
 	return "nothing provides " + config.DefaultSecret
 }
 
-// shortly formats a value on one line; "-" is none.
+// shortly formats a value on one line; "-" if it is empty.
 func shortly(value any) string {
 	v := reflect.ValueOf(value)
 	switch {
@@ -143,8 +143,8 @@ func shortly(value any) string {
 
 func fromEnvCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "from-env", Short: "Print the configuration file that says what Istio's variables say",
-		Long: `Print the configuration file that says what the variables of Istio's agent in this
+		Use: "from-env", Short: "Print the configuration file for Istio's variables",
+		Long: `Print the configuration file that is equivalent to the variables of Istio's agent in this
 environment say, for a move from that agent (docs/from-istio-agent.md). Comments name the
 variables that have no effect. Flags and COUNTERSIGN_ variables are not part of it, and
 neither are the pins of providers and the proxy's command.
@@ -202,7 +202,7 @@ The exit code is 2 if a setting is wrong.`,
 	return cmd
 }
 
-// signsJWT is what else nobody knows without running a provider.
+// signsJWT is unknown, too, without running a provider.
 func signsJWT(c config.Config) string {
 	if j := c.WorkloadAPI.JWTSVID; j.On() {
 		return " and " + j.Provider + " signs JWT-SVIDs"

@@ -56,13 +56,13 @@ func parseIndex(content []byte) (index, error) {
 	decoder := json.NewDecoder(bytes.NewReader(content))
 	decoder.DisallowUnknownFields() // it may be a restriction
 	if err := decoder.Decode(&i); err != nil {
-		return i, fmt.Errorf("the index is no JSON of this format: %s", text.Quote(err.Error()))
+		return i, fmt.Errorf("invalid index: not JSON of this format: %s", text.Quote(err.Error()))
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return i, errors.New("the index has trailing data")
 	}
 	if i.Format != indexFormat {
-		return i, fmt.Errorf("the index has format %d, and this program knows %d: update it", i.Format, indexFormat)
+		return i, fmt.Errorf("the index has format %d, and this program supports %d: update it", i.Format, indexFormat)
 	}
 	for _, b := range i.Providers {
 		if err := b.check(); err != nil {

@@ -2,8 +2,8 @@
 // [Key.VerifyProvider] checks the signature of one that is installed. It runs none.
 //
 // An index and each provider are signed with a minisign key, and an index has the hashes of its
-// providers. So whoever serves the files, or stands in between, can only refuse them or show an
-// index that was signed once; an older one than the folder has seen is refused.
+// providers. So a server of the files, or a proxy in between, can only withhold them or replay a
+// signed index; an older one than the folder has seen is refused.
 package install
 
 import (
@@ -117,7 +117,7 @@ func (r Request) put(ctx context.Context, from source, root *os.Root, b build) (
 	return name, errors.Join(replace(root, name+verified.SignatureSuffix, signature), root.Rename(fresh, name), safefile.Sync(root))
 }
 
-// fetch unpacks a file into a new one, as far as the index says that it goes.
+// fetch unpacks a file into a new one, up to its size in the index.
 func fetch(ctx context.Context, from source, root *os.Root, name string, b build) error {
 	packed, err := from.open(ctx, b.File)
 	if err != nil {
@@ -149,8 +149,8 @@ func fetch(ctx context.Context, from source, root *os.Root, name string, b build
 // seenName is the file that keeps the highest serial of each key's index.
 const seenName = ".countersign-index-seen"
 
-// notOlder refuses an index that was replaced by one that this folder has seen: whoever serves it
-// could bring back a provider with a known hole.
+// notOlder refuses an index that was replaced by one that this folder has seen: the server could
+// bring back a provider with a known hole.
 func (r Request) notOlder(root *os.Root, serial int64) error {
 	seen := map[string]int64{}
 	content, err := root.ReadFile(seenName)

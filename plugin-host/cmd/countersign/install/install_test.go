@@ -131,7 +131,7 @@ func TestInstalledProviderHasSignature(t *testing.T) {
 	}
 }
 
-// Whoever serves the files, and even who signs the index, gets nothing else installed.
+// Neither the server of the files nor even the signer of the index gets anything else installed.
 func TestSpoiltSourceIsRefused(t *testing.T) {
 	for says, spoil := range map[string]func(t *testing.T, p *publisher, r *install.Request){
 		"index.json is refused: its signature is wrong": func(t *testing.T, p *publisher, _ *install.Request) {

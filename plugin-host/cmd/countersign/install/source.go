@@ -39,7 +39,7 @@ func sourceOf(from string, hosts []string) (source, string, error) {
 	}
 	at, err := url.Parse(from)
 	if err != nil {
-		return nil, "", errors.New("--from is no URL")
+		return nil, "", errors.New("invalid --from: not a URL")
 	}
 	if at.Scheme != "https" && (at.Scheme != "http" || !loopback(at.Hostname())) || at.Host == "" || at.User != nil {
 		return nil, "", errors.New("--from must be a folder, a file, or an https URL without a password")

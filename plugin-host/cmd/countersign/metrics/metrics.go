@@ -16,7 +16,7 @@ import (
 // NoKey is the reason of a [secret.StateFailed] that is this program's own.
 const NoKey = status.NoStateKey
 
-// Metrics counts what the hooks of the sdk tell. Labels come from the configuration
+// Metrics counts the events of the sdk's hooks. Labels come from the configuration
 // and from fixed lists, never from a client.
 type Metrics struct {
 	Registry  *prometheus.Registry // of all of them
@@ -36,7 +36,7 @@ type Metrics struct {
 	recorder  *status.Recorder // for the page
 }
 
-// New makes those of an agent with these providers. What the recorder is told, too, is
+// New makes those of an agent with these providers. The recorder gets the same events
 // for the page.
 func New(recorder *status.Recorder, providers func() map[string]*pluginhost.Provider) *Metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {

@@ -10,7 +10,7 @@ import (
 type reported func() status.Report
 
 var (
-	behindDesc       = prometheus.NewDesc("countersign_output_behind", "1 while files cannot be written (write), or their program cannot be told (reload).", []string{"output", "step"}, nil)
+	behindDesc       = prometheus.NewDesc("countersign_output_behind", "1 while files cannot be written (write), or their program cannot be reloaded (reload).", []string{"output", "step"}, nil)
 	outputExpiryDesc = prometheus.NewDesc("countersign_output_expiry_timestamp_seconds", "When the certificate in written files expires.", []string{"output"}, nil)
 	restartDesc      = prometheus.NewDesc("countersign_restart_pending", "Changed settings, and a replaced binary, that wait for a restart of the agent.", nil, nil)
 	stateLostDesc    = prometheus.NewDesc("countersign_state_behind", "1 while the state that is to survive a restart cannot be kept.", nil, nil)

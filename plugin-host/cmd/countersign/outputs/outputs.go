@@ -37,7 +37,7 @@ func Configs(c config.Config, observe func(output.Event), log *slog.Logger) ([]o
 	return all, errors.Join(errs...)
 }
 
-// Described says which outputs the configuration has, for the status page.
+// Described lists the configuration's outputs, for the status page.
 func Described(c config.Config) []status.Output {
 	var all []status.Output
 	for _, o := range c.Outputs {
@@ -125,7 +125,7 @@ func lookUp(what, name string, find func() (string, error)) (*int, error) {
 	}
 	id, err := strconv.Atoi(text)
 	if err != nil {
-		return nil, fmt.Errorf("%q is no number on this system: %w", name, err)
+		return nil, fmt.Errorf("%q is not a number on this system: %w", name, err)
 	}
 	return &id, nil
 }

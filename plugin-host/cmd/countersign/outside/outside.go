@@ -1,6 +1,7 @@
 // Package outside serves health and metrics to those outside of this machine: [Listen] takes
-// an address, over TLS where that is wanted, [Clients] says whose certificates are accepted,
-// [Guarded] demands a bearer token, and [Merged] adds the metrics of other programs of this machine to the agent's own. Nothing else of the
+// an address, over TLS where that is wanted, [Clients] selects the accepted certificates,
+// [Guarded] demands a bearer token, and [Merged] adds the metrics of other programs of this
+// machine to the agent's own. Nothing else of the
 // agent is reachable here: no page, no secret, no configuration.
 package outside
 
@@ -28,7 +29,7 @@ const maxConnections = 64
 const maxToken = 16 << 10
 
 // Listen takes an address, host:port. Until Show of the result, /healthz is well and /readyz
-// says that nothing is ready. A nil certificate means plain HTTP; an empty address none.
+// is not ready. A nil certificate means plain HTTP; an empty address no listener.
 func Listen(address string, certificate *Certificate, log *slog.Logger) (*operatorpage.Page, error) {
 	if address == "" {
 		return nil, nil
@@ -94,7 +95,7 @@ func ReadToken(path string) (string, error) {
 	return token, nil
 }
 
-// same compares without telling by its time how much is equal.
+// same compares in constant time.
 func same(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1

@@ -112,10 +112,10 @@ func TestFailingProgramIsLeftOutAndCounted(t *testing.T) {
 	release := make(chan struct{})
 	defer close(release)
 	for name, h := range map[string]http.HandlerFunc{
-		"says another format": says("application/openmetrics-text", "lie 1\n# EOF\n"),
-		"is a page":           says("text/html", "<html>lie"),
-		"fails":               func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "lie 1", http.StatusInternalServerError) },
-		"redirects":           func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/lie", http.StatusFound) },
+		"in another format": says("application/openmetrics-text", "lie 1\n# EOF\n"),
+		"is a page":         says("text/html", "<html>lie"),
+		"fails":             func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "lie 1", http.StatusInternalServerError) },
+		"redirects":         func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/lie", http.StatusFound) },
 		"breaks off": func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "1000")
 			says("text/plain", "lie 1\n")(w, nil)

@@ -69,7 +69,7 @@ func printSteps(cmd *cobra.Command, plan scaffold.Plan, dir string) error {
 	return err
 }
 
-// todo says what the new provider's tests wait for.
+// todo is what the new provider's tests wait for.
 func todo(plan scaffold.Plan) string {
 	return fmt.Sprintf("It signs with a CA for tests, and %q fails until it calls yours: step 4 of docs/write-a-provider.md.\n", plan.Test())
 }

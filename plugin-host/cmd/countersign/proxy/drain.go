@@ -53,12 +53,12 @@ func (p *Proxy) drain() <-chan struct{} {
 }
 
 // drainWithin returns when ctx ends, or earlier when the proxy is idle, if that is wanted. A
-// proxy that cannot be told gets its time, too: it may still finish what it has begun.
+// proxy that cannot be reached gets its time, too: it may still finish what it has begun.
 func (p *Proxy) drainWithin(ctx context.Context) {
 	d := p.cfg.Drain
 	least := time.After(d.MinTime)
 	if _, err := p.ask(ctx, http.MethodPost, "/drain_listeners?graceful"); err != nil {
-		p.log.Warn("cannot tell the proxy to drain", "admin", d.Admin, "error", err)
+		p.log.Warn("failed to drain the proxy", "admin", d.Admin, "error", err)
 	}
 	if !d.WhenIdle {
 		<-ctx.Done()
@@ -77,11 +77,11 @@ func (p *Proxy) drainWithin(ctx context.Context) {
 	}
 }
 
-// idle reports whether the proxy says that no client is connected.
+// idle reports whether no client is connected, by the proxy's statistics.
 func (p *Proxy) idle(ctx context.Context) bool {
 	stats, err := p.ask(ctx, http.MethodGet, "/stats?usedonly&filter="+url.QueryEscape(`^listener\..*\.downstream_cx_active$`))
 	if err != nil {
-		p.log.Debug("cannot tell whether the proxy is idle", "error", err)
+		p.log.Debug("failed to check whether the proxy is idle", "error", err)
 		return false
 	}
 	open, err := connections(stats)

@@ -22,7 +22,7 @@ type admin struct {
 	asked []string
 	hangs bool
 	err   error
-	open  string // what it says of open connections
+	open  string // its statistics of open connections
 }
 
 func (a *admin) ask(ctx context.Context, method, path string) (string, error) {
@@ -175,6 +175,6 @@ func TestAdminAddressIsBounded(t *testing.T) {
 		}
 	}
 	if got, err := (Drain{Admin: l.Addr().String() + "-not"}).ask(t.Context(), http.MethodGet, "/"); err == nil {
-		t.Errorf("nobody answers %q", got)
+		t.Errorf("no reply on %q", got)
 	}
 }

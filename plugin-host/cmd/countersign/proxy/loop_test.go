@@ -115,7 +115,7 @@ func TestStopSendsSIGTERMThenSIGKILL(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		w.ended(t, 137)
 	})
-	// Dying of the SIGTERM that it was sent is an orderly end; what it says itself counts.
+	// Dying of the SIGTERM that it was sent is an orderly end; its own exit code counts.
 	for end, code := range map[exit]int{{143, syscall.SIGTERM}: 0, {code: 143}: 143, {code: 5}: 5} {
 		begun(t, Config{}, func(t *testing.T, w *world) {
 			w.set(func() { w.stubborn = true })

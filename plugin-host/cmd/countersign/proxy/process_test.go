@@ -26,7 +26,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// asChild in the environment makes this test's binary the program that it says.
+// asChild in the environment makes this test's binary the program that it names.
 const asChild = "PROXY_TEST_CHILD"
 
 func TestMain(m *testing.M) {
@@ -76,7 +76,7 @@ func beChild(what string) int {
 	return 0
 }
 
-// beSubreaper makes an orphan that ends, and says when it is gone.
+// beSubreaper makes an orphan that ends, and reports when it is gone.
 func beSubreaper() int {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return 1
@@ -264,7 +264,7 @@ func TestListeningProcessIsDetected(t *testing.T) {
 	}
 	c.line(t, "listens no more")
 	if c.Listens() {
-		t.Error("it is said to listen")
+		t.Error("it is reported as listening")
 	}
 	if !listens(1 << 30) {
 		t.Error("what cannot be known is taken for a process that does not listen")
@@ -282,7 +282,7 @@ func TestOrphansAreReapedButOwnChildrenAreNot(t *testing.T) {
 	if got := still([]int{1, 2, 3}, []int{3, 4, 1}); !slices.Equal(got, []int{1, 3}) {
 		t.Errorf("orphans are %v: those that are zombies for the second time", got)
 	}
-	// This process is no subreaper.
+	// This process is not a subreaper.
 	ReapOrphans(t.Context(), time.Hour, nil)
 }
 

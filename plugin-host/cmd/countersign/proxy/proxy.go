@@ -19,7 +19,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/host/command"
 )
 
-// Restart says after which exits the proxy is restarted.
+// Restart selects the exits after which the proxy is restarted.
 type Restart string
 
 // The restart policies.
@@ -50,8 +50,8 @@ type Config struct {
 	RestartLimit int
 	// StopTimeout is the time between SIGTERM and SIGKILL. Default: 0.
 	StopTimeout time.Duration
-	// Drain comes before SIGTERM when Run's context ends; its admin address also tells
-	// NotReady. Default: none.
+	// Drain comes before SIGTERM when Run's context ends; NotReady uses its admin address,
+	// too. Default: none.
 	Drain    Drain
 	Watch    Watch
 	Reload   Reload
@@ -75,7 +75,7 @@ type Watch struct {
 	MinDelay time.Duration
 }
 
-// Reload says how to reload the proxy: by one of Signal, Command and HotRestart, or not at
+// Reload selects how to reload the proxy: by one of Signal, Command and HotRestart, or not at
 // all.
 type Reload struct {
 	Signal     syscall.Signal

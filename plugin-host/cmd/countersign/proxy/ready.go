@@ -12,7 +12,7 @@ import (
 // readyFor is how long an answer of Envoy's /ready holds, however many ask.
 const readyFor = 500 * time.Millisecond
 
-// NotReady says in a few words why the proxy takes no traffic; "" is ready. Without an admin
+// NotReady returns in a few words why the proxy takes no traffic; "" is ready. Without an admin
 // address, only a proxy that is ending is known not to be.
 func (p *Proxy) NotReady(ctx context.Context) string {
 	switch s := p.Status(); {
@@ -48,7 +48,7 @@ type readiness struct {
 	pid    int
 	at     time.Time
 	why    string
-	asking chan struct{} // closed when the answer is there; nil: nobody asks
+	asking chan struct{} // closed when the answer is there; nil: no request is running
 }
 
 // of returns the answer of a process, asking if there is no fresh one.
@@ -71,7 +71,7 @@ func (r *readiness) of(ctx context.Context, pid int, ask func(context.Context) s
 	return why
 }
 
-// join waits for the answer that somebody else has asked for.
+// join waits for the answer to another caller's request.
 func (r *readiness) join(ctx context.Context, pid int) string {
 	done := r.asking
 	r.mu.Unlock()
@@ -82,7 +82,7 @@ func (r *readiness) join(ctx context.Context, pid int) string {
 	r.mu.Lock()
 	switch {
 	case ctx.Err() != nil:
-		return "nobody waits for the answer"
+		return "the caller has left"
 	case r.pid != pid:
 		return "the proxy was just started"
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// envoy says what Envoy's /ready says.
+// envoy answers as Envoy's /ready.
 type envoy struct {
 	mu     sync.Mutex
 	asked  int
@@ -45,7 +45,7 @@ func withEnvoy(t *testing.T, e *envoy, test func(t *testing.T, w *world)) {
 	})
 }
 
-func TestReadyIsWhatEnvoySays(t *testing.T) {
+func TestReadyFollowsEnvoy(t *testing.T) {
 	const unclear = "the proxy's admin address does not say that it is LIVE"
 	unavailable := errors.New("503")
 	for name, test := range map[string]struct {
@@ -82,7 +82,7 @@ func TestManyWhoAskCostEnvoyOneQuestion(t *testing.T) {
 		synctest.Wait()
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
-		if got := w.p.NotReady(gone); got != "nobody waits for the answer" {
+		if got := w.p.NotReady(gone); got != "the caller has left" {
 			t.Errorf("who has gone away gets %q", got)
 		}
 		for range 99 {

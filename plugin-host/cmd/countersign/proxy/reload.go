@@ -60,7 +60,7 @@ func (p *Proxy) reload() {
 		p.log.Info("replacing the proxy: its locality was found after it had started", "pid", l.PID(), "locality", p.zone())
 		l.dismiss(p.cfg.StopTimeout)
 	case r.Signal != 0:
-		p.told(l, p.now(), l.Signal(r.Signal))
+		p.reloaded(l, p.now(), l.Signal(r.Signal))
 	case r.HotRestart && p.spoilt:
 		p.log.Warn("replacing the proxy without hot restart: a failed epoch has made the base ID unusable", "pid", l.PID())
 		l.dismiss(p.cfg.StopTimeout)
@@ -100,12 +100,12 @@ func (p *Proxy) finish(err error) {
 			return
 		}
 	}
-	p.told(j.of, j.tells, err)
+	p.reloaded(j.of, j.tells, err)
 }
 
-// told records that a life was reloaded, or that it cannot be; the next attempt then waits
+// reloaded records that a life was reloaded, or that it cannot be; the next attempt then waits
 // for the next change.
-func (p *Proxy) told(l *life, tells news, err error) {
+func (p *Proxy) reloaded(l *life, tells news, err error) {
 	l.knows = tells
 	if err != nil {
 		p.failedReloads++

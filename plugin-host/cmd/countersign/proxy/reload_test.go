@@ -23,7 +23,7 @@ func TestBurstOfChangesIsOneReload(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		if got := w.last().got(); len(got) > 0 {
-			t.Errorf("it was told too soon: %v", got)
+			t.Errorf("it was reloaded too soon: %v", got)
 		}
 		time.Sleep(10 * time.Second)
 		if got := w.last().got(); !slices.Equal(got, []os.Signal{syscall.SIGHUP}) {
@@ -42,7 +42,7 @@ func TestEndlessChangesAreLimitedByMinimumDelay(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		if got := len(w.last().got()); got < 8 || got > 10 {
-			t.Errorf("in 100 s it was told %d times", got)
+			t.Errorf("in 100 s it was reloaded %d times", got)
 		}
 	})
 }
@@ -67,7 +67,7 @@ func TestRestartAbsorbsPendingChanges(t *testing.T) {
 		time.Sleep(time.Minute)
 		w.starts(t, 2)
 		if got := w.last().got(); len(got) > 0 {
-			t.Errorf("it was told what it has read: %v", got)
+			t.Errorf("it was reloaded for what it has read: %v", got)
 		}
 	})
 }

@@ -83,6 +83,6 @@ func TestOversizedFolderIsLoggedOnce(t *testing.T) {
 	w.digest()
 	w.digest()
 	if n := strings.Count(log.String(), "cannot read all of a watched folder"); n != 1 {
-		t.Errorf("said %d times: %s", n, log.String())
+		t.Errorf("logged %d times: %s", n, log.String())
 	}
 }

@@ -52,8 +52,8 @@ func mustWaitForCA(t *testing.T, dir string) {
 	}
 }
 
-// The provider builds offline as it is written, its tests wait for a CA, its settings are what
-// its page says, and it signs under the host. The copy has what its neighbours need, too.
+// The provider builds offline as it is written, its tests wait for a CA, its settings are those
+// on its page, and it signs under the host. The copy has what its neighbours need, too.
 func TestNewProviderBuildsOfflineAndSigns(t *testing.T) {
 	base := t.TempDir()
 	dir, err := scaffold.Write(scaffold.Plan{Name: "4-acme", Dir: filepath.Join(base, "new"), Module: "example.org/me/acme", SDK: carriedSDK(t)})

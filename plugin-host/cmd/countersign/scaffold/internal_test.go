@@ -30,7 +30,7 @@ func TestReleaseIsRequiredWithBothHashes(t *testing.T) {
 }
 
 // A carried module without a requirement or a hash would be looked up at the first build.
-func TestCopyKnowsAllDependencies(t *testing.T) {
+func TestCopyHasAllDependencies(t *testing.T) {
 	sdk, err := copyOf(countersign.ProviderSource())
 	if err != nil {
 		t.Fatal(err)

@@ -65,7 +65,7 @@ func Write(p Plan) (string, error) {
 		return "", fmt.Errorf("%s already exists: choose another folder with --dir", p.Dir)
 	}
 	parent := filepath.Dir(p.Dir)
-	if err := os.MkdirAll(parent, 0o755); err != nil { //nolint:gosec // source code, for whoever may read the folder
+	if err := os.MkdirAll(parent, 0o755); err != nil { //nolint:gosec // source code, readable like the folder
 		return "", err
 	}
 	half, err := os.MkdirTemp(parent, ".countersign-new-")

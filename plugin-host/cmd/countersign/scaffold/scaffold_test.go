@@ -61,8 +61,8 @@ func TestSDKMustBeAFolder(t *testing.T) {
 	}
 }
 
-// Whoever takes the sdk from a folder reads how to take a release instead.
-func TestREADMESaysHowToTakeARelease(t *testing.T) {
+// With an sdk from a folder, the README explains how to take a release instead.
+func TestREADMEExplainsHowToTakeARelease(t *testing.T) {
 	clone, err := scaffold.SourceSDK("../../../..")
 	if err != nil {
 		t.Fatal(err)
@@ -83,7 +83,7 @@ func TestREADMESaysHowToTakeARelease(t *testing.T) {
 	}
 }
 
-// The copy is what a build needs: no test, and nothing of another module's.
+// The copy is what a build needs: no test, and no file of another module.
 func TestCopyHasNoTests(t *testing.T) {
 	dir, err := scaffold.Write(scaffold.Plan{Name: "acme", Dir: filepath.Join(t.TempDir(), "a"), SDK: carriedSDK(t)})
 	if err != nil {

@@ -80,7 +80,7 @@ func SourceSDK(dir string) (SDK, error) {
 	return sdk, err
 }
 
-// requirement is what go.mod says of the sdk.
+// requirement is the sdk's lines of go.mod.
 func (s SDK) requirement() string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "require %s %s\n", module, s.version)
@@ -101,7 +101,7 @@ func (s SDK) release() string {
 	return s.version
 }
 
-// note is what the README says of the sdk.
+// note is the README's text about the sdk.
 func (s SDK) note() string {
 	if s.replace == "" {
 		return ""

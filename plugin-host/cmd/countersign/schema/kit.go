@@ -26,7 +26,7 @@ func WriteKit(w io.Writer, settings []Setting) error {
 }
 
 const kitBegins = `# What only you know, for the conformance suite: "go test" and "countersign provider test" read it.
-# Every entry is optional; a check that lacks its entry is not run, and the report says so once.
+# Every entry is optional; a check that lacks its entry is not run, and the report notes it once.
 # "countersign provider kit BINARY" writes this file for the provider's settings.
 `
 

@@ -176,7 +176,7 @@ func separator(n *node) string {
 	return ""
 }
 
-// typed says in words what a setting is.
+// typed describes a setting's type in words.
 func (n *node) typed() string {
 	switch {
 	case n.Items != nil && slices.Contains(n.Type, "array"):

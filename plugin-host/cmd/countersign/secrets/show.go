@@ -34,7 +34,7 @@ type certShown struct {
 	Fingerprint string    `json:"fingerprint"` // SHA-256 of the DER
 	NotBefore   time.Time `json:"not_before"`
 	NotAfter    time.Time `json:"not_after"`
-	// TrustDomain is what a root is for, if Envoy's SPIFFE validator is told.
+	// TrustDomain is what a root is for, if it goes to Envoy's SPIFFE validator.
 	TrustDomain string `json:"trust_domain,omitempty"`
 }
 

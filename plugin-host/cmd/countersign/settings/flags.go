@@ -36,7 +36,7 @@ func (f *Flags) addFlag(cmd *cobra.Command, setting config.Setting) {
 	}
 }
 
-// AddBuildFlags adds the flags that are no settings: they hold for one run only.
+// AddBuildFlags adds the flags without a setting: they apply to one run only.
 func (f *Flags) AddBuildFlags(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVar(&f.DevBuilds, "dev-provider", nil, "run this build of a provider, `NAME=PATH`, without a pin, instead of the installed one (repeatable)")
 	cmd.Flags().StringArrayVar(&f.attached, "insecure-attach", nil, "use the provider that \"countersign provider debug\" runs at `NAME=SOCKET`, neither pinned nor confined (repeatable)")

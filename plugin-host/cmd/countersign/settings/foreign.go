@@ -15,14 +15,14 @@ import (
 	"github.com/countersign-dev/countersign/sdk/sds"
 )
 
-// probeTimeout bounds the question whether somebody else serves SDS. Istio's agent
-// has one second for it; where the answer is late there, it removes the socket.
+// probeTimeout bounds the probe whether another program serves SDS. Istio's agent
+// allows one second; if the answer is late, it removes the socket.
 const probeTimeout = 3 * time.Second
 
-// foreignAt returns who serves SDS at the agent's socket and is no Countersign; nil
-// where nobody does. What listens there and may not be left alone is an error. All
-// else (nothing, a dead socket, no socket, a running Countersign) is for whoever takes
-// the socket to judge.
+// foreignAt returns the program other than Countersign that serves SDS at the agent's
+// socket; nil if there is none. A program that listens there and may not be left alone is
+// an error. The code that takes the socket handles all else (nothing, a dead socket, no
+// socket, a running Countersign).
 func foreignAt(s config.Socket) (*config.Foreign, error) {
 	// The lock is beside the socket itself, wherever links lead there from.
 	path, err := filepath.EvalSymlinks(s.Path)
@@ -51,8 +51,8 @@ func foreignAt(s config.Socket) (*config.Foreign, error) {
 	return &config.Foreign{UID: peer.UID, PID: peer.PID}, nil
 }
 
-// listens tells whether somebody takes connections at a socket. The lock is not
-// looked at before: who looks at it could be in the way of who is about to take it.
+// listens reports whether a program takes connections at a socket. The lock is not
+// checked before: the check could get in the way of a program that is about to take it.
 func listens(path string) bool {
 	if info, err := os.Stat(path); err != nil || info.Mode().Type() != fs.ModeSocket {
 		return false
@@ -69,10 +69,10 @@ func notClear(path string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("socket.path is %q: a program is listening there, and cannot tell whether it is Countersign: %w; stop it or choose another path", path, err)
+	return fmt.Errorf("socket.path is %q: a program is listening there, which may not be Countersign: %w; stop it or choose another path", path, err)
 }
 
-// mayBeLeft tells whether the workload's identity may come from a program of that
+// mayBeLeft reports whether the workload's identity may come from a program of that
 // user.
 func mayBeLeft(s config.Socket, uid uint32) bool {
 	return uid == 0 || int(uid) == os.Geteuid() || slices.Contains(s.ForeignUIDs, uid)

@@ -30,6 +30,6 @@ func noForeignServerWithoutListener(t *testing.T) {
 		}
 	}
 	if time.Since(began) > 0 {
-		t.Error("what is no socket was waited for")
+		t.Error("a file that is not a socket was waited for")
 	}
 }

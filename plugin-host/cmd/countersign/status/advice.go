@@ -11,7 +11,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/spiresecret"
 )
 
-// does says what the engine does after an error, by the action of package ca.
+// does describes what the engine does after an error, by the action of package ca.
 var does = map[ca.Action]string{
 	ca.Wait:         "The agent retries automatically, with increasing delays.",
 	ca.EndAttempt:   "The agent retries after 1 to 10 minutes, or immediately when the token, the settings or the provider change.",
@@ -21,7 +21,7 @@ var does = map[ca.Action]string{
 	ca.Drop:         "The agent retries automatically.",
 }
 
-// advice says what the operator can do, by the reason of a [secret.Event]: a reason of
+// advice is what the operator can do, by the reason of a [secret.Event]: a reason of
 // package ca, or the check of package pki that the reply failed.
 var advice = map[string]string{
 	ca.Unknown.String():         "If it persists, read the provider's log of that time.",
@@ -50,9 +50,9 @@ var advice = map[string]string{
 	"chain":      "Check that the CA's chain leads to its own roots, and check pinned_roots. " + notServed,
 }
 
-// told is advice that an error's text gives, for failures whose reason says little: the first that
+// adviceByText is advice by an error's text, for failures with a vague reason: the first that
 // fits. The texts are those of Go's net and crypto packages, which most providers pass on.
-var told = []struct{ text, advice string }{
+var adviceByText = []struct{ text, advice string }{
 	{"certificate has expired", "A certificate has expired, or this machine's clock is wrong. Renew the one that the error names: the CA's own, or that of its server."},
 	{"is not yet valid", "A certificate is not valid yet: compare the clocks of this machine and the CA."},
 	{"certificate signed by unknown authority", "Set the TLS roots of the CA's server in the provider's settings."},
@@ -62,7 +62,7 @@ var told = []struct{ text, advice string }{
 	{"no space left on device", "Free space on the disk that the error names."},
 }
 
-// spireAdvice is advice on a Workload API, which is no CA.
+// spireAdvice is advice on a Workload API, which is not a CA.
 var spireAdvice = map[string]string{
 	ca.Denied.String():      "Create a registration entry that matches this agent at SPIRE's server: by its user, or its node.",
 	ca.Invalid.String():     "Compare spiffe_id, hint and trust_domain of the secret with SPIRE's registration entries.",
@@ -77,7 +77,7 @@ const (
 	filesDo    = "Write a key, a chain and roots that belong together and are valid, with an owner and modes that let the agent read them."
 )
 
-// adviceOn says what the agent does after a failed attempt, and what the operator can do.
+// adviceOn returns what the agent does after a failed attempt, and what the operator can do.
 func adviceOn(e secret.Event) (doing, do string) {
 	switch e.Authority {
 	case filesecret.Authority:
@@ -92,7 +92,7 @@ func adviceOn(e secret.Event) (doing, do string) {
 	if e.Failure.Action != ca.Wait && e.Reason != "chain" {
 		return doing, do
 	}
-	for _, t := range told {
+	for _, t := range adviceByText {
 		if strings.Contains(e.Failure.Text, t.text) {
 			return doing, t.advice
 		}

@@ -107,7 +107,7 @@ func (m *markup) jwtFailure(of string, f *jwtsvid.Failure, lasts bool) {
 	}
 }
 
-// jwtAdvice says what the operator can do about a failure.
+// jwtAdvice returns what the operator can do about a failure.
 func jwtAdvice(f *jwtsvid.Failure) string {
 	switch f.Reason {
 	case jwtsvid.BadReply:

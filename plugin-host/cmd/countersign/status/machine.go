@@ -19,7 +19,7 @@ type State struct {
 	Since   time.Time `json:"since,omitzero"`
 }
 
-// KeepsState says where the agent keeps its state.
+// KeepsState records where the agent keeps its state.
 func (r *Recorder) KeepsState(dir string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -87,7 +87,7 @@ func (m *markup) kept(s *State) {
 	}
 }
 
-// troubles says in sentences what beside the secrets is wrong, worst first.
+// troubles describes in sentences what beside the secrets is wrong, worst first.
 func (r Report) troubles() (all []mark) {
 	say := func(grade, words string) { all = append(all, mark{words, grade}) }
 	var old []string

@@ -52,7 +52,7 @@ func TestStateThatCannotBeKeptIsShownUntilItCan(t *testing.T) {
 func TestPendingRestartIsShownWithItsReason(t *testing.T) {
 	r := &Recorder{}
 	r.Configuration(time.Unix(1, 0), []string{"socket.path"}, nil)
-	r.Configuration(time.Unix(2, 0), nil, os.ErrInvalid) // says nothing of what is pending
+	r.Configuration(time.Unix(2, 0), nil, os.ErrInvalid) // leaves what is pending
 	got := complete(r, Report{})
 	if _, doc := open(t, got); !strings.Contains(text(doc), "socket.path") || !strings.Contains(text(doc), "A restart is pending.") {
 		t.Error("the page does not say so")

@@ -9,7 +9,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
-// Output is a set of files that the agent keeps up to date, and the program that it tells.
+// Output is a set of files that the agent keeps up to date, and the program that it reloads.
 type Output struct {
 	Name   string `json:"name"`
 	Folder string `json:"folder"`
@@ -20,8 +20,8 @@ type Output struct {
 	// zero: not since the agent started.
 	Written  time.Time `json:"written,omitzero"`
 	NotAfter time.Time `json:"not_after,omitzero"`
-	// Tells is the command or signal that tells the program; empty: none. Told is when that
-	// last succeeded.
+	// Tells is the command or signal that reloads the program; empty: none. Told is when the
+	// reload last succeeded.
 	Tells string    `json:"tells,omitempty"`
 	Told  time.Time `json:"told,omitzero"`
 	// Failure is what is wrong now, with the last line that the command wrote; bounded and
@@ -48,7 +48,7 @@ const (
 	outputNotTold    = "not-told"
 )
 
-// Outputs says which outputs there are, before the first event of them.
+// Outputs lists the outputs, before their first event.
 func (r *Recorder) Outputs(all []Output) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -71,7 +71,7 @@ func (r *Recorder) Output(e output.Event) {
 	}
 }
 
-// note updates the output. A program that was not told before is behind until it is.
+// note updates the output. A program whose reload failed is behind until one succeeds.
 func (o *Output) note(e output.Event, now time.Time) {
 	switch e.Type {
 	case output.Written:

@@ -9,7 +9,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/filesecret/output"
 )
 
-// told returns a recorder that was told of events of the output "web".
+// told returns a recorder with events of the output "web".
 func toldOf(events ...output.Event) *Recorder {
 	r := &Recorder{}
 	r.Outputs([]Output{{Name: "web", Folder: "/etc/web"}})
@@ -20,10 +20,10 @@ func toldOf(events ...output.Event) *Recorder {
 	return r
 }
 
-func TestOutputIsBehindUntilWrittenAndTold(t *testing.T) {
+func TestOutputIsBehindUntilWrittenAndReloaded(t *testing.T) {
 	written := output.Event{Type: output.Written, NotAfter: time.Now().Add(time.Hour)}
 	full := output.Event{Type: output.WriteFailed, Text: "no space left\x1b"}
-	deaf := output.Event{Type: output.ReloadFailed, Text: "exit status 1; it said: bad config"}
+	deaf := output.Event{Type: output.ReloadFailed, Text: "exit status 1: bad config"}
 	for _, c := range []struct {
 		name   string
 		events []output.Event
@@ -36,10 +36,10 @@ func TestOutputIsBehindUntilWrittenAndTold(t *testing.T) {
 		{"a full disk at the start", []output.Event{full}, "not-written", bad, `no space left\x1b`},
 		{"a full disk later", []output.Event{written, full, full}, "not-written", bad, `no space left\x1b`},
 		{"space again", []output.Event{full, written}, "current", good, ""},
-		{"not told", []output.Event{written, deaf}, "not-told", bad, "exit status 1; it said: bad config"},
-		{"written again, still not told", []output.Event{written, deaf, written}, "not-told", bad, "exit status 1; it said: bad config"},
+		{"not reloaded", []output.Event{written, deaf}, "not-told", bad, "exit status 1: bad config"},
+		{"written again, still not reloaded", []output.Event{written, deaf, written}, "not-told", bad, "exit status 1: bad config"},
 		{"told", []output.Event{written, deaf, {Type: output.Reloaded}}, "current", good, ""},
-		{"neither written nor told", []output.Event{written, deaf, full}, "not-written", bad, `no space left\x1b`},
+		{"neither written nor reloaded", []output.Event{written, deaf, full}, "not-written", bad, `no space left\x1b`},
 	} {
 		r := complete(toldOf(c.events...), Report{At: time.Now()})
 		o, said := r.Outputs[0], ""
@@ -50,7 +50,7 @@ func TestOutputIsBehindUntilWrittenAndTold(t *testing.T) {
 			t.Errorf("%s: %s, %s, %q", c.name, o.State, o.mark(r.At).Grade, said)
 		}
 		if sum := r.Summary(); c.grade == bad != (sum.Grade == bad && strings.Contains(sum.Words, "Files are behind: web.")) {
-			t.Errorf("%s: the page says %+v", c.name, sum)
+			t.Errorf("%s: the page shows %+v", c.name, sum)
 		}
 		now := slices.ContainsFunc(r.Errors, func(e Error) bool { return e.Now && e.Where == "output web" && e.Does != "" && e.Do != "" })
 		if now != (c.said != "") {
@@ -67,7 +67,7 @@ func TestOutputFailureKeepsItsBeginning(t *testing.T) {
 	if f := r.CurrentOutputs()[0].Failure; f.Since != began || f.Tries != 2 || f.Text != "still full" {
 		t.Errorf("got %+v", f)
 	}
-	r.Output(output.Event{Output: "another", Type: output.Written}) // nobody has named it
+	r.Output(output.Event{Output: "another", Type: output.Written}) // not configured
 }
 
 func TestExpiredFilesAreShown(t *testing.T) {

@@ -28,7 +28,7 @@ var hostile = `"><script>alert(1)</script><img src=x onerror=alert(1)>'` + "\u20
 
 const key = "-----BEGIN PRIVATE KEY-----\nMIGHAgEAMBMG\n"
 
-// hostileReport has it wherever somebody else's text comes in.
+// hostileReport has it wherever foreign text comes in.
 func hostileReport() Report {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	id := pki.Identity{DNSNames: []string{hostile}, IPAddresses: []netip.Addr{netip.MustParseAddr("10.0.0.1")}}
@@ -174,7 +174,7 @@ func TestPageMarksRestoredSecrets(t *testing.T) {
 		}}
 		answer, _ := open(t, r)
 		if n := strings.Count(answer.Body.String(), "from the last run"); n != want {
-			t.Errorf("restored is %v, and the page says so %d times", restored, n)
+			t.Errorf("restored is %v, and the page shows it %d times", restored, n)
 		}
 	}
 }
@@ -184,7 +184,7 @@ func TestContentSecurityPolicyAllowsOnlyOwnPage(t *testing.T) {
 	got := answer.Header().Get("Content-Security-Policy")
 	for _, unsafe := range []string{"unsafe", "http:", "https:", "*"} {
 		if strings.Contains(got, unsafe) {
-			t.Errorf("the policy says %q: %s", unsafe, got)
+			t.Errorf("the policy has %q: %s", unsafe, got)
 		}
 	}
 	for _, own := range []string{"script", "style"} {
@@ -249,7 +249,7 @@ func TestPageIsAccessible(t *testing.T) {
 		t.Fatalf("there are %d bars", len(bars))
 	}
 	if got := attr(bars[0], "aria-label"); attr(bars[0], "role") != "img" || got != "33 % of its lifetime is over; renewal in 1 h 0 min; expires in 2 h 0 min" {
-		t.Errorf("the bar says %q", got)
+		t.Errorf("the bar shows %q", got)
 	}
 }
 

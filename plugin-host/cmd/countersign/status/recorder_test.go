@@ -58,7 +58,7 @@ func TestProviderFaultIsRecordedOnce(t *testing.T) {
 	s := pluginhost.Status{Name: "file", State: pluginhost.Backoff, Since: time.Unix(1, 0), LastError: "it was killed"}
 	r.Provider(s)
 	s.State = pluginhost.Starting
-	r.Provider(s) // says nothing new
+	r.Provider(s) // nothing new
 	s.State, s.LastError, s.LastReload = pluginhost.Ready, "", "no such folder"
 	r.Provider(s)
 	r.Provider(s)

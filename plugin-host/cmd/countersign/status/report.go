@@ -30,7 +30,7 @@ type Report struct {
 	State   *State   `json:"state,omitempty"`
 	// Outputs are the files that are written, by name.
 	Outputs []Output `json:"outputs,omitempty"`
-	// Ends says for each key pair by name when the first CA certificate above it ends.
+	// Ends is when the first CA certificate above each key pair ends, by name.
 	Ends  map[string]Term `json:"ca_ends,omitempty"`
 	Proxy *proxy.Status   `json:"proxy,omitempty"`
 	// Workloads are the counters of an agent of many identities.

@@ -54,7 +54,7 @@ func changes(old, now report) (all []event) {
 	return all
 }
 
-// jwtChanges tells of new keys, and of what fails.
+// jwtChanges reports new keys, and failures.
 func jwtChanges(old, now *jwtSVIDs, say func(well bool, format string, args ...any)) {
 	if now.State != old.State {
 		say(now.well(), "JWT-SVIDs: %s, was %s", now.State, old.State)
@@ -67,7 +67,7 @@ func jwtChanges(old, now *jwtSVIDs, say func(well bool, format string, args ...a
 	}
 }
 
-// rootChanges tells of a rotation of roots.
+// rootChanges reports a rotation of roots.
 func rootChanges(bundle string, old, now []root, say func(well bool, format string, args ...any)) {
 	has := func(all []root, r root) int {
 		return slices.IndexFunc(all, func(o root) bool { return o.Fingerprint == r.Fingerprint })

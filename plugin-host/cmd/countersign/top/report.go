@@ -133,7 +133,7 @@ type fault struct {
 	Now    bool      `json:"now"`
 }
 
-// state says how a secret is.
+// state describes a secret's state.
 func (s secret) state() (words string, well bool) {
 	switch {
 	case !s.Expired.IsZero():
@@ -148,7 +148,7 @@ func (s secret) state() (words string, well bool) {
 	return "held", true
 }
 
-// summary says how the agent is.
+// summary describes the agent's state.
 func (r report) summary() (words string, well bool) {
 	held, behind := 0, 0
 	for _, s := range r.Secrets {

@@ -80,7 +80,7 @@ func (s *source) get(ctx context.Context, path string) ([]byte, error) {
 	reply, err := s.client.Do(req)
 	if err != nil {
 		if cause := errors.Unwrap(err); cause != nil {
-			err = cause // without the URL, which says nothing
+			err = cause // without the URL, which adds nothing
 		}
 		return nil, err
 	}

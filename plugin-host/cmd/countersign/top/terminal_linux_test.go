@@ -223,7 +223,7 @@ func TestTopWithoutColorEndsBySignalOrKey(t *testing.T) {
 }
 
 // An agent that hangs delays neither the others nor the keys.
-func TestHangingAgentDelaysNobody(t *testing.T) {
+func TestHangingAgentDelaysNoKey(t *testing.T) {
 	t.Parallel()
 	hang := make(chan struct{})
 	slow := serve(t, func(_ http.ResponseWriter, r *http.Request) {

@@ -206,7 +206,7 @@ func (v *view) each(do func(*agent)) {
 	}
 }
 
-// until says how far a time is; "-" is none.
+// until returns how far off a time is; "-" if it is not set.
 func until(t, now time.Time) string {
 	switch {
 	case t.IsZero():
@@ -222,7 +222,7 @@ func seconds(s float64) time.Duration {
 	return time.Duration(max(0, min(s, 1e9)) * float64(time.Second))
 }
 
-// span says a duration in one or two units.
+// span formats a duration in one or two units.
 func span(d time.Duration) string {
 	const day = 24 * time.Hour
 	switch {

@@ -84,7 +84,7 @@ func parsed(t *testing.T, text string) (r report) {
 	return r
 }
 
-func TestRotationOfRootsIsTold(t *testing.T) {
+func TestRotationOfRootsIsShown(t *testing.T) {
 	const old = `{"fingerprint":"aaaa","subject":"CN=old"}`
 	before := parsed(t, `{"secrets":[{"name":"default","held":true,"rotations":1,"item":{"serial":"01","root_fingerprint":"aaaa"}},{"name":"ROOTCA","held":true,"roots":[`+old+`]}]}`)
 	both := parsed(t, `{"secrets":[{"name":"default","held":true,"rotations":1,"item":{"serial":"01","root_fingerprint":"aaaa"}},{"name":"ROOTCA","held":true,"roots":[`+old+`,{"fingerprint":"bbbb","subject":"CN=new"}]}]}`)

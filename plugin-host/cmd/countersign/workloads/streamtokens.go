@@ -30,7 +30,7 @@ func ExchangeOf(cache *wiring.TokenCache, name string) identities.Exchange {
 	return streamTokensOf(cache, name).exchange()
 }
 
-// exchange returns the hook; that of nothing to do is none, so that a token that was
+// exchange returns the hook; nil if there is nothing to do, so that a token that was
 // refused is not sent a second time.
 func (s streamTokens) exchange() identities.Exchange {
 	if s.own == nil && len(s.steps) == 0 {
@@ -54,7 +54,7 @@ func (s streamTokens) token(ctx context.Context, brought ca.Token) (ca.Token, er
 	return bearer.Token, err
 }
 
-// rejected drops what was sent, whoever brought it: the caches are the same.
+// rejected drops what was sent, for every caller: the caches are the same.
 func (s streamTokens) rejected(sent ca.Token) {
 	if s.own != nil {
 		s.own.Rejected(sent)
@@ -66,7 +66,7 @@ func (s streamTokens) rejected(sent ca.Token) {
 // Followed is the hook of a running agent, which goes on with other exchanges
 // when the configuration has changed.
 type Followed struct {
-	authority string // whom the tokens are sent to; another one's are not for it
+	authority string // receives the tokens; those for another authority are not sent to it
 	now       atomic.Pointer[identities.Exchange]
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/identities"
 )
 
-// verifier tells whose the token of a stream is, by an authenticator.
+// verifier identifies the caller by the token of a stream, with an authenticator.
 type verifier struct {
 	by authn.Authenticator
 	// spiffeID makes one for an identity that has none yet. Default: it has.
