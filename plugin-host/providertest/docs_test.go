@@ -52,7 +52,7 @@ func TestConformance(t *testing.T) {
 }
 ` + "```" + `
 
-A check that cannot decide is reported as not run, with the reason: the provider lacks the ability, a
+A check that cannot decide is reported as not run, with the reason: a missing ability, a
 value has no process, a process does not show how long a cancelled call keeps running, a check that
 it builds on failed, or the kit file lacks what only the author can give. Everything in that file is
 optional; paths are relative to its folder. One fault fails one check: what could not be checked
@@ -82,7 +82,7 @@ env: {AWS_REGION: eu-central-1}       # for the process
 ` + "```" + `
 
 Some rules cannot be observed of a process. gRPC ends a cancelled call on the caller's side at once,
-whatever the provider does, so it is not visible whether its code still runs (FAULT-02, WATCH-06), what
+whatever the provider does, so it is hidden whether its code still runs (FAULT-02, WATCH-06), what
 it would answer after the deadline (FAULT-03), or that its messages are not read (WATCH-10); and a
 process never sees the memory of its caller (SIGN-26, SIGN-27). They run in ` + "`go test`" + `, where the
 provider is a value; of a process they are not run. What a stuck call can do there is bounded:
