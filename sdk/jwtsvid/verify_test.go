@@ -72,7 +72,7 @@ func bad(t testing.TB, req ca.JWTRequest) map[string]func() ca.Token {
 		"nbf in the future":  func() ca.Token { return of(claimSet{"nbf": now.Add(time.Minute).Unix()}) },
 		"iat in the future":  func() ca.Token { return of(claimSet{"iat": now.Add(time.Minute).Unix()}) },
 		"no sub":             func() ca.Token { return of(claimSet{"sub": nil}) },
-		"sub is not an ID":       func() ca.Token { return of(claimSet{"sub": "web"}) },
+		"sub is not an ID":   func() ca.Token { return of(claimSet{"sub": "web"}) },
 		"sub is a domain":    func() ca.Token { return of(claimSet{"sub": "spiffe://example.org"}) },
 		"no aud":             func() ca.Token { return of(claimSet{"aud": nil}) },
 		"aud is empty":       func() ca.Token { return of(claimSet{"aud": []string{}}) },

@@ -436,10 +436,10 @@ func TestEndedWatchIsNotNotified(t *testing.T) {
 
 func TestWrongSettingsAreRefused(t *testing.T) {
 	for want, bundles := range map[string][]revocation.Bundle{
-		"without a name": {{Files: []string{"f"}}},
+		"without a name":   {{Files: []string{"f"}}},
 		"name their files": {{Name: "ROOTCA"}},
-		"use keep or":    {{Name: "ROOTCA", Files: []string{"f"}, Stale: "perhaps"}},
-		"twice":          {{Name: "ROOTCA", Files: []string{"f"}}, {Name: "ROOTCA", Files: []string{"g"}}},
+		"use keep or":      {{Name: "ROOTCA", Files: []string{"f"}, Stale: "perhaps"}},
+		"twice":            {{Name: "ROOTCA", Files: []string{"f"}}, {Name: "ROOTCA", Files: []string{"g"}}},
 	} {
 		if _, err := revocation.New(revocation.Config{Bundles: bundles}, secrettest.New()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)

@@ -85,11 +85,11 @@ func TestInvalidRootsAreAnError(t *testing.T) {
 		err  *ca.Error
 		says string
 	}{
-		"no issuer":          {`{"data":{"keys":[]}}`, ca.ErrUnavailable, "no self-signed issuer"},
-		"too many":           {`{"data":{"keys":["x"` + strings.Repeat(`,"x"`, maxIssuers) + `]}}`, ca.ErrInternal, "65 issuers, more than 64"},
-		"no certificate":     {`{"data":{"keys":["x"],"certificate":"x"}}`, ca.ErrInternal, "returned an invalid issuer"},
-		"no JSON":            {`<html>`, ca.ErrInternal, "JSON"},
-		"an invalid id": {`{"data":{"keys":["../../sys/seal"],"certificate":""}}`, ca.ErrInternal, "an invalid ID"},
+		"no issuer":      {`{"data":{"keys":[]}}`, ca.ErrUnavailable, "no self-signed issuer"},
+		"too many":       {`{"data":{"keys":["x"` + strings.Repeat(`,"x"`, maxIssuers) + `]}}`, ca.ErrInternal, "65 issuers, more than 64"},
+		"no certificate": {`{"data":{"keys":["x"],"certificate":"x"}}`, ca.ErrInternal, "returned an invalid issuer"},
+		"no JSON":        {`<html>`, ca.ErrInternal, "JSON"},
+		"an invalid id":  {`{"data":{"keys":["../../sys/seal"],"certificate":""}}`, ca.ErrInternal, "an invalid ID"},
 	} {
 		v.paths()
 		v.answerAll(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(wants.body)) })

@@ -396,10 +396,10 @@ func TestProviderReportsWhetherAuthorityWasAsked(t *testing.T) {
 		p    wire.Provider
 		want error
 	}{
-		"it has no such check":           {&fake{found: []wire.Diagnostic{warning}}, ca.ErrUnimplemented},
-		"it asked":                       {&asking{&fake{found: []wire.Diagnostic{warning}}, nil}, nil},
-		"it found the settings wrong":    {&fake{found: []wire.Diagnostic{{Summary: "wrong"}}}, nil},
-		"it could not ask": {&asking{&fake{}, ca.ErrNotConfigured}, ca.ErrNotConfigured},
+		"it has no such check":        {&fake{found: []wire.Diagnostic{warning}}, ca.ErrUnimplemented},
+		"it asked":                    {&asking{&fake{found: []wire.Diagnostic{warning}}, nil}, nil},
+		"it found the settings wrong": {&fake{found: []wire.Diagnostic{{Summary: "wrong"}}}, nil},
+		"it could not ask":            {&asking{&fake{}, ca.ErrNotConfigured}, ca.ErrNotConfigured},
 	} {
 		remote := wire.NewRemote(serve(t, c.p), wire.RemoteOptions{})
 		found, err := remote.ValidateOnline(t.Context(), nil)

@@ -164,7 +164,7 @@ func TestRealSigningRequestsAreForTheirRequester(t *testing.T) {
 	}
 }
 
-// Approval is not authorization: the policy decides all the same.
+// An approval says that somebody wants it signed. The policy decides all the same.
 func TestRealApprovalDoesNotOverruleThePolicy(t *testing.T) {
 	d := newDesk(t)
 	for name, x := range map[string]struct {
