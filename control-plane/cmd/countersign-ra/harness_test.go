@@ -222,15 +222,15 @@ func (s *apiServer) addPod(t *testing.T, namespace, name string) {
 	meta := func(namespace, name, uid string) map[string]any {
 		return map[string]any{"namespace": namespace, "name": name, "uid": uid, "creationTimestamp": old}
 	}
-	s.put("nodes", object{"apiVersion": "v1", "kind": "Node", "metadata": meta("", "node", "n")})
-	s.put("serviceaccounts", object{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta(namespace, "web", "s")})
-	s.put("pods", object{
+	s.Put(object{"apiVersion": "v1", "kind": "Node", "metadata": meta("", "node", "n")})
+	s.Put(object{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta(namespace, "web", "s")})
+	s.Put(object{
 		"apiVersion": "v1", "kind": "Pod", "metadata": meta(namespace, name, "p-"+name),
 		"spec": object{"nodeName": "node", "serviceAccountName": "web"}, "status": object{"phase": "Pending"},
 	})
 	request := meta(namespace, name, "r-"+name)
 	request["creationTimestamp"] = time.Now().UTC().Format(time.RFC3339)
-	s.put("podcertificaterequests", object{
+	s.Put(object{
 		"apiVersion": "certificates.k8s.io/v1", "kind": "PodCertificateRequest", "metadata": request,
 		"spec": object{
 			"signerName": signer, "podName": name, "podUID": "p-" + name, "serviceAccountName": "web", "serviceAccountUID": "s",
@@ -274,7 +274,7 @@ func signingRequest(t *testing.T, user, id string) object {
 // chain returns a pod's certificate; nil while there is none.
 func (s *apiServer) chain(t *testing.T, namespace, name string) []*x509.Certificate {
 	t.Helper()
-	text, _ := s.get("podcertificaterequests", namespace, name).at("status", "certificateChain").(string)
+	text, _ := s.get("podcertificaterequests", namespace, name).At("status", "certificateChain").(string)
 	if text == "" {
 		return nil
 	}

@@ -52,11 +52,11 @@ status: {address: 'unix:DIR/page'}
 func newMesh(t *testing.T, text string) (r *replica, home, east *apiServer) {
 	t.Helper()
 	home, east = newAPIServer(t), newAPIServer(t)
-	home.put("leases", object{
+	home.Put(object{
 		"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": map[string]any{"namespace": "countersign", "name": "countersign-ra"},
 		"spec": object{"holderIdentity": "another", "leaseDurationSeconds": 3600, "renewTime": time.Now().UTC().Format("2006-01-02T15:04:05.000000Z")},
 	})
-	home.put("configmaps", object{ // the other has heard of no root yet
+	home.Put(object{ // the other has heard of no root yet
 		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"namespace": "countersign", "name": "countersign-ra"}, "data": map[string]any{"file": "{}"},
 	})
 	home.addToken("web-token", bound{"shop", "web", "web-0"}, "n1")
@@ -122,9 +122,7 @@ func TestDeletedPodIsRefusedAtOnce(t *testing.T) {
 	r, home, _ := newMesh(t, forMesh)
 	c := as(t, r.dial(t, r.root(t)), "web-token", "")
 	c.gets(nil, webID)
-	home.mu.Lock()
-	delete(home.objects, "pods/shop/web-0")
-	home.mu.Unlock()
+	home.Remove("pods", "shop", "web-0")
 	c.refused(nil, codes.Unauthenticated)
 }
 
@@ -232,7 +230,7 @@ func TestAuthorityThatTheAPIServerTrustsIsNotAskedForAMesh(t *testing.T) {
 	root := r.root(t)
 	as(t, r.dial(t, root), "web-token", "").gets(nil, webID)
 	r.Stop(syscall.SIGTERM)
-	home.put("configmaps", object{
+	home.Put(object{
 		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"namespace": "kube-system", "name": "extension-apiserver-authentication"},
 		"data": map[string]any{"client-ca-file": string(root)},
 	})

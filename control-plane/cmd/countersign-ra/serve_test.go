@@ -25,7 +25,7 @@ func TestPodGetsCertificateAndEverythingIsRecorded(t *testing.T) {
 		t.Errorf("its names are %v", leaf.URIs)
 	}
 	r.until(t, "the trust bundle is written", func() bool { return api.get("clustertrustbundles", "", bundleName) != nil })
-	roots, err := pki.ParseBundle([]byte(api.get("clustertrustbundles", "", bundleName).at("spec", "trustBundle").(string)))
+	roots, err := pki.ParseBundle([]byte(api.get("clustertrustbundles", "", bundleName).At("spec", "trustBundle").(string)))
 	if err != nil || leaf.CheckSignatureFrom(roots.Certificates()[0]) != nil {
 		t.Errorf("the leaf is not below the bundle: %v", err)
 	}
@@ -86,7 +86,7 @@ func TestAuditLogIsOpenedAnewOnHangup(t *testing.T) {
 func TestFollowerIsReadyAndSignsNothing(t *testing.T) {
 	t.Parallel()
 	api := newAPIServer(t)
-	api.put("leases", object{
+	api.Put(object{
 		"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": map[string]any{"namespace": "countersign", "name": "countersign-ra"},
 		"spec": object{"holderIdentity": "another", "leaseDurationSeconds": 3600, "renewTime": time.Now().UTC().Format("2006-01-02T15:04:05.000000Z")},
 	})
@@ -97,7 +97,7 @@ func TestFollowerIsReadyAndSignsNothing(t *testing.T) {
 	if said.Leader.Leading || said.Leader.Holder != "another" || len(said.Authorities) != 0 || said.NotReady != "" {
 		t.Errorf("%+v", said)
 	}
-	if api.requests(http.MethodGet, "podcertificaterequests") != 0 || api.chain(t, "shop", "web-0") != nil {
+	if api.Called("", "podcertificaterequests") != 0 || api.chain(t, "shop", "web-0") != nil {
 		t.Error("a follower follows requests")
 	}
 	if _, metrics := r.page("/metrics"); !strings.Contains(metrics, "countersign_ra_leader 0") {
@@ -117,7 +117,7 @@ func TestLeaseIsReleasedAtTheEnd(t *testing.T) {
 	if code := r.Ended().ExitCode(); code != 0 {
 		t.Errorf("exit code %d:\n%s", code, r.Log)
 	}
-	if holder := api.get("leases", "countersign", "countersign-ra").at("spec", "holderIdentity"); holder != nil && holder != "" {
+	if holder := api.get("leases", "countersign", "countersign-ra").At("spec", "holderIdentity"); holder != nil && holder != "" {
 		t.Errorf("%v holds the Lease", holder)
 	}
 }
@@ -149,7 +149,7 @@ func TestBrokenProviderDelaysItsOwnRulesOnly(t *testing.T) {
 	text = strings.ReplaceAll(text, "rules:", "rules:\n- name: bank\n  match: {namespaces: [bank]}\n  names: {spiffe_id: 'spiffe://cluster.local/bank'}\n  authority: broken")
 	r := start(t, files(t, api, text))
 	r.until(t, "the pod has a certificate", func() bool { return api.chain(t, "shop", "web-0") != nil })
-	if status := api.get("podcertificaterequests", "bank", "web-1").at("status", "conditions"); status != nil {
+	if status := api.get("podcertificaterequests", "bank", "web-1").At("status", "conditions"); status != nil {
 		t.Errorf("the other's request ended: %v", status)
 	}
 	if said := strings.Join(troublesOf(r.report(t)), "\n"); !strings.Contains(said, "Provider broken is not ready") {
@@ -170,7 +170,7 @@ func TestReplicaWithoutLeaderElectionSigns(t *testing.T) {
 	api.addPod(t, "shop", "web-0")
 	r := start(t, files(t, api, strings.ReplaceAll(usual, "{duration: 5s}", "{enabled: false}")))
 	r.until(t, "the pod has a certificate", func() bool { return api.chain(t, "shop", "web-0") != nil })
-	if api.requests(http.MethodGet, "leases") != 0 || !r.report(t).Leader.Leading {
+	if api.Called("", "leases") != 0 || !r.report(t).Leader.Leading {
 		t.Errorf("%+v", r.report(t).Leader)
 	}
 }
@@ -209,10 +209,10 @@ func TestRemoteClusterIsServed(t *testing.T) {
 		return home.get("clustertrustbundles", "", bundleName) != nil && east.get("clustertrustbundles", "", bundleName) != nil
 	})
 	r.until(t, "the local pod is denied", func() bool {
-		conditions, _ := home.get("podcertificaterequests", "shop", "web-0").at("status", "conditions").([]any)
+		conditions, _ := home.get("podcertificaterequests", "shop", "web-0").At("status", "conditions").([]any)
 		return len(conditions) == 1 && object(conditions[0].(map[string]any))["type"] == "Denied"
 	})
-	if east.requests(http.MethodGet, "leases") != 0 || home.requests(http.MethodGet, "secrets")+east.requests(http.MethodGet, "secrets") != 0 {
+	if east.Called("", "leases") != 0 || home.Called("", "secrets")+east.Called("", "secrets") != 0 {
 		t.Error("more is read than is needed")
 	}
 	// A cluster that goes is served no more.
@@ -230,9 +230,9 @@ func TestAuthorityThatTheAPIServerTrustsIsNotAsked(t *testing.T) {
 	first := start(t, dir)
 	first.until(t, "the CA's root is known", func() bool { return api.get("clustertrustbundles", "", bundleName) != nil })
 	first.Stop(syscall.SIGTERM)
-	api.put("configmaps", object{
+	api.Put(object{
 		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"namespace": "kube-system", "name": "extension-apiserver-authentication"},
-		"data": map[string]any{"client-ca-file": api.get("clustertrustbundles", "", bundleName).at("spec", "trustBundle")},
+		"data": map[string]any{"client-ca-file": api.get("clustertrustbundles", "", bundleName).At("spec", "trustBundle")},
 	})
 	api.addPod(t, "shop", "web-0")
 	second := start(t, dir)
@@ -240,8 +240,8 @@ func TestAuthorityThatTheAPIServerTrustsIsNotAsked(t *testing.T) {
 	if said := strings.Join(troublesOf(second.report(t)), "\n"); !strings.Contains(said, "as Kubernetes trusts it with its API") {
 		t.Error(said)
 	}
-	if request := api.get("podcertificaterequests", "shop", "web-0"); request.at("status") != nil {
-		t.Errorf("the request ended: %v", request.at("status"))
+	if request := api.get("podcertificaterequests", "shop", "web-0"); request.At("status") != nil {
+		t.Errorf("the request ended: %v", request.At("status"))
 	}
 	if text := read(t, filepath.Join(dir, "audit.log")); strings.Contains(text, "web-0") {
 		t.Errorf("the audit log says %s", text)
@@ -258,8 +258,8 @@ func TestAuthorityThatCannotCertifyNamesIsTold(t *testing.T) {
 		code, _ := r.page("/status.json")
 		return code == http.StatusOK && strings.Contains(r.report(t).Unable, `the authority "minimal" signs only what a CSR names`)
 	})
-	if request := api.get("podcertificaterequests", "shop", "web-0"); request.at("status") != nil {
-		t.Errorf("the request ended: %v", request.at("status"))
+	if request := api.get("podcertificaterequests", "shop", "web-0"); request.At("status") != nil {
+		t.Errorf("the request ended: %v", request.At("status"))
 	}
 }
 
@@ -269,13 +269,13 @@ func TestCertificateSigningRequestIsApprovedAndSigned(t *testing.T) {
 	text := strings.ReplaceAll(usual, "  pod_certificates: {enabled: true}", "  certificate_requests: {enabled: true, approve: true}")
 	text = strings.ReplaceAll(text, "{kinds: [pod]}", "{kinds: [user]}")
 	text = strings.ReplaceAll(text, "ns/{namespace}/sa/{serviceAccount}", "user/{user}")
-	api.put("certificatesigningrequests", signingRequest(t, "ann", "spiffe://cluster.local/user/ann"))
-	api.put("certificatesigningrequests", signingRequest(t, "eve", "spiffe://cluster.local/user/ann"))
+	api.Put(signingRequest(t, "ann", "spiffe://cluster.local/user/ann"))
+	api.Put(signingRequest(t, "eve", "spiffe://cluster.local/user/ann"))
 	r := start(t, files(t, api, text))
 	ended := func(name string) string {
 		o := api.get("certificatesigningrequests", "", name)
-		said, _ := json.Marshal(o.at("status", "conditions"))
-		if o.at("status", "certificate") != nil {
+		said, _ := json.Marshal(o.At("status", "conditions"))
+		if o.At("status", "certificate") != nil {
 			return "signed " + string(said)
 		}
 		return string(said)

@@ -20,10 +20,8 @@ func clientsOnly(c *Config) { c.ClientsOnly = true }
 
 // requests are those that a server got, without their queries.
 func (s *apiServer) requests() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	var paths []string
-	for _, asked := range s.asked {
+	for _, asked := range s.asked() {
 		path, _, _ := strings.Cut(asked, "?")
 		paths = append(paths, path)
 	}

@@ -44,7 +44,7 @@ func TestOnlyCertificateDataIsHeld(t *testing.T) {
 	if err != nil || len(roots.Data) != 1 || roots.Data["ca.crt"] != "roots" || roots.BinaryData != nil {
 		t.Errorf("%v, %v", roots, err)
 	}
-	for _, asked := range s.asked {
+	for _, asked := range s.asked() {
 		if strings.Contains(asked, "/api/v1/secrets?") && !strings.Contains(asked, "type%21%3Dhelm.sh") {
 			t.Errorf("asked for all types: %s", asked)
 		}
@@ -127,21 +127,16 @@ func TestFailedReviewMarksClusterAway(t *testing.T) {
 	local.put(remotes("r", 0, map[string][]byte{"east": east.kubeconfig("")}))
 	r := start(t, local).ready(t)
 	c := r.synced(t, "east", east)
-	until(t, "it is watched", func() bool { return east.watches() == 2 })
+	until(t, "it is watched", func() bool { return east.Watches() == 2 })
 	for status, want := range map[int]string{http.StatusUnauthorized: "our credential", http.StatusForbidden: "reviews: ", http.StatusBadGateway: "reviews: "} {
-		set := func(status int) {
-			east.mu.Lock()
-			defer east.mu.Unlock()
-			east.fault = status
-		}
-		set(status)
+		east.refuses(status)
 		if _, err := c.Authenticator().Authenticate(t.Context(), authn.Credential{Token: "another"}); !errors.Is(err, authn.ErrUnavailable) {
 			t.Error(err)
 		}
 		if got := r.status("east"); got.State != Away || !strings.Contains(got.Fault, want) {
 			t.Errorf("%d: it is %s: %s", status, got.State, got.Fault)
 		}
-		set(0)
+		east.refuses(0)
 		if _, err := c.Authenticator().Authenticate(t.Context(), authn.Credential{Token: ca.Token(fmt.Sprint("bad", status))}); !errors.Is(err, authn.ErrRefused) {
 			t.Error(err)
 		}
@@ -149,7 +144,7 @@ func TestFailedReviewMarksClusterAway(t *testing.T) {
 			t.Errorf("then it is %s: %s", got.State, got.Fault)
 		}
 	}
-	if n := east.watches(); n != 2 {
+	if n := east.Watches(); n != 2 {
 		t.Errorf("%d watches are left", n)
 	}
 }
@@ -195,9 +190,9 @@ func TestNotReadyBeforeLocalCluster(t *testing.T) {
 func TestRedirectIsNotFollowed(t *testing.T) {
 	s := servers(t, "local", "elsewhere")
 	r := start(t, s[0]).ready(t)
-	s[0].Config.Handler = http.RedirectHandler(s[1].URL, http.StatusTemporaryRedirect)
-	if _, err := r.Local().Client().Discovery().ServerVersion(); !errors.Is(err, errRedirect) || len(s[1].asked) != 0 {
-		t.Errorf("%v; asked elsewhere: %q", err, s[1].asked)
+	s[0].answer(http.RedirectHandler(s[1].URL, http.StatusTemporaryRedirect).ServeHTTP)
+	if _, err := r.Local().Client().Discovery().ServerVersion(); !errors.Is(err, errRedirect) || len(s[1].asked()) != 0 {
+		t.Errorf("%v; asked elsewhere: %q", err, s[1].asked())
 	}
 }
 

@@ -159,7 +159,7 @@ func (r *running) gone(t testing.TB, id string, was *apiServer) {
 	t.Helper()
 	until(t, id+" is gone, and its watches and connections with it", func() bool {
 		_, known := r.Cluster(id)
-		return !known && r.status(id).ID == "" && was.watches() == 0 && was.open.Load() == 0
+		return !known && r.status(id).ID == "" && was.Watches() == 0 && was.Open() == 0
 	})
 }
 

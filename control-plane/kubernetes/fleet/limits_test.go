@@ -150,7 +150,7 @@ func (r *running) letGo(t *testing.T, id string, by *apiServer) {
 		t.Error("it is still handed out")
 	}
 	r.ending.Wait()
-	until(t, "nothing goes there", func() bool { return by.watches() == 0 && by.open.Load() == 0 })
+	until(t, "nothing goes there", func() bool { return by.Watches() == 0 && by.Open() == 0 })
 }
 
 func TestOversizedReviewEndsCluster(t *testing.T) {
@@ -159,9 +159,9 @@ func TestOversizedReviewEndsCluster(t *testing.T) {
 	local.put(remotes("r", 0, map[string][]byte{"east": east.kubeconfig("")}))
 	r := start(t, local).ready(t)
 	c := r.synced(t, "east", east)
-	east.mu.Lock()
-	east.instead = func(w http.ResponseWriter, _ *http.Request) { endless(inJSON(w), `{"a":`) }
-	east.mu.Unlock()
+	east.Set(func() {
+		east.Instead = func(w http.ResponseWriter, _ *http.Request) { endless(inJSON(w), `{"a":`) }
+	})
 	if _, err := c.Client().Discovery().ServerVersion(); !errors.As(err, new(*excess)) {
 		t.Error(err)
 	}

@@ -29,7 +29,7 @@ func TestRemoteFollowsItsSecret(t *testing.T) {
 	if got, err := c.Secret("shop", "web"); err != nil || string(got.Data["tls.crt"]) != "moved" {
 		t.Errorf("%v, %v", got, err)
 	}
-	until(t, "the former server is left alone", func() bool { return east.watches() == 0 })
+	until(t, "the former server is left alone", func() bool { return east.Watches() == 0 })
 	local.put(remotes("r", 0, map[string][]byte{"other": moved.kubeconfig("")}))
 	r.synced(t, "other", moved)
 	until(t, "the key that was taken out is gone", func() bool { _, known := r.Cluster("east"); return !known })
@@ -76,8 +76,8 @@ func TestFirstSecretKeepsDuplicateIDUntilRemoved(t *testing.T) {
 	if got := r.status("east"); got.Source != "secret istio-system/b-first" || len(got.Refused) != 1 || got.Refused[0] != "secret istio-system/a-later" {
 		t.Errorf("%+v", got)
 	}
-	if len(evil.asked) != 0 {
-		t.Errorf("the second was asked: %q", evil.asked)
+	if len(evil.asked()) != 0 {
+		t.Errorf("the second was asked: %q", evil.asked())
 	}
 	// One that looks older does not get what is held.
 	local.put(remotes("0-oldest", -10, map[string][]byte{"east": evil.kubeconfig(""), "mark": []byte("x")}))
@@ -88,7 +88,7 @@ func TestFirstSecretKeepsDuplicateIDUntilRemoved(t *testing.T) {
 	local.remove(remotes("0-oldest", -10, nil))
 	local.remove(remotes("b-first", 0, nil))
 	r.synced(t, "east", evil)
-	until(t, "the first's watches have ended", func() bool { return east.watches() == 0 })
+	until(t, "the first's watches have ended", func() bool { return east.Watches() == 0 })
 	if got := r.status("east"); got.Source != "secret istio-system/a-later" || len(got.Refused) != 0 {
 		t.Errorf("%+v", got)
 	}
@@ -102,8 +102,8 @@ func TestLocalClusterIDIsRefused(t *testing.T) {
 	s[0].put(remotes("r", 0, map[string][]byte{"local": s[1].kubeconfig("")}))
 	r := start(t, s[0]).ready(t)
 	got := r.status("local")
-	if c, ok := r.Cluster("local"); !ok || c != r.Local() || !got.Local || got.State != Synced || len(got.Refused) != 1 || len(s[1].asked) != 0 {
-		t.Errorf("%+v; asked %q", got, s[1].asked)
+	if c, ok := r.Cluster("local"); !ok || c != r.Local() || !got.Local || got.State != Synced || len(got.Refused) != 1 || len(s[1].asked()) != 0 {
+		t.Errorf("%+v; asked %q", got, s[1].asked())
 	}
 	until(t, "the log says who holds the ID", func() bool { return strings.Contains(r.logged(), `holder="the local cluster"`) })
 }
@@ -165,13 +165,13 @@ func TestUnsyncedRemoteDoesNotDelayOthers(t *testing.T) {
 func TestTokenFromFileIsNotShown(t *testing.T) {
 	s := servers(t, "local")[0]
 	path := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(path, []byte(s.token), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(s.Token), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	s.fail(http.StatusForbidden)
 	r := start(t, s, func(c *Config) { c.Local.BearerToken, c.Local.BearerTokenFile = "the-one-before", path })
 	until(t, "the refusal is shown", func() bool { return strings.Contains(r.status("local").Fault, "the test says so") })
-	if shown := r.status("local").Fault + r.logged(); !strings.Contains(shown, "(secret)") || strings.Contains(shown, s.token) {
+	if shown := r.status("local").Fault + r.logged(); !strings.Contains(shown, "(secret)") || strings.Contains(shown, s.Token) {
 		t.Errorf("the token is shown: %s", shown)
 	}
 }
@@ -228,7 +228,7 @@ func TestSwapHasNoGap(t *testing.T) {
 	if gap, was := <-gaps; was {
 		t.Errorf("a gap: %s", gap)
 	}
-	until(t, "the former's watches have ended", func() bool { return east.watches() == 0 })
+	until(t, "the former's watches have ended", func() bool { return east.Watches() == 0 })
 }
 
 func TestUnsyncedKubeconfigIsGivenUpUntilChange(t *testing.T) {
