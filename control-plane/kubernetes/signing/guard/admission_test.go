@@ -43,7 +43,7 @@ type (
 
 func newAdmission(t *testing.T, c *cluster) *guard.Admission {
 	t.Helper()
-	a, err := guard.NewAdmission(guard.AdmissionConfig{Cluster: "home", Client: c, Signers: []string{"example.com/a", "example.com/b"}, Log: c.log.Logger()})
+	a, err := guard.NewAdmission(guard.AdmissionConfig{Cluster: "home", Client: c.Client(), Signers: []string{"example.com/a", "example.com/b"}, Log: c.log.Logger()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,34 +158,27 @@ func TestMissingPolicyIsLoggedHourly(t *testing.T) {
 func TestPolicyThatComesAndGoesIsNoticed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster()
-		c.fails(errAway)
+		c.Fail(errAway)
 		a := newAdmission(t, c)
 		run(t, a.Run)
 		pass(30 * time.Minute)
 		if got := a.Protection(); got.State != guard.Unknown || !strings.Contains(got.Why, "refused") {
 			t.Errorf("away from the start: %+v", got)
 		}
-		c.fails(nil)
-		api := c.AdmissionregistrationV1()
-		if _, err := api.ValidatingAdmissionPolicies().Create(t.Context(), policy(), metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := api.ValidatingAdmissionPolicyBindings().Create(t.Context(), binding(), metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		c.Fail(nil)
+		c.Put(policy())
+		c.Put(binding())
 		pass(6 * time.Minute)
 		if got := a.Protection(); got.State != guard.Protected || got.Checked.IsZero() {
 			t.Errorf("%+v", got)
 		}
-		c.fails(errAway)
+		c.Fail(errAway)
 		pass(time.Hour)
 		if got := a.Protection(); got.State != guard.Protected {
 			t.Errorf("away: %+v", got)
 		}
-		c.fails(nil)
-		if err := api.ValidatingAdmissionPolicyBindings().Delete(t.Context(), guard.DefaultPolicy, metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		c.Fail(nil)
+		c.Remove("validatingadmissionpolicybindings", "", guard.DefaultPolicy)
 		pass(6 * time.Minute)
 		if got := a.Protection(); got.State != guard.Unprotected {
 			t.Errorf("deleted: %+v", got)

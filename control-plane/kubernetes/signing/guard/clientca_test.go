@@ -5,7 +5,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,9 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes/fake"
-	k8stesting "k8s.io/client-go/testing"
 
+	"github.com/countersign-dev/countersign/control-plane/kubernetes/kubetest"
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/signing/guard"
 	"github.com/countersign-dev/countersign/internal/test/certtest"
 	"github.com/countersign-dev/countersign/internal/test/logtest"
@@ -28,47 +26,22 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var errAway = errors.New("connection refused")
 
-// cluster is a fake API server that can be away.
+// cluster is an API server, and the log of what watches it.
 type cluster struct {
-	*fake.Clientset
+	*kubetest.Fake
 	log logtest.Log
-
-	mu   sync.Mutex
-	err  error
-	gets int
 }
 
 func newCluster(objects ...runtime.Object) *cluster {
-	c := &cluster{Clientset: fake.NewClientset(objects...)}
-	c.PrependReactor("get", "*", func(k8stesting.Action) (bool, runtime.Object, error) {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.gets++
-		return c.err != nil, nil, c.err
-	})
+	c := &cluster{Fake: kubetest.NewFake()}
+	for _, o := range objects {
+		c.Put(o)
+	}
 	return c
 }
 
-func (c *cluster) fails(err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.err = err
-}
-
-func (c *cluster) asked() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.gets
-}
-
 // put writes the ConfigMap with the client CAs.
-func (c *cluster) put(t *testing.T, data map[string]string) {
-	t.Helper()
-	_ = c.CoreV1().ConfigMaps("kube-system").Delete(t.Context(), "extension-apiserver-authentication", metav1.DeleteOptions{})
-	if _, err := c.CoreV1().ConfigMaps("kube-system").Create(t.Context(), clientCAs(data), metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-}
+func (c *cluster) put(data map[string]string) { c.Put(clientCAs(data)) }
 
 func clientCAs(data map[string]string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "extension-apiserver-authentication"}, Data: data}
@@ -94,7 +67,7 @@ func pass(d time.Duration) {
 
 func newClientCA(t *testing.T, name string, c *cluster) *guard.ClientCA {
 	t.Helper()
-	g, err := guard.NewClientCA(guard.ClientCAConfig{Cluster: name, Client: c, Log: c.log.Logger()})
+	g, err := guard.NewClientCA(guard.ClientCAConfig{Cluster: name, Client: c.Client(), Log: c.log.Logger()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,15 +85,7 @@ func sameKey(t *testing.T, of *certtest.Pair) *x509.Certificate {
 // resign makes a certificate for the key of one pair, signed by another.
 func resign(t *testing.T, template *x509.Certificate, key, by *certtest.Pair) *x509.Certificate {
 	t.Helper()
-	der, err := x509.CreateCertificate(nil, template, by.Cert, key.Key.Public(), by.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return cert
+	return by.Sign(t, template, key.Key.Public())
 }
 
 func TestClientCAsAreRefused(t *testing.T) {
@@ -176,36 +141,36 @@ func TestClientCAsThatCannotBeRead(t *testing.T) {
 	ours, theirs := certtest.Root(t), certtest.Root(t)
 	good := map[string]string{"client-ca-file": pemOf(theirs.Cert)}
 	broken := string(pki.EncodeCertificates([]*x509.Certificate{{Raw: []byte("none")}}))
-	for name, spoil := range map[string]func(t *testing.T, c *cluster){
-		"away":   func(_ *testing.T, c *cluster) { c.fails(errAway) },
-		"broken": func(t *testing.T, c *cluster) { c.put(t, map[string]string{"client-ca-file": broken}) },
-		"huge": func(t *testing.T, c *cluster) {
-			c.put(t, map[string]string{"client-ca-file": strings.Repeat("\n", 1<<20+1)})
+	for name, spoil := range map[string]func(c *cluster){
+		"away":   func(c *cluster) { c.Fail(errAway) },
+		"broken": func(c *cluster) { c.put(map[string]string{"client-ca-file": broken}) },
+		"huge": func(c *cluster) {
+			c.put(map[string]string{"client-ca-file": strings.Repeat("\n", 1<<20+1)})
 		},
-		"deleted": func(t *testing.T, c *cluster) {
-			_ = c.CoreV1().ConfigMaps("kube-system").Delete(t.Context(), "extension-apiserver-authentication", metav1.DeleteOptions{})
+		"deleted": func(c *cluster) {
+			c.Remove("configmaps", "kube-system", "extension-apiserver-authentication")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newCluster(clientCAs(good))
-				spoil(t, c)
+				spoil(c)
 				g := newClientCA(t, "home", c)
 				run(t, g.Run)
 				pass(time.Hour)
 				if err := g.Check("ca", bundle(ours.Cert)); !errors.Is(err, ca.ErrUnavailable) || g.Ready() == nil {
 					t.Errorf("never read: %v", err)
 				}
-				if n := c.asked(); n < 40 || n > 80 {
+				if n := c.Called("get", ""); n < 40 || n > 80 {
 					t.Errorf("asked %d times in an hour", n)
 				}
-				c.fails(nil)
-				c.put(t, good)
+				c.Fail(nil)
+				c.put(good)
 				pass(2 * time.Minute)
 				if err := g.Check("ca", bundle(ours.Cert)); err != nil {
 					t.Errorf("read: %v", err)
 				}
-				spoil(t, c)
+				spoil(c)
 				pass(time.Hour)
 				if err := g.Check("ca", bundle(ours.Cert)); err != nil {
 					t.Errorf("known: %v", err)
@@ -226,8 +191,8 @@ func TestFormerKnowledgeHoldsUntilTheFirstLook(t *testing.T) {
 		before, after := newCluster(clientCAs(map[string]string{"client-ca-file": pemOf(theirs.Cert)})), newCluster(clientCAs(nil))
 		former := newClientCA(t, "home", before)
 		run(t, former.Run)
-		after.fails(errAway)
-		g, err := guard.NewClientCA(guard.ClientCAConfig{Cluster: "home", Client: after, Former: former, Log: after.log.Logger()})
+		after.Fail(errAway)
+		g, err := guard.NewClientCA(guard.ClientCAConfig{Cluster: "home", Client: after.Client(), Former: former, Log: after.log.Logger()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -238,8 +203,8 @@ func TestFormerKnowledgeHoldsUntilTheFirstLook(t *testing.T) {
 		if err := g.Check("ca", bundle(added.Cert)); err != nil {
 			t.Errorf("before the first look: %v", err)
 		}
-		after.fails(nil)
-		after.put(t, map[string]string{"client-ca-file": pemOf(added.Cert)})
+		after.Fail(nil)
+		after.put(map[string]string{"client-ca-file": pemOf(added.Cert)})
 		pass(2 * time.Minute)
 		if err := g.Check("ca", bundle(theirs.Cert)); err != nil {
 			t.Errorf("after the first look: %v", err)
@@ -259,19 +224,19 @@ func TestChangedClientCAsAreNoticed(t *testing.T) {
 		if err := g.Check("ca", bundle(theirs.Cert)); err != nil {
 			t.Fatal(err)
 		}
-		c.put(t, map[string]string{"client-ca-file": pemOf(theirs.Cert)})
+		c.put(map[string]string{"client-ca-file": pemOf(theirs.Cert)})
 		pass(6 * time.Minute)
 		if err := g.Check("ca", bundle(theirs.Cert)); !errors.Is(err, ca.ErrNotConfigured) {
 			t.Error(err)
 		}
-		if n := c.asked(); n > 3 {
+		if n := c.Called("get", ""); n > 3 {
 			t.Errorf("asked %d times in 6 minutes", n)
 		}
 	})
 }
 
 func TestGuardSettings(t *testing.T) {
-	if _, err := guard.NewClientCA(guard.ClientCAConfig{Client: fake.NewClientset()}); err == nil {
+	if _, err := guard.NewClientCA(guard.ClientCAConfig{Client: kubetest.NewFake().Client()}); err == nil {
 		t.Error("a cluster without a name")
 	}
 	if _, err := guard.NewAdmission(guard.AdmissionConfig{}); err == nil {

@@ -17,24 +17,24 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ra"
 )
 
-// office is an engine with one authority.
-type office struct {
+// engine is an engine with one authority.
+type engine struct {
 	roots *pki.Bundle
 	reply ra.Certificate
 	calls int
 	while func() // the authority works; nil: nothing happens
 }
 
-func (o *office) Decide(s ra.Subject, _ string) ra.Decision {
+func (o *engine) Decide(s ra.Subject, _ string) ra.Decision {
 	if s.User == "stranger" {
 		return ra.Decision{Denied: "no rule matches"}
 	}
 	return ra.Decision{Authority: "ca"}
 }
 
-func (o *office) Roots(string) *pki.Bundle { return o.roots }
+func (o *engine) Roots(string) *pki.Bundle { return o.roots }
 
-func (o *office) Issue(_ context.Context, req ra.Request) (ra.Certificate, error) {
+func (o *engine) Issue(_ context.Context, req ra.Request) (ra.Certificate, error) {
 	if req.Subject.User == "stranger" {
 		return ra.Certificate{}, ca.ErrDenied
 	}
@@ -45,11 +45,11 @@ func (o *office) Issue(_ context.Context, req ra.Request) (ra.Certificate, error
 	return o.reply, nil
 }
 
-// scene is an issuer before an office, and the clusters.
+// scene is an issuer before an engine, and the clusters.
 type scene struct {
 	signing.Issuer
 	t      *testing.T
-	office *office
+	engine *engine
 	log    logtest.Log
 }
 
@@ -71,8 +71,8 @@ func meet(t *testing.T, home, away *certtest.Pair, test func(t *testing.T, s *sc
 			newCluster(clientCAs(map[string]string{"client-ca-file": pemOf(away.Cert)})),
 		}
 		guards := []*guard.ClientCA{newClientCA(t, "home", clusters[0]), newClientCA(t, "away", clusters[1])}
-		s := &scene{t: t, office: &office{}}
-		s.Issuer = guard.Issuer(s.office, s.office, s.log.Logger(), func() []*guard.ClientCA { return guards })
+		s := &scene{t: t, engine: &engine{}}
+		s.Issuer = guard.Issuer(s.engine, s.engine, s.log.Logger(), func() []*guard.ClientCA { return guards })
 		run(t, func(ctx context.Context) { go guards[1].Run(ctx); guards[0].Run(ctx) })
 		test(t, s, clusters)
 	})
@@ -83,18 +83,18 @@ func TestAuthorityThatIsAClientCAIsNotAsked(t *testing.T) {
 	leaf := ours.Leaf(t, time.Hour)
 	good := ra.Certificate{Authority: "ca", Chain: []byte(pemOf(leaf.Cert)), Roots: bundle(ours.Cert)}
 	meet(t, home, away, func(t *testing.T, s *scene, _ []*cluster) {
-		s.office.roots, s.office.reply = bundle(ours.Cert), good
+		s.engine.roots, s.engine.reply = bundle(ours.Cert), good
 		if err := s.ask("home", "web"); err != nil {
 			t.Fatal(err)
 		}
 		for _, theirs := range []*certtest.Pair{home, away} {
-			s.office.roots = bundle(ours.Cert, theirs.Cert)
+			s.engine.roots = bundle(ours.Cert, theirs.Cert)
 			if err := s.ask("home", "web"); !errors.Is(err, ca.ErrNotConfigured) || ra.Refused(err) {
 				t.Errorf("got %v", err)
 			}
 		}
-		if s.office.calls != 1 {
-			t.Errorf("asked %d times", s.office.calls)
+		if s.engine.calls != 1 {
+			t.Errorf("asked %d times", s.engine.calls)
 		}
 		if err := s.ask("home", "stranger"); !errors.Is(err, ca.ErrDenied) {
 			t.Errorf("a stranger: %v", err)
@@ -102,7 +102,7 @@ func TestAuthorityThatIsAClientCAIsNotAsked(t *testing.T) {
 		if n := strings.Count(s.log.String(), "authority not asked"); n != 1 {
 			t.Errorf("logged %d times within a minute", n)
 		}
-		s.office.roots = bundle(ours.Cert)
+		s.engine.roots = bundle(ours.Cert)
 		if err := s.ask("home", "web"); err != nil {
 			t.Errorf("mended: %v", err)
 		}
@@ -119,7 +119,7 @@ func TestCertificateSignedByAClientCAIsWithheld(t *testing.T) {
 	for name, theirs := range map[string]*certtest.Pair{"an intermediate": below, "a new root": ours} {
 		t.Run(name, func(t *testing.T) {
 			meet(t, theirs, away, func(t *testing.T, s *scene, _ []*cluster) {
-				s.office.reply = ra.Certificate{Authority: "ca", Chain: []byte(pemOf(below.Leaf(t, time.Hour).Cert, below.Cert)), Roots: bundle(ours.Cert)}
+				s.engine.reply = ra.Certificate{Authority: "ca", Chain: []byte(pemOf(below.Leaf(t, time.Hour).Cert, below.Cert)), Roots: bundle(ours.Cert)}
 				for range 9 {
 					if err := s.ask("home", "web"); !errors.Is(err, ca.ErrNotConfigured) || ra.Refused(err) {
 						t.Fatalf("got %v", err)
@@ -129,13 +129,13 @@ func TestCertificateSignedByAClientCAIsWithheld(t *testing.T) {
 					}
 					pass(time.Minute)
 				}
-				if s.office.calls != 1 {
-					t.Errorf("asked %d times in 9 minutes", s.office.calls)
+				if s.engine.calls != 1 {
+					t.Errorf("asked %d times in 9 minutes", s.engine.calls)
 				}
 				pass(2 * time.Minute)
 				_ = s.ask("home", "web")
-				if s.office.calls != 2 {
-					t.Errorf("asked %d times in 11 minutes", s.office.calls)
+				if s.engine.calls != 2 {
+					t.Errorf("asked %d times in 11 minutes", s.engine.calls)
 				}
 			})
 		})
@@ -147,8 +147,8 @@ func TestClusterThatWasNeverReachedStopsItsOwnAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		home, away := newCluster(clientCAs(nil)), newCluster()
 		guards := []*guard.ClientCA{newClientCA(t, "home", home), newClientCA(t, "away", away)}
-		s := &scene{t: t, office: &office{roots: bundle(ours.Cert), reply: ra.Certificate{Authority: "ca", Chain: []byte(pemOf(theirs.Leaf(t, time.Hour).Cert))}}}
-		s.Issuer = guard.Issuer(s.office, s.office, s.log.Logger(), func() []*guard.ClientCA { return guards })
+		s := &scene{t: t, engine: &engine{roots: bundle(ours.Cert), reply: ra.Certificate{Authority: "ca", Chain: []byte(pemOf(theirs.Leaf(t, time.Hour).Cert))}}}
+		s.Issuer = guard.Issuer(s.engine, s.engine, s.log.Logger(), func() []*guard.ClientCA { return guards })
 		if err := s.ask("home", "web"); !errors.Is(err, ca.ErrUnavailable) {
 			t.Errorf("at the start: %v", err)
 		}
@@ -170,18 +170,18 @@ func TestClusterThatIsLostMeanwhileCostsItsOwnCertificateAlone(t *testing.T) {
 		west, east := newClientCA(t, "west", newCluster(clientCAs(nil))), newClientCA(t, "east", newCluster(clientCAs(nil)))
 		run(t, func(ctx context.Context) { go west.Run(ctx); east.Run(ctx) })
 		clusters := []*guard.ClientCA{west, east}
-		s := &scene{t: t, office: &office{roots: bundle(ours.Cert), reply: good}}
-		s.Issuer = guard.Issuer(s.office, s.office, s.log.Logger(), func() []*guard.ClientCA { return clusters })
+		s := &scene{t: t, engine: &engine{roots: bundle(ours.Cert), reply: good}}
+		s.Issuer = guard.Issuer(s.engine, s.engine, s.log.Logger(), func() []*guard.ClientCA { return clusters })
 		for name, left := range map[string][]*guard.ClientCA{
 			"removed":   {west},
 			"connected": {west, newClientCA(t, "east", newCluster())},
 		} {
 			clusters = []*guard.ClientCA{west, east}
-			s.office.while = func() { clusters = left }
+			s.engine.while = func() { clusters = left }
 			if err := s.ask("east", "web"); !errors.Is(err, ca.ErrUnavailable) || ca.RetryAfter(err) > time.Minute {
 				t.Errorf("%s anew, east: %v", name, err)
 			}
-			s.office.while = nil
+			s.engine.while = nil
 			if err := s.ask("west", "web"); err != nil {
 				t.Errorf("%s anew, west: %v", name, err)
 			}
@@ -193,18 +193,18 @@ func TestClusterThatIsLostMeanwhileCostsItsOwnCertificateAlone(t *testing.T) {
 func TestClientCAOfAnotherClusterIsFoundWhileHomeIsLost(t *testing.T) {
 	away, ours := certtest.Root(t), certtest.Root(t)
 	meet(t, certtest.Root(t), away, func(t *testing.T, s *scene, _ []*cluster) {
-		s.office.roots = bundle(away.Cert)
+		s.engine.roots = bundle(away.Cert)
 		if err := s.ask("nowhere", "web"); !errors.Is(err, ca.ErrNotConfigured) {
 			t.Error(err)
 		}
-		s.office.roots, s.office.reply = bundle(ours.Cert), ra.Certificate{Authority: "ca", Chain: []byte("none")}
+		s.engine.roots, s.engine.reply = bundle(ours.Cert), ra.Certificate{Authority: "ca", Chain: []byte("none")}
 		for range 3 {
 			if err := s.ask("home", "web"); !errors.Is(err, ca.ErrNotConfigured) {
 				t.Error(err)
 			}
 		}
-		if s.office.calls != 1 {
-			t.Errorf("an authority whose chain cannot be read was asked %d times", s.office.calls)
+		if s.engine.calls != 1 {
+			t.Errorf("an authority whose chain cannot be read was asked %d times", s.engine.calls)
 		}
 	})
 }

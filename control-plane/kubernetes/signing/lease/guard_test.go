@@ -13,13 +13,13 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ra"
 )
 
-func sign(ctx context.Context, l *Lease, o *office) error {
+func sign(ctx context.Context, l *Lease, o *countingCA) error {
 	_, err := l.Client(o).CSRSign(ctx, ca.SignRequest{})
 	return err
 }
 
 // calling calls the CA without a look at its context.
-func calling(o *office, idle *atomic.Bool) func(context.Context, *replica) {
+func calling(o *countingCA, idle *atomic.Bool) func(context.Context, *replica) {
 	return func(_ context.Context, r *replica) {
 		for !idle.Load() {
 			_ = sign(context.Background(), r.Lease, o)
@@ -31,7 +31,7 @@ func calling(o *office, idle *atomic.Bool) func(context.Context, *replica) {
 func TestOnlyTheLeaderCallsTheCA(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, a, b := two(t, untilEnd)
-		o := &office{}
+		o := &countingCA{}
 		if err := sign(t.Context(), a.Lease, o); err != nil || o.calls != 1 {
 			t.Errorf("the leader: %v, %d calls", err, o.calls)
 		}
@@ -43,9 +43,9 @@ func TestOnlyTheLeaderCallsTheCA(t *testing.T) {
 
 func TestNobodyCallsTheCAWhileTheAPIServerIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := &office{}
+		o := &countingCA{}
 		var idle atomic.Bool
-		s := &apiServer{}
+		s := newAPIServer()
 		a := s.replica(t, "a", calling(o, &idle))
 		waitFor(t, time.Second, "a calls", func() bool { return o.count() > 0 })
 		b := s.replica(t, "b", untilEnd)
@@ -69,9 +69,9 @@ func TestNobodyCallsTheCAWhileTheAPIServerIsAway(t *testing.T) {
 // A suspended machine wakes up, and nothing of the program has run yet: no timer, no elector.
 func TestJumpOfTheClockEndsTheTermBeforeAnythingRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := (&apiServer{}).replica(t, "a", untilEnd)
+		a := newAPIServer().replica(t, "a", untilEnd)
 		waitFor(t, time.Second, "a leads", a.is)
-		o := &office{}
+		o := &countingCA{}
 		a.jump(10 * time.Second)
 		if err := sign(t.Context(), a.Lease, o); err != nil {
 			t.Errorf("within the lease: %v", err)
@@ -100,7 +100,7 @@ func TestClockSetBackProlongsNothing(t *testing.T) {
 // The others count from when the server had it, at the latest.
 func TestRenewalCountsFromWhenItWasSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &apiServer{}
+		s := newAPIServer()
 		a := s.replica(t, "a", untilEnd)
 		a.wire.mu.Lock()
 		a.slow = 4 * time.Second
@@ -117,7 +117,7 @@ func TestRenewalCountsFromWhenItWasSent(t *testing.T) {
 func TestCallInFlightEndsWithTheTerm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, a, b := two(t, untilEnd)
-		o := &office{hang: true}
+		o := &countingCA{hang: true}
 		a.set(true, false)
 		err := sign(t.Context(), a.Lease, o)
 		if ca.ReasonFor(err) != ca.Unavailable || errors.Is(err, ca.ErrDenied) {
@@ -134,7 +134,7 @@ func TestCallersEndIsTheirs(t *testing.T) {
 		_, a, _ := two(t, untilEnd)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := sign(ctx, a.Lease, &office{hang: true}); !errors.Is(err, context.DeadlineExceeded) || a.Held() != nil {
+		if err := sign(ctx, a.Lease, &countingCA{hang: true}); !errors.Is(err, context.DeadlineExceeded) || a.Held() != nil {
 			t.Errorf("%v; held: %v", err, a.Held())
 		}
 	})
@@ -144,7 +144,7 @@ func TestCallersEndIsTheirs(t *testing.T) {
 func TestLeaseIsNotReleasedDuringACall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, a, b := two(t, untilEnd)
-		o := &office{deaf: make(chan struct{})}
+		o := &countingCA{deaf: make(chan struct{})}
 		returned := make(chan struct{})
 		go func() {
 			defer close(returned)
@@ -186,7 +186,7 @@ func TestIssuerRefusesWithoutTheLease(t *testing.T) {
 
 // able is a CA with all abilities. Each call counts.
 type able struct {
-	office
+	countingCA
 	closed bool
 }
 
@@ -239,7 +239,7 @@ func TestClientKeepsAbilities(t *testing.T) {
 			}
 		}
 		for _, replica := range []*replica{a, b} {
-			for what, err := range abilities(t.Context(), replica.Client(&office{})) {
+			for what, err := range abilities(t.Context(), replica.Client(&countingCA{})) {
 				if ca.ActionFor(err) != ca.Missing {
 					t.Errorf("%s of a CA that lacks it: %v", what, err)
 				}
@@ -248,7 +248,7 @@ func TestClientKeepsAbilities(t *testing.T) {
 		if err := b.Client(full).Close(); !errors.Is(err, io.EOF) || !full.closed {
 			t.Errorf("closed: %t, %v", full.closed, err)
 		}
-		if err := b.Client(&office{}).Close(); err != nil {
+		if err := b.Client(&countingCA{}).Close(); err != nil {
 			t.Error(err)
 		}
 	})

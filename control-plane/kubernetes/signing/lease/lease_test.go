@@ -8,8 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"k8s.io/client-go/kubernetes/fake"
-
+	"github.com/countersign-dev/countersign/control-plane/kubernetes/kubetest"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
@@ -28,9 +27,9 @@ func waitFor(t *testing.T, limit time.Duration, what string, so func() bool) tim
 }
 
 // two are a leader and a follower.
-func two(t *testing.T, lead func(context.Context, *replica)) (s *apiServer, leader, follower *replica) {
+func two(t *testing.T, lead func(context.Context, *replica)) (s apiServer, leader, follower *replica) {
 	t.Helper()
-	s = &apiServer{}
+	s = newAPIServer()
 	leader = s.replica(t, "a", lead)
 	waitFor(t, time.Second, "a leads", leader.is)
 	follower = s.replica(t, "b", lead)
@@ -148,11 +147,11 @@ func TestStolenLeaseEndsTheTermAtOnce(t *testing.T) {
 // A leader that was stopped for long wakes up: it notices the time before it sees who leads now.
 func TestLateLeaderReleasesNoLeaseOfAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &apiServer{}
+		s := newAPIServer()
 		a := s.replica(t, "a", untilEnd)
 		waitFor(t, time.Second, "a leads", a.is)
-		before := s.written()
-		waitFor(t, 10*time.Second, "a renews", func() bool { return s.written() > before })
+		before := s.Changes()
+		waitFor(t, 10*time.Second, "a renews", func() bool { return s.Changes() > before })
 		s.steal("b")
 		a.jump(time.Minute)
 		waitFor(t, look+time.Second, "a leads no more", func() bool { return !a.is() })
@@ -196,7 +195,7 @@ func TestDeletedLeaseMakesNoSecondLeader(t *testing.T) {
 
 func TestNewTermWaitsForLead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &apiServer{}
+		s := newAPIServer()
 		stuck := make(chan struct{})
 		a := s.replica(t, "a", func(ctx context.Context, _ *replica) {
 			<-ctx.Done()
@@ -218,12 +217,12 @@ func TestNewTermWaitsForLead(t *testing.T) {
 
 func TestLeadThatReturnsGivesTheLeaseUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &apiServer{}
+		s := newAPIServer()
 		a := s.replica(t, "a", func(context.Context, *replica) {})
 		waitFor(t, time.Second, "a has led", func() bool { return a.led() == 1 })
 		b := s.replica(t, "b", untilEnd)
 		waitFor(t, time.Minute, "b leads", b.is)
-		if n := s.writes; n > 10 || a.is() {
+		if n := s.Changes(); n > 10 || a.is() {
 			t.Errorf("a leads: %t, %d writes", a.is(), n)
 		}
 	})
@@ -231,7 +230,7 @@ func TestLeadThatReturnsGivesTheLeaseUp(t *testing.T) {
 
 func TestAPIServerThatIsAwayAtTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &apiServer{}
+		s := newAPIServer()
 		a := s.replica(t, "a", untilEnd)
 		a.set(true, false)
 		time.Sleep(time.Hour)
@@ -260,11 +259,11 @@ func TestHangingAPIServerDoesNotDelayTheEnd(t *testing.T) {
 }
 
 func TestEachProcessIsAnotherHolder(t *testing.T) {
-	first, err := New(Config{Client: fake.NewClientset(), Namespace: "ra", Name: "x"})
+	first, err := New(Config{Client: kubetest.NewFake().Client(), Namespace: "ra", Name: "x"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := New(Config{Client: fake.NewClientset(), Namespace: "ra", Name: "x"})
+	second, err := New(Config{Client: kubetest.NewFake().Client(), Namespace: "ra", Name: "x"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -274,7 +273,7 @@ func TestEachProcessIsAnotherHolder(t *testing.T) {
 }
 
 func TestInvalidSettingsAreRefused(t *testing.T) {
-	client := fake.NewClientset()
+	client := kubetest.NewFake().Client()
 	for name, cfg := range map[string]Config{
 		"no client":       {Namespace: "ra", Name: "x"},
 		"no namespace":    {Client: client, Name: "x"},

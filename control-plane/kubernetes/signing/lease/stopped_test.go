@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/control-plane/kubernetes/kubetest"
 	"github.com/countersign-dev/countersign/internal/test/proctest"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
@@ -26,7 +27,7 @@ const short = minDuration
 // beStopped is a leader that calls the CA for each line of its input, without a look at its
 // context: what it does first when it wakes up.
 func beStopped(server string) {
-	l, err := New(Config{Client: clientOf(http.DefaultTransport, server), Namespace: "ra", Name: "x", Identity: "stopped", Duration: short})
+	l, err := New(Config{Client: kubetest.ClientBy(http.DefaultTransport, server), Namespace: "ra", Name: "x", Identity: "stopped", Duration: short})
 	if err != nil {
 		panic(err)
 	}
@@ -35,7 +36,7 @@ func beStopped(server string) {
 	l.Run(ctx, func(context.Context) {
 		defer cancel()
 		fmt.Println("leads")
-		o := &office{}
+		o := &countingCA{}
 		for input := bufio.NewScanner(os.Stdin); input.Scan(); {
 			_, err := l.Client(o).CSRSign(context.Background(), ca.SignRequest{})
 			fmt.Printf("%s: held: %t, calls of the CA: %d\n", input.Text(), err == nil, o.count())
@@ -44,7 +45,7 @@ func beStopped(server string) {
 }
 
 func TestStoppedLeaderCallsNoCAWhenItWakesUp(t *testing.T) {
-	s := &apiServer{}
+	s := newAPIServer()
 	server := httptest.NewServer(s)
 	defer server.Close()
 	cmd := exec.CommandContext(context.Background(), os.Args[0])
@@ -81,7 +82,7 @@ func follow(t *testing.T, server string) {
 	t.Helper()
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
-	l, err := New(Config{Client: clientOf(transport, server), Namespace: "ra", Name: "x", Identity: "follower", Duration: short})
+	l, err := New(Config{Client: kubetest.ClientBy(transport, server), Namespace: "ra", Name: "x", Identity: "follower", Duration: short})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,19 +5,16 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/countersign-dev/countersign/control-plane/kubernetes/kubetest"
 	"github.com/countersign-dev/countersign/sdk/ca"
-	kubetesting "k8s.io/client-go/testing"
 
 	"github.com/countersign-dev/countersign/sdk/ra"
 )
@@ -28,73 +25,38 @@ var _ ra.Updater = (*Store)(nil)
 
 const name = "countersign-ra-records"
 
-// apiServer refuses updates of an older version, which client-go's does not.
-type apiServer struct {
-	*fake.Clientset
-	version int
-	err     atomic.Pointer[error]
-	before  func() // an update
-}
+// apiServer can have something happen before an update.
+type apiServer struct{ *kubetest.Fake }
 
-func newAPIServer() *apiServer {
-	s := &apiServer{Clientset: fake.NewClientset()}
-	s.PrependReactor("*", "configmaps", func(action kubetesting.Action) (bool, runtime.Object, error) {
-		if err := s.err.Load(); err != nil {
-			return true, nil, *err
-		}
-		if create, ok := action.(kubetesting.CreateAction); ok && action.GetVerb() == "create" && s.version == 0 {
-			s.stamp(create.GetObject()) // a second one fails, and changes nothing
-		}
-		if update, ok := action.(kubetesting.UpdateAction); ok {
-			if before := s.before; before != nil {
-				s.before = nil
-				before()
-			}
-			sent, _ := update.GetObject().(*corev1.ConfigMap)
-			if sent.ResourceVersion != fmt.Sprint(s.version) {
-				return true, nil, apierrors.NewConflict(schema.GroupResource{Resource: "configmaps"}, name, errors.New("modified"))
-			}
-			s.stamp(sent)
-		}
-		return false, nil, nil
-	})
-	return s
-}
+func newAPIServer() apiServer { return apiServer{kubetest.NewFake()} }
 
-func (s *apiServer) fail(err error) { s.err.Store(&err) }
-
-func (s *apiServer) stamp(object runtime.Object) {
-	s.version++
-	object.(*corev1.ConfigMap).ResourceVersion = fmt.Sprint(s.version)
+// meanwhile is done once, before the next update.
+func (s apiServer) meanwhile(do func()) {
+	once := sync.OnceFunc(do)
+	s.Before = func(c *kubetest.Call) error {
+		if c.Verb == "update" {
+			once()
+		}
+		return nil
+	}
 }
 
 // put writes past the store, also from within a request.
-func (s *apiServer) put(t *testing.T, key, value string) {
-	t.Helper()
-	maps := schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
-	now := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ra", Name: name}}
-	old, err := s.Tracker().Get(maps, "ra", name)
-	if err == nil {
-		now = old.(*corev1.ConfigMap).DeepCopy()
+func (s apiServer) put(key, value string) {
+	now := kubetest.Get[corev1.ConfigMap](s.Fake, "configmaps", "ra", name)
+	if now == nil {
+		now = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ra", Name: name}}
 	}
 	if now.Data == nil {
 		now.Data = map[string]string{}
 	}
 	now.Data[key] = value
-	s.stamp(now)
-	if err != nil {
-		err = s.Tracker().Create(maps, now, "ra")
-	} else {
-		err = s.Tracker().Update(maps, now, "ra")
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	s.Put(now)
 }
 
-func (s *apiServer) store(t *testing.T, held func() error) *Store {
+func (s apiServer) store(t *testing.T, held func() error) *Store {
 	t.Helper()
-	store, err := New(Config{Client: s, Namespace: "ra", Name: name, Held: held})
+	store, err := New(Config{Client: s.Client(), Namespace: "ra", Name: name, Held: held})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,9 +94,9 @@ func TestSameRecordIsNotWritten(t *testing.T) {
 	s := newAPIServer()
 	store := s.store(t, nil)
 	saves(t, store, "vault", `{"a":1}`)
-	before := s.version
+	before := s.Changes()
 	saves(t, store, "vault", `{"a":1}`)
-	if s.version != before {
+	if s.Changes() != before {
 		t.Error("it is written again")
 	}
 }
@@ -143,7 +105,7 @@ func TestRecordWrittenMeanwhileIsNotLost(t *testing.T) {
 	s := newAPIServer()
 	store := s.store(t, nil)
 	saves(t, store, "vault", `{"a":1}`)
-	s.before = func() { s.put(t, "google", `{"b":1}`) }
+	s.meanwhile(func() { s.put("google", `{"b":1}`) })
 	saves(t, store, "vault", `{"a":2}`)
 	loads(t, store, "vault", `{"a":2}`)
 	loads(t, store, "google", `{"b":1}`)
@@ -169,10 +131,10 @@ func TestStoppedLeaderOverwritesNothing(t *testing.T) {
 	held := error(nil)
 	store := s.store(t, func() error { return held })
 	saves(t, store, "vault", `{"a":1}`)
-	s.before = func() {
-		s.put(t, "vault", `{"a":"of the successor"}`)
+	s.meanwhile(func() {
+		s.put("vault", `{"a":"of the successor"}`)
 		held = lost
-	}
+	})
 	if err := store.Save(t.Context(), "vault", []byte(`{"a":2}`)); !errors.Is(err, lost) {
 		t.Error(err)
 	}
@@ -185,7 +147,7 @@ func TestMalformedRecordIsReportedAndReplaced(t *testing.T) {
 		"long": `{"a":"` + strings.Repeat("x", maxRecord) + `"}`,
 	} {
 		s := newAPIServer()
-		s.put(t, "vault", value)
+		s.put("vault", value)
 		store := s.store(t, nil)
 		_, err := store.Load(t.Context(), "vault")
 		if !errors.Is(err, ca.ErrInvalid) || !strings.Contains(err.Error(), `key "vault" of ConfigMap ra/`+name) || len(err.Error()) > 500 {
@@ -207,7 +169,7 @@ func TestOddRecordIsNotWritten(t *testing.T) {
 	for authority, record := range map[string]string{
 		"vault": "{", "google": `{"a":"` + strings.Repeat("x", maxRecord) + `"}`, "a/b": "{}", "": "{}", "..": "{}",
 	} {
-		if err := store.Save(t.Context(), authority, []byte(record)); err == nil || s.version != 0 {
+		if err := store.Save(t.Context(), authority, []byte(record)); err == nil || s.Changes() != 0 {
 			t.Errorf("%q: %v", authority, err)
 		}
 	}
@@ -219,27 +181,27 @@ func TestOddRecordIsNotWritten(t *testing.T) {
 // The engine signs nothing before it knows, and asks again.
 func TestAPIServerThatIsAwayIsNoEmptyRecord(t *testing.T) {
 	s := newAPIServer()
-	s.put(t, "vault", `{"a":1}`)
+	s.put("vault", `{"a":1}`)
 	store := s.store(t, nil)
-	s.fail(apierrors.NewServiceUnavailable("away"))
+	s.Fail(apierrors.NewServiceUnavailable("away"))
 	if got, err := store.Load(t.Context(), "vault"); got != nil || !apierrors.IsServiceUnavailable(err) || ca.ReasonFor(err) == ca.Invalid {
 		t.Errorf("%s, %v", got, err)
 	}
-	s.err.Store(nil)
+	s.Fail(nil)
 	loads(t, store, "vault", `{"a":1}`)
 }
 
 func TestUnreadableRecordsAreNotOverwritten(t *testing.T) {
 	s := newAPIServer()
 	store := s.store(t, nil)
-	s.fail(apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, name, errors.New("no")))
-	if err := store.Save(t.Context(), "vault", []byte("{}")); !apierrors.IsForbidden(err) || s.version != 0 {
+	s.Fail(apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, name, errors.New("no")))
+	if err := store.Save(t.Context(), "vault", []byte("{}")); !apierrors.IsForbidden(err) || s.Changes() != 0 {
 		t.Error(err)
 	}
 }
 
 func TestInvalidSettingsAreRefused(t *testing.T) {
-	client := fake.NewClientset()
+	client := kubetest.NewFake().Client()
 	for what, cfg := range map[string]Config{
 		"no client": {Namespace: "ra", Name: name}, "no namespace": {Client: client, Name: name}, "no name": {Client: client, Namespace: "ra"},
 		"an odd name": {Client: client, Namespace: "ra", Name: "a/b"},
@@ -255,21 +217,21 @@ func TestUpdatesOfSeveralAreAllKept(t *testing.T) {
 	s := newAPIServer()
 	store := s.store(t, nil)
 	saves(t, store, "vault", `{"a":"x"}`)
-	s.before = func() { s.put(t, "vault", `{"a":"xy"}`) }
+	s.meanwhile(func() { s.put("vault", `{"a":"xy"}`) })
 	add := func(record []byte) []byte { return []byte(strings.Replace(string(record), `"}`, `z"}`, 1)) }
 	if err := store.Update(t.Context(), "vault", add); err != nil {
 		t.Error(err)
 	}
 	loads(t, store, "vault", `{"a":"xyz"}`)
-	before := s.version
+	before := s.Changes()
 	other := s.store(t, func() error { return errors.New("not held") })
-	if err := other.Update(t.Context(), "vault", func(record []byte) []byte { return record }); err != nil || s.version != before {
+	if err := other.Update(t.Context(), "vault", func(record []byte) []byte { return record }); err != nil || s.Changes() != before {
 		t.Errorf("it is not read: %v", err)
 	}
-	if err := other.Update(t.Context(), "google", func([]byte) []byte { return nil }); err != nil || s.version != before {
+	if err := other.Update(t.Context(), "google", func([]byte) []byte { return nil }); err != nil || s.Changes() != before {
 		t.Errorf("nothing is written as something: %v", err)
 	}
-	if err := other.Update(t.Context(), "vault", add); err == nil || s.version != before {
+	if err := other.Update(t.Context(), "vault", add); err == nil || s.Changes() != before {
 		t.Error("it is written without the Lease")
 	}
 }

@@ -2,18 +2,14 @@ package renewals
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes/fake"
-	kubetesting "k8s.io/client-go/testing"
 
+	"github.com/countersign-dev/countersign/control-plane/kubernetes/kubetest"
 	"github.com/countersign-dev/countersign/sdk/ra/share"
 )
 
@@ -21,46 +17,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const name = "countersign-ra-renewals"
 
-var configmaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
-
-// apiServer refuses updates of an older version, which client-go's does not.
-type apiServer struct {
-	*fake.Clientset
-	version int
-	err     error
-}
-
-func newAPIServer() *apiServer {
-	s := &apiServer{Clientset: fake.NewClientset()}
-	s.PrependReactor("*", "configmaps", func(action kubetesting.Action) (bool, runtime.Object, error) {
-		if s.err != nil {
-			return true, nil, s.err
-		}
-		sent := sentBy(action)
-		if sent == nil {
-			return false, nil, nil
-		}
-		now, err := s.Tracker().Get(configmaps, action.GetNamespace(), name)
-		if err == nil && action.GetVerb() == "update" && now.(*corev1.ConfigMap).ResourceVersion != sent.ResourceVersion {
-			return true, nil, apierrors.NewConflict(configmaps.GroupResource(), name, errors.New("modified"))
-		}
-		s.version++
-		sent.ResourceVersion = fmt.Sprint(s.version)
-		return false, nil, nil
-	})
-	return s
-}
-
-func sentBy(action kubetesting.Action) *corev1.ConfigMap {
-	if with, ok := action.(interface{ GetObject() runtime.Object }); ok {
-		return with.GetObject().(*corev1.ConfigMap)
-	}
-	return nil
-}
-
-func (s *apiServer) store(t *testing.T) *Store {
+func storeIn(t *testing.T, f *kubetest.Fake) *Store {
 	t.Helper()
-	store, err := New(Config{Client: s, Namespace: "ra", Name: name})
+	store, err := New(Config{Client: f.Client(), Namespace: "ra", Name: name})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,8 +27,8 @@ func (s *apiServer) store(t *testing.T) *Store {
 }
 
 func TestRecordIsReplacedOnlyAsItWasRead(t *testing.T) {
-	s := newAPIServer()
-	store := s.store(t)
+	f := kubetest.NewFake()
+	store := storeIn(t, f)
 	record, version, err := store.Load(t.Context())
 	if err != nil || record != nil || version != "" {
 		t.Fatalf("nothing is %q, %q, %v", record, version, err)
@@ -90,9 +49,7 @@ func TestRecordIsReplacedOnlyAsItWasRead(t *testing.T) {
 	if record, version, err = store.Load(t.Context()); err != nil || string(record) != "two" {
 		t.Fatalf("%q, %q, %v", record, version, err)
 	}
-	if err := s.Tracker().Delete(configmaps, "ra", name); err != nil {
-		t.Fatal(err)
-	}
+	f.Remove("configmaps", "ra", name)
 	save("of the object before", version, share.ErrConflict)
 	if record, version, err = store.Load(t.Context()); err != nil || record != nil || version != "" {
 		t.Errorf("%q, %q, %v", record, version, err)
@@ -100,9 +57,9 @@ func TestRecordIsReplacedOnlyAsItWasRead(t *testing.T) {
 }
 
 func TestServerThatCannotTellIsNoConflictAndNoEmptyRecord(t *testing.T) {
-	s := newAPIServer()
-	s.err = apierrors.NewServiceUnavailable("away")
-	store := s.store(t)
+	f := kubetest.NewFake()
+	f.Fail(apierrors.NewServiceUnavailable("away"))
+	store := storeIn(t, f)
 	if _, _, err := store.Load(t.Context()); !apierrors.IsServiceUnavailable(err) || !strings.Contains(err.Error(), "ra/"+name) {
 		t.Error(err)
 	}
@@ -113,9 +70,9 @@ func TestServerThatCannotTellIsNoConflictAndNoEmptyRecord(t *testing.T) {
 
 // A namespace that is being deleted makes no object, which is no other replica's doing.
 func TestNamespaceThatIsGoneIsNoConflict(t *testing.T) {
-	s := newAPIServer()
-	s.err = apierrors.NewNotFound(configmaps.GroupResource(), name)
-	store := s.store(t)
+	f := kubetest.NewFake()
+	f.Fail(apierrors.NewNotFound(corev1.Resource("configmaps"), name))
+	store := storeIn(t, f)
 	if err := store.Save(t.Context(), nil, ""); !apierrors.IsNotFound(err) || errors.Is(err, share.ErrConflict) {
 		t.Error(err)
 	}
@@ -125,7 +82,7 @@ func TestNamespaceThatIsGoneIsNoConflict(t *testing.T) {
 }
 
 func TestInvalidSettingsAreRefused(t *testing.T) {
-	client := fake.NewClientset()
+	client := kubetest.NewFake().Client()
 	for what, cfg := range map[string]Config{
 		"no client": {Namespace: "ra", Name: name}, "no namespace": {Client: client, Name: name}, "no name": {Client: client, Namespace: "ra"},
 		"an odd name": {Client: client, Namespace: "ra", Name: "a/b"},

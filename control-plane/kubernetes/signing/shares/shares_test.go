@@ -3,7 +3,6 @@ package shares
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -13,11 +12,8 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes/fake"
-	kubetesting "k8s.io/client-go/testing"
 
+	"github.com/countersign-dev/countersign/control-plane/kubernetes/kubetest"
 	"github.com/countersign-dev/countersign/sdk/ra/share"
 )
 
@@ -25,46 +21,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const name = "countersign-ra-shares"
 
-var leases = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
-
-// apiServer refuses updates of an older version, which client-go's does not.
-type apiServer struct {
-	*fake.Clientset
-	version int
-	err     error
-}
-
-func newAPIServer() *apiServer {
-	s := &apiServer{Clientset: fake.NewClientset()}
-	s.PrependReactor("*", "leases", func(action kubetesting.Action) (bool, runtime.Object, error) {
-		if s.err != nil {
-			return true, nil, s.err
-		}
-		sent := sentBy(action)
-		if sent == nil {
-			return false, nil, nil
-		}
-		now, err := s.Tracker().Get(leases, action.GetNamespace(), name)
-		if err == nil && action.GetVerb() == "update" && now.(*coordinationv1.Lease).ResourceVersion != sent.ResourceVersion {
-			return true, nil, apierrors.NewConflict(leases.GroupResource(), name, errors.New("modified"))
-		}
-		s.version++
-		sent.ResourceVersion = fmt.Sprint(s.version)
-		return false, nil, nil
-	})
-	return s
-}
-
-func sentBy(action kubetesting.Action) *coordinationv1.Lease {
-	if with, ok := action.(interface{ GetObject() runtime.Object }); ok {
-		return with.GetObject().(*coordinationv1.Lease)
-	}
-	return nil
-}
-
-func (s *apiServer) store(t *testing.T) *Store {
+func storeIn(t *testing.T, f *kubetest.Fake) *Store {
 	t.Helper()
-	store, err := New(Config{Client: s, Namespace: "ra", Name: name})
+	store, err := New(Config{Client: f.Client(), Namespace: "ra", Name: name})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,8 +31,8 @@ func (s *apiServer) store(t *testing.T) *Store {
 }
 
 func TestRecordIsReplacedOnlyAsItWasRead(t *testing.T) {
-	s := newAPIServer()
-	store := s.store(t)
+	f := kubetest.NewFake()
+	store := storeIn(t, f)
 	record, version, err := store.Load(t.Context())
 	if err != nil || record != nil || version != "" {
 		t.Fatalf("nothing is %q, %q, %v", record, version, err)
@@ -94,9 +53,7 @@ func TestRecordIsReplacedOnlyAsItWasRead(t *testing.T) {
 	if record, version, err = store.Load(t.Context()); err != nil || string(record) != "two" {
 		t.Fatalf("%q, %q, %v", record, version, err)
 	}
-	if err := s.Tracker().Delete(leases, "ra", name); err != nil {
-		t.Fatal(err)
-	}
+	f.Remove("leases", "ra", name)
 	save("of the Lease before", version, share.ErrConflict)
 	if record, version, err = store.Load(t.Context()); err != nil || record != nil || version != "" {
 		t.Errorf("%q, %q, %v", record, version, err)
@@ -104,9 +61,9 @@ func TestRecordIsReplacedOnlyAsItWasRead(t *testing.T) {
 }
 
 func TestServerThatCannotTellIsNoConflictAndNoEmptyRecord(t *testing.T) {
-	s := newAPIServer()
-	s.err = apierrors.NewServiceUnavailable("away")
-	store := s.store(t)
+	f := kubetest.NewFake()
+	f.Fail(apierrors.NewServiceUnavailable("away"))
+	store := storeIn(t, f)
 	if _, _, err := store.Load(t.Context()); !apierrors.IsServiceUnavailable(err) || !strings.Contains(err.Error(), "ra/"+name) {
 		t.Error(err)
 	}
@@ -116,15 +73,12 @@ func TestServerThatCannotTellIsNoConflictAndNoEmptyRecord(t *testing.T) {
 }
 
 func TestLeaseOfALeaderIsLeftAlone(t *testing.T) {
-	s := newAPIServer()
+	f := kubetest.NewFake()
 	leader := "somebody"
-	_, err := s.CoordinationV1().Leases("ra").Create(t.Context(), &coordinationv1.Lease{
+	f.Put(&coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ra", Name: name}, Spec: coordinationv1.LeaseSpec{HolderIdentity: &leader},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := s.store(t).Load(t.Context()); err == nil || !strings.Contains(err.Error(), "elects a leader") {
+	})
+	if _, _, err := storeIn(t, f).Load(t.Context()); err == nil || !strings.Contains(err.Error(), "elects a leader") {
 		t.Error(err)
 	}
 }
@@ -132,11 +86,11 @@ func TestLeaseOfALeaderIsLeftAlone(t *testing.T) {
 // Two replicas have half each, and one that ends gives its half back.
 func TestReplicasShareOverTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newAPIServer()
+		f := kubetest.NewFake()
 		var keepers []*share.Keeper
 		var ends []func()
 		for range 2 {
-			keeper, err := share.New(share.Config{Store: s.store(t), Wants: func() map[string]float64 { return map[string]float64{"ca": 1} }})
+			keeper, err := share.New(share.Config{Store: storeIn(t, f), Wants: func() map[string]float64 { return map[string]float64{"ca": 1} }})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -162,8 +116,8 @@ func TestReplicasShareOverTheLease(t *testing.T) {
 // the others.
 func TestReplicaThatEndsWithoutALeaseMakesNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newAPIServer()
-		keeper, err := share.New(share.Config{Store: s.store(t), Wants: func() map[string]float64 { return map[string]float64{"ca": 1} }})
+		f := kubetest.NewFake()
+		keeper, err := share.New(share.Config{Store: storeIn(t, f), Wants: func() map[string]float64 { return map[string]float64{"ca": 1} }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -171,12 +125,10 @@ func TestReplicaThatEndsWithoutALeaseMakesNone(t *testing.T) {
 		over := make(chan struct{})
 		go func() { defer close(over); keeper.Run(ctx) }()
 		time.Sleep(time.Minute)
-		if err := s.Tracker().Delete(leases, "ra", name); err != nil {
-			t.Fatal(err)
-		}
+		f.Remove("leases", "ra", name)
 		cancel()
 		<-over
-		if record, version, err := s.store(t).Load(t.Context()); err != nil || record != nil || version != "" {
+		if record, version, err := storeIn(t, f).Load(t.Context()); err != nil || record != nil || version != "" {
 			t.Errorf("it left %q, version %q: %v", record, version, err)
 		}
 	})
@@ -184,9 +136,9 @@ func TestReplicaThatEndsWithoutALeaseMakesNone(t *testing.T) {
 
 // A namespace that is being deleted makes no Lease, which is no other replica's doing.
 func TestNamespaceThatIsGoneIsNoConflict(t *testing.T) {
-	s := newAPIServer()
-	s.err = apierrors.NewNotFound(leases.GroupResource(), name)
-	store := s.store(t)
+	f := kubetest.NewFake()
+	f.Fail(apierrors.NewNotFound(coordinationv1.Resource("leases"), name))
+	store := storeIn(t, f)
 	if err := store.Save(t.Context(), nil, ""); !apierrors.IsNotFound(err) || errors.Is(err, share.ErrConflict) {
 		t.Error(err)
 	}
@@ -196,7 +148,7 @@ func TestNamespaceThatIsGoneIsNoConflict(t *testing.T) {
 }
 
 func TestInvalidSettingsAreRefused(t *testing.T) {
-	client := fake.NewClientset()
+	client := kubetest.NewFake().Client()
 	for what, cfg := range map[string]Config{
 		"no client": {Namespace: "ra", Name: name}, "no namespace": {Client: client, Name: name}, "no name": {Client: client, Namespace: "ra"},
 		"an odd name": {Client: client, Namespace: "ra", Name: "a/b"},

@@ -14,12 +14,9 @@ import (
 
 	"go.uber.org/goleak"
 	certificatesv1 "k8s.io/api/certificates/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/fake"
-	typed "k8s.io/client-go/kubernetes/typed/certificates/v1"
 
+	"github.com/countersign-dev/countersign/control-plane/kubernetes/kubetest"
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/signing/trustbundle"
 	"github.com/countersign-dev/countersign/internal/test/certtest"
 	"github.com/countersign-dev/countersign/internal/test/logtest"
@@ -31,106 +28,62 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const (
 	signer = "example.com/pods"
 	object = "example.com:pods:bundle"
+
+	bundles = "clustertrustbundles"
 )
 
 var errAway = errors.New("connection refused")
 
-// server is an API server that a test can have fail, hang, or change what is written.
+// server is an API server that a test can have fail, hang, or change what is written. Lists and
+// watches go on.
 type server struct {
-	kubernetes.Interface
+	*kubetest.Fake
 
-	mu       sync.Mutex
 	err      error
 	writeErr error // of writes alone
 	hang     bool
 	alter    func(*certificatesv1.ClusterTrustBundle) // before it is stored
 	after    func(*certificatesv1.ClusterTrustBundle) // once it is
-	gets     int
-	writes   int
 }
 
-// IsWatchListSemanticsUnSupported tells client-go that the fake has no streaming lists.
-func (s *server) IsWatchListSemanticsUnSupported() bool { return true }
-
-func (s *server) set(change func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	change()
+func newServer() *server {
+	s := &server{Fake: kubetest.NewFake()}
+	s.Before, s.After = s.before, s.stored
+	return s
 }
 
 func (s *server) counts() (gets, writes int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.gets, s.writes
+	return s.Called("get", bundles), s.Called("create", bundles) + s.Called("update", bundles)
 }
 
-func (s *server) CertificatesV1() typed.CertificatesV1Interface {
-	return certificates{s.Interface.CertificatesV1(), s}
-}
-
-type certificates struct {
-	typed.CertificatesV1Interface
-	server *server
-}
-
-func (c certificates) ClusterTrustBundles() typed.ClusterTrustBundleInterface {
-	return bundles{c.CertificatesV1Interface.ClusterTrustBundles(), c.server}
-}
-
-type bundles struct {
-	typed.ClusterTrustBundleInterface
-	server *server
-}
-
-func (b bundles) begin(ctx context.Context, count *int) error {
-	b.server.mu.Lock()
-	*count++
-	err, hang := b.server.err, b.server.hang
-	b.server.mu.Unlock()
-	if hang {
-		<-ctx.Done()
-		return ctx.Err()
+func (s *server) before(c *kubetest.Call) error {
+	if c.Verb == "list" || c.Verb == "watch" {
+		return nil
 	}
-	return err
+	var now server
+	s.Set(func() { now = *s })
+	switch {
+	case now.hang:
+		<-c.Context.Done()
+		return c.Context.Err()
+	case now.err != nil || c.Verb == "get":
+		return now.err
+	case now.writeErr != nil:
+		return now.writeErr
+	case now.alter != nil:
+		o := kubetest.As[certificatesv1.ClusterTrustBundle](c.Object)
+		now.alter(o)
+		c.Object = kubetest.ObjectOf(o)
+	}
+	return nil
 }
 
-func (b bundles) Get(ctx context.Context, name string, o metav1.GetOptions) (*certificatesv1.ClusterTrustBundle, error) {
-	if err := b.begin(ctx, &b.server.gets); err != nil {
-		return nil, err
+func (s *server) stored(c *kubetest.Call) {
+	var after func(*certificatesv1.ClusterTrustBundle)
+	s.Set(func() { after = s.after })
+	if after != nil && (c.Verb == "create" || c.Verb == "update") {
+		after(kubetest.As[certificatesv1.ClusterTrustBundle](c.Object))
 	}
-	return b.ClusterTrustBundleInterface.Get(ctx, name, o)
-}
-
-func (b bundles) Create(ctx context.Context, o *certificatesv1.ClusterTrustBundle, options metav1.CreateOptions) (*certificatesv1.ClusterTrustBundle, error) {
-	return b.write(ctx, o, func(o *certificatesv1.ClusterTrustBundle) (*certificatesv1.ClusterTrustBundle, error) {
-		return b.ClusterTrustBundleInterface.Create(ctx, o, options)
-	})
-}
-
-func (b bundles) Update(ctx context.Context, o *certificatesv1.ClusterTrustBundle, options metav1.UpdateOptions) (*certificatesv1.ClusterTrustBundle, error) {
-	return b.write(ctx, o, func(o *certificatesv1.ClusterTrustBundle) (*certificatesv1.ClusterTrustBundle, error) {
-		return b.ClusterTrustBundleInterface.Update(ctx, o, options)
-	})
-}
-
-func (b bundles) write(ctx context.Context, o *certificatesv1.ClusterTrustBundle, store func(*certificatesv1.ClusterTrustBundle) (*certificatesv1.ClusterTrustBundle, error)) (*certificatesv1.ClusterTrustBundle, error) {
-	if err := b.begin(ctx, &b.server.writes); err != nil {
-		return nil, err
-	}
-	b.server.mu.Lock()
-	alter, after, refused := b.server.alter, b.server.after, b.server.writeErr
-	b.server.mu.Unlock()
-	if refused != nil {
-		return nil, refused
-	}
-	if alter != nil {
-		alter(o)
-	}
-	made, err := store(o)
-	if err == nil && after != nil {
-		after(made.DeepCopy())
-	}
-	return made, err
 }
 
 // desk is a door with all that it needs.
@@ -152,12 +105,12 @@ type desk struct {
 func inBubble(t *testing.T, change func(*trustbundle.Config), test func(d *desk), objects ...*certificatesv1.ClusterTrustBundle) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		d := &desk{t: t, server: &server{Interface: fake.NewClientset()}, roots: map[string]*pki.Bundle{}, written: map[string]*pki.Bundle{}}
+		d := &desk{t: t, server: newServer(), roots: map[string]*pki.Bundle{}, written: map[string]*pki.Bundle{}}
 		for _, o := range objects {
 			d.put(o)
 		}
 		cfg := trustbundle.Config{
-			Cluster: "home", Client: d.server, Bundles: []trustbundle.Bundle{{Signer: signer, Authority: "ca"}}, Log: d.log.Logger(),
+			Cluster: "home", Client: d.server.Client(), Bundles: []trustbundle.Bundle{{Signer: signer, Authority: "ca"}}, Log: d.log.Logger(),
 			Roots: func(authority string) *pki.Bundle { d.mu.Lock(); defer d.mu.Unlock(); return d.roots[authority] },
 			Written: func(authority string, roots *pki.Bundle) {
 				d.mu.Lock()
@@ -222,27 +175,20 @@ func (d *desk) forget() {
 	clear(d.written)
 }
 
-// api reaches the objects past the test's faults.
-func (d *desk) api() typed.ClusterTrustBundleInterface {
-	return d.server.Interface.CertificatesV1().ClusterTrustBundles()
-}
+func (d *desk) put(o *certificatesv1.ClusterTrustBundle) { d.server.Put(o) }
 
-func (d *desk) put(o *certificatesv1.ClusterTrustBundle) {
-	d.t.Helper()
-	_, err := d.api().Update(d.t.Context(), o, metav1.UpdateOptions{})
-	if apierrors.IsNotFound(err) {
-		_, err = d.api().Create(d.t.Context(), o, metav1.CreateOptions{})
-	}
-	if err != nil {
-		d.t.Fatal(err)
-	}
+func (d *desk) remove(name string) { d.server.Remove(bundles, "", name) }
+
+// find returns an object, past the test's faults; nil if there is none.
+func (d *desk) find(name string) *certificatesv1.ClusterTrustBundle {
+	return kubetest.Get[certificatesv1.ClusterTrustBundle](d.server.Fake, bundles, "", name)
 }
 
 func (d *desk) get(name string) *certificatesv1.ClusterTrustBundle {
 	d.t.Helper()
-	o, err := d.api().Get(d.t.Context(), name, metav1.GetOptions{})
-	if err != nil {
-		d.t.Fatal(err)
+	o := d.find(name)
+	if o == nil {
+		d.t.Fatalf("there is no %s", name)
 	}
 	return o
 }

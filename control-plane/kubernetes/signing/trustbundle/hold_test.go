@@ -15,15 +15,15 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ra"
 )
 
-// office is an engine that learns its root with the first certificate.
-type office struct {
+// engine is an engine that learns its root with the first certificate.
+type engine struct {
 	d         *desk
 	root      *certtest.Pair
 	authority string
 	asked     int
 }
 
-func (o *office) Issue(context.Context, ra.Request) (ra.Certificate, error) {
+func (o *engine) Issue(context.Context, ra.Request) (ra.Certificate, error) {
 	o.asked++
 	leaf := o.root.Leaf(o.d.t, time.Hour)
 	o.d.has(o.authority, pki.NewBundle(o.root.Cert))
@@ -51,9 +51,9 @@ func asks(ctx context.Context, t *testing.T, issuer signing.Issuer, door string)
 func TestCertificateWaitsForItsRoot(t *testing.T) {
 	for _, door := range []ra.Door{signing.PodDoor(signer), signing.CSRDoor(signer)} {
 		inBubble(t, nil, func(d *desk) {
-			o := &office{d: d, root: certtest.Root(t), authority: "ca"}
+			o := &engine{d: d, root: certtest.Root(t), authority: "ca"}
 			issuer := d.Hold(o)
-			d.server.set(func() { d.server.err = errAway })
+			d.server.Set(func() { d.server.err = errAway })
 			d.start()
 			first := asks(d.t.Context(), d.t, issuer, door.Name)
 			d.pass(time.Minute)
@@ -64,7 +64,7 @@ func TestCertificateWaitsForItsRoot(t *testing.T) {
 			if got := second(); !strings.Contains(got, errAway.Error()) || o.asked != 1 {
 				t.Errorf("the second: %s; asked %d times", got, o.asked)
 			}
-			d.server.set(func() { d.server.err = nil })
+			d.server.Set(func() { d.server.err = nil })
 			d.pass(2 * time.Minute)
 			if got := first(); got != "issued" {
 				t.Errorf("the first %s", got)
@@ -79,10 +79,10 @@ func TestCertificateWaitsForItsRoot(t *testing.T) {
 
 func TestCallerThatGoesAwayIsNotHeld(t *testing.T) {
 	inBubble(t, nil, func(d *desk) {
-		d.server.set(func() { d.server.err = errAway })
+		d.server.Set(func() { d.server.err = errAway })
 		d.start()
 		ctx, cancel := context.WithCancel(d.t.Context())
-		got := asks(ctx, d.t, d.Hold(&office{d: d, root: certtest.Root(t), authority: "ca"}), signing.PodDoor(signer).Name)
+		got := asks(ctx, d.t, d.Hold(&engine{d: d, root: certtest.Root(t), authority: "ca"}), signing.PodDoor(signer).Name)
 		d.pass(time.Minute)
 		cancel()
 		if got := got(); !strings.Contains(got, "canceled") {
@@ -93,9 +93,9 @@ func TestCallerThatGoesAwayIsNotHeld(t *testing.T) {
 
 func TestCertificateOfAnotherAuthorityIsNotHeld(t *testing.T) {
 	inBubble(t, nil, func(d *desk) {
-		d.server.set(func() { d.server.err = errAway })
+		d.server.Set(func() { d.server.err = errAway })
 		d.start()
-		issuer := d.Hold(&office{d: d, root: certtest.Root(t), authority: "other"})
+		issuer := d.Hold(&engine{d: d, root: certtest.Root(t), authority: "other"})
 		for _, door := range []string{signing.PodDoor(signer).Name, "another"} {
 			if got := asks(d.t.Context(), d.t, issuer, door)(); got != "issued" {
 				t.Errorf("at door %s: %s", door, got)

@@ -10,10 +10,9 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/countersign-dev/countersign/control-plane/kubernetes/kubetest"
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/signing/trustbundle"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
@@ -22,8 +21,8 @@ func TestRootsArePublishedAndConfirmed(t *testing.T) {
 	inBubble(t, nil, func(d *desk) {
 		each, both := some(t, 2)
 		d.start()
-		if _, err := d.api().Get(t.Context(), object, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-			t.Fatalf("with no roots known there is an object, or %v", err)
+		if found := d.find(object); found != nil {
+			t.Fatalf("with no roots known there is %+v", found)
 		}
 		if err := d.Ready(); err != nil {
 			t.Errorf("no roots are known, and %v", err)
@@ -63,8 +62,8 @@ func TestNothingIsWrittenWithoutTheLease(t *testing.T) {
 		d.has("ca", each[0])
 		d.start()
 		d.pass(10 * time.Minute)
-		if _, err := d.api().Get(t.Context(), object, metav1.GetOptions{}); !apierrors.IsNotFound(err) || d.Ready() == nil {
-			t.Errorf("created without the lease: %v", err)
+		if found := d.find(object); found != nil || d.Ready() == nil {
+			t.Errorf("created without the lease: %+v", found)
 		}
 		lost.Store(false)
 		d.pass(2 * time.Minute)
@@ -72,9 +71,8 @@ func TestNothingIsWrittenWithoutTheLease(t *testing.T) {
 		lost.Store(true)
 		d.has("ca", each[1])
 		d.pass(10 * time.Minute)
-		found, err := d.api().Get(t.Context(), object, metav1.GetOptions{})
-		if err != nil || found.Spec.TrustBundle != string(each[0].PEM()) {
-			t.Errorf("updated without the lease: %v", err)
+		if found := d.get(object); found.Spec.TrustBundle != string(each[0].PEM()) {
+			t.Errorf("updated without the lease: %+v", found)
 		}
 	})
 }
@@ -89,9 +87,7 @@ func TestAuthorityWithoutRootsChangesNothing(t *testing.T) {
 				d.has("ca", none)
 				d.pass(time.Hour)
 				d.holds(each[0])
-				if err := d.api().Delete(t.Context(), object, metav1.DeleteOptions{}); err != nil {
-					t.Fatal(err)
-				}
+				d.remove(object)
 				d.pass(5 * time.Second)
 				d.holds(each[0])
 			})
@@ -105,17 +101,12 @@ func TestWhatOthersDoIsPutRight(t *testing.T) {
 		"no label": func(d *desk, o *certificatesv1.ClusterTrustBundle) { o.Labels = nil; d.put(o) },
 		"both":     func(d *desk, o *certificatesv1.ClusterTrustBundle) { o.Labels, o.Spec.TrustBundle = nil, ""; d.put(o) },
 		"deletion": func(d *desk, o *certificatesv1.ClusterTrustBundle) {
-			if err := d.api().Delete(d.t.Context(), o.Name, metav1.DeleteOptions{}); err != nil {
-				d.t.Fatal(err)
-			}
+			d.remove(o.Name)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, nil, func(d *desk) {
 				each, _ := some(t, 1)
-				d.server.set(func() {
-					d.server.alter = func(o *certificatesv1.ClusterTrustBundle) { o.UID = "ours" } // the fake gives none
-				})
 				d.has("ca", each[0])
 				d.start()
 				d.pass(time.Minute)
@@ -139,9 +130,7 @@ func TestRemovedRootsAreNotConfirmed(t *testing.T) {
 			d.put(o)
 		},
 		"deletion": func(d *desk, _ *pki.Bundle) {
-			if err := d.api().Delete(d.t.Context(), object, metav1.DeleteOptions{}); err != nil {
-				d.t.Fatal(err)
-			}
+			d.remove(object)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -155,7 +144,7 @@ func TestRemovedRootsAreNotConfirmed(t *testing.T) {
 				if got := d.confirmed("ca"); !got.Equal(both) {
 					t.Errorf("it was put right, and confirmed are %v", got.Fingerprints())
 				}
-				d.server.set(func() { d.server.writeErr = errAway })
+				d.server.Set(func() { d.server.writeErr = errAway })
 				remove(d, each[0])
 				d.pass(10 * time.Second)
 				if got := d.confirmed("ca"); got.Contains(each[1].Certificates()[0]) {
@@ -164,13 +153,13 @@ func TestRemovedRootsAreNotConfirmed(t *testing.T) {
 				if s := d.Status()[0]; s.Error == "" || len(s.Roots) == 2 {
 					t.Errorf("the status says %+v", s)
 				}
-				d.server.set(func() { d.server.err, d.server.writeErr = errAway, nil })
+				d.server.Set(func() { d.server.err, d.server.writeErr = errAway, nil })
 				d.forget()
 				d.pass(10 * time.Minute)
 				if got := d.confirmed("ca"); got != nil {
 					t.Errorf("nobody can tell, and confirmed are %v", got.Fingerprints())
 				}
-				d.server.set(func() { d.server.err = nil })
+				d.server.Set(func() { d.server.err = nil })
 				d.pass(2 * time.Minute)
 				if got := d.confirmed("ca"); !got.Equal(both) {
 					t.Errorf("it is put right, and confirmed are %v", got.Fingerprints())
@@ -200,7 +189,7 @@ func TestFightIsSlow(t *testing.T) {
 		each, both := some(t, 2)
 		d.has("ca", each[0])
 		d.start()
-		d.server.set(func() {
+		d.server.Set(func() {
 			d.server.after = func(o *certificatesv1.ClusterTrustBundle) { o.Spec.TrustBundle = "theirs"; d.put(o) }
 		})
 		o := d.get(object)
@@ -219,7 +208,7 @@ func TestFightIsSlow(t *testing.T) {
 		if _, writes := d.server.counts(); writes != before+1 || !d.confirmed("ca").Equal(both) {
 			t.Errorf("%d writes, confirmed %v", writes-before, d.confirmed("ca").Fingerprints())
 		}
-		d.server.set(func() { d.server.after = nil })
+		d.server.Set(func() { d.server.after = nil })
 		d.pass(2 * time.Minute)
 		d.holds(both)
 	})
@@ -265,9 +254,7 @@ func TestForeignObjectIsLeftAlone(t *testing.T) {
 				if d.confirmed("ca").Len() > 0 {
 					t.Error("confirmed")
 				}
-				if err := d.api().Delete(t.Context(), object, metav1.DeleteOptions{}); err != nil {
-					t.Fatal(err)
-				}
+				d.remove(object)
 				d.pass(2 * time.Minute)
 				d.holds(each[0])
 			}, o)
@@ -317,7 +304,7 @@ func TestServerThatIsAwayIsAskedAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, nil, func(d *desk) {
 				each, both := some(t, 2)
-				d.server.set(func() { away(d.server) })
+				d.server.Set(func() { away(d.server) })
 				d.has("ca", each[0])
 				d.start()
 				d.pass(time.Hour)
@@ -330,7 +317,7 @@ func TestServerThatIsAwayIsAskedAgain(t *testing.T) {
 				if n := d.lines("cannot publish"); n < 30 || n > 61 {
 					t.Errorf("logged %d times in an hour", n)
 				}
-				d.server.set(func() { d.server.err, d.server.hang = nil, false })
+				d.server.Set(func() { d.server.err, d.server.hang = nil, false })
 				d.has("ca", both)
 				d.pass(2 * time.Minute)
 				d.holds(both)
@@ -342,7 +329,7 @@ func TestServerThatIsAwayIsAskedAgain(t *testing.T) {
 func TestShutdownInterruptsCall(t *testing.T) {
 	inBubble(t, nil, func(d *desk) {
 		each, _ := some(t, 1)
-		d.server.set(func() { d.server.hang = true })
+		d.server.Set(func() { d.server.hang = true })
 		d.has("ca", each[0])
 		d.start()
 		before := time.Now()
@@ -353,7 +340,7 @@ func TestShutdownInterruptsCall(t *testing.T) {
 		if d.lines("cannot publish") > 0 {
 			t.Errorf("the end is logged as a fault: %s", &d.log)
 		}
-		d.server.set(func() { d.server.hang = false })
+		d.server.Set(func() { d.server.hang = false })
 		d.start() // the next term
 		d.holds(each[0])
 	})
@@ -378,7 +365,7 @@ func TestTooManyRootsAreRefused(t *testing.T) {
 func TestAlteredWriteIsNotConfirmed(t *testing.T) {
 	inBubble(t, nil, func(d *desk) {
 		each, _ := some(t, 1)
-		d.server.set(func() {
+		d.server.Set(func() {
 			d.server.alter = func(o *certificatesv1.ClusterTrustBundle) { o.Spec.TrustBundle = "altered" }
 		})
 		d.has("ca", each[0])
@@ -405,9 +392,7 @@ func TestRootIsConfirmedWhenAllBundlesHoldIt(t *testing.T) {
 		if d.get(object).Spec.TrustBundle == "" || d.confirmed("ca").Len() > 0 {
 			t.Fatal("confirmed with one of two")
 		}
-		if err := d.api().Delete(t.Context(), other, metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		d.remove(other)
 		d.pass(2 * time.Minute)
 		if !d.confirmed("ca").Equal(each[0]) {
 			t.Error("not confirmed with both")
@@ -428,7 +413,7 @@ func TestChangedDoesNotBlock(t *testing.T) {
 }
 
 func TestWrongSettingsAreRefused(t *testing.T) {
-	good := trustbundle.Config{Client: fake.NewClientset(), Roots: func(string) *pki.Bundle { return nil }}
+	good := trustbundle.Config{Client: kubetest.NewFake().Client(), Roots: func(string) *pki.Bundle { return nil }}
 	for want, change := range map[string]func(*trustbundle.Config){
 		"are required": func(c *trustbundle.Config) { c.Client = nil },
 		"is called": func(c *trustbundle.Config) {
