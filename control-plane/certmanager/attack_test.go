@@ -140,7 +140,7 @@ func TestAttackersGetNothing(t *testing.T) {
 	}
 }
 
-func TestRefusalSaysWhatToChange(t *testing.T) {
+func TestRefusalNamesWhatToChange(t *testing.T) {
 	for want, change := range map[string]func(r *request){
 		"isCA is set": func(r *request) { r.Spec.IsCA = true },
 		`the DNS name "www.example.org" is asked for, and the rule allows none like it`: names("www.example.org"),

@@ -191,7 +191,7 @@ func TestErrorsBecomeThoseOfIssuerLib(t *testing.T) {
 	}
 }
 
-func TestPendingRequestWaitsAsLongAsTheAuthoritySays(t *testing.T) {
+func TestPendingRequestWaitsAsLongAsTheAuthorityAsks(t *testing.T) {
 	inHouse(t, nil, func(h *house) {
 		err := h.errorOf("uid-1", &ca.Error{Reason: ca.RateLimited, Message: "wait", RetryAfter: 20 * time.Second})
 		if after := pause(err); after < 20*time.Second || after > 30*time.Second {
@@ -368,7 +368,7 @@ func TestRequestThatEndedMeanwhileLosesItsPlace(t *testing.T) {
 }
 
 // The last event about a request may be that there is another of its name.
-func TestEndOfARequestIsHeard(t *testing.T) {
+func TestEndOfARequestReachesTheQueue(t *testing.T) {
 	another, done := honest(), honest()
 	another.UID = "uid-2"
 	done.Status.Conditions = []cmapi.CertificateRequestCondition{condition("Ready", "True", "Issued")}

@@ -240,7 +240,7 @@ func TestPlaintextAndOldTLSAreRefused(t *testing.T) {
 	})
 }
 
-func TestCertificateIsNoCredential(t *testing.T) {
+func TestCertificateAloneIsRefused(t *testing.T) {
 	inBubble(t, shop, func(t *testing.T, m *mesh) {
 		with := m.clientTLS()
 		with.Certificates = append(with.Certificates, *m.ca.Signs.Leaf(t, time.Hour, web).TLS(), *certtest.Root(t).TLS())
@@ -267,7 +267,7 @@ func TestTokenThatFailsIsTriedAtNoOtherAuthenticator(t *testing.T) {
 	})
 }
 
-func TestIssuerWithoutAClusterVouchesForNobody(t *testing.T) {
+func TestIssuerWithoutAClusterVerifiesNoCaller(t *testing.T) {
 	inBubble(t, func(m *mesh, p *parts) {
 		shop(m, p)
 		p.door.IssuerClusters = nil
@@ -280,7 +280,7 @@ func TestIssuerWithoutAClusterVouchesForNobody(t *testing.T) {
 	})
 }
 
-func TestClusterThatIsAwayIsNoRefusal(t *testing.T) {
+func TestAbsentClusterIsUnavailable(t *testing.T) {
 	inBubble(t, shop, func(_ *testing.T, m *mesh) {
 		conn := m.dial("192.0.2.1")
 		defer conn.Close()

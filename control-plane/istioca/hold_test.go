@@ -81,7 +81,7 @@ func TestCallIsHeldForABoundedTime(t *testing.T) {
 	}
 }
 
-func TestRefusalOfTheCAIsToldAtOnceAndNotInItsWords(t *testing.T) {
+func TestRefusalOfTheCAArrivesAtOnceInFixedWords(t *testing.T) {
 	for _, reason := range []ca.Reason{ca.Denied, ca.Invalid} {
 		inBubble(t, shop, func(t *testing.T, m *mesh) {
 			conn := m.dial("192.0.2.1")
@@ -107,7 +107,7 @@ func TestCAThatHangsIsUnavailable(t *testing.T) {
 	})
 }
 
-func TestWhatTheCASaidLastIsToldAfterAHang(t *testing.T) {
+func TestLastErrorOfTheCAIsReturnedAfterAHang(t *testing.T) {
 	inBubble(t, shop, func(t *testing.T, m *mesh) {
 		conn := m.dial("192.0.2.1")
 		defer conn.Close()
@@ -229,7 +229,7 @@ func TestPolicyThatChangesWhileACallIsHeldDecides(t *testing.T) {
 	})
 }
 
-func TestServerThatIsNotReadyAsksNobody(t *testing.T) {
+func TestServerThatIsNotReadyMakesNoCall(t *testing.T) {
 	inBubble(t, func(m *mesh, p *parts) {
 		shop(m, p)
 		p.door.Ready = func() error { return errors.New("the clusters are not known yet") }

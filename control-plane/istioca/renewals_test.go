@@ -182,7 +182,7 @@ func TestMachineRenewsWithoutATokenUntilTheBound(t *testing.T) {
 	})
 }
 
-func TestOfTwoCopiesNobodyRenews(t *testing.T) {
+func TestNeitherOfTwoCopiesRenews(t *testing.T) {
 	log := &ratest.Audit{}
 	inBubble(t, func(m *mesh, p *parts) {
 		renewing(&register{})(m, p)
@@ -394,7 +394,7 @@ func TestPolicyMustGiveWhatTheCertificateHas(t *testing.T) {
 }
 
 // Cannot tell is never a yes, and costs no certificate.
-func TestRecordThatCannotBeReadIsNoYes(t *testing.T) {
+func TestRecordThatCannotBeReadAllowsNothing(t *testing.T) {
 	record := &register{}
 	inBubble(t, renewing(record), func(t *testing.T, m *mesh) {
 		h := m.enrols()

@@ -67,7 +67,7 @@ func TestWhoIsTakenOutIsRefusedAtOnceOnTheSameConnection(t *testing.T) {
 }
 
 // What is held by old settings neither goes on under them nor costs a certificate.
-func TestHeldCallIsToldToRetryWhenSettingsAreReplaced(t *testing.T) {
+func TestHeldCallReturnsRetryWhenSettingsAreReplaced(t *testing.T) {
 	replacing(t, func(t *testing.T, m *mesh, door istioca.Config) {
 		conn := m.dial("192.0.2.1")
 		defer conn.Close()

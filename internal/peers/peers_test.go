@@ -27,7 +27,7 @@ func TestWhatIsSetStays(t *testing.T) {
 	}
 }
 
-func TestNewerRecordIsRecognizedWhateverElseItHas(t *testing.T) {
+func TestNewerRecordIsRecognizedWhateverItHas(t *testing.T) {
 	for text, newer := range map[string]bool{
 		`{"version":3}`: true, `{"version":2.5,"members":[]}`: true, `{"version":2}`: false, `{"version":-3}`: false, `{}`: false,
 		``: false, `{"version":3`: false, `{"version":"3"}`: false, `[3]`: false,

@@ -44,7 +44,7 @@ func TestErrorKeepsReasonAndWaitWithoutToken(t *testing.T) {
 	}
 }
 
-func TestErrorSaysItsReasonOnce(t *testing.T) {
+func TestErrorHasItsReasonOnce(t *testing.T) {
 	got := redact.Error(ca.Errorf(ca.Denied, "not for %s", token.Reveal()), token)
 	if want := "denied: not for (secret)"; got.Error() != want {
 		t.Errorf("got %q, want %q", got, want)

@@ -66,7 +66,7 @@ func TestAdviceIsKeptWithinTheLife(t *testing.T) {
 	}
 }
 
-func TestNowSaidAgainMovesNothingLater(t *testing.T) {
+func TestRepeatedNowMovesNothingLater(t *testing.T) {
 	for range 50 {
 		m := advisable()
 		first, _ := m.Advised(soFar(10*time.Hour), window(-2*time.Hour, -time.Hour))

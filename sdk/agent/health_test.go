@@ -45,7 +45,7 @@ func healthOf(t *testing.T, socket string) healthv1.HealthClient {
 }
 
 // Its roots alone get nobody a connection: they are there before the certificate.
-func TestHealthTellsWhetherACertificateIsThere(t *testing.T) {
+func TestHealthShowsWhetherACertificateIsThere(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits in real time")
 	}

@@ -81,7 +81,7 @@ func TestFirstMatchingAuthenticatorWins(t *testing.T) {
 	}
 }
 
-func TestOutcomeSaysWhetherToRetry(t *testing.T) {
+func TestOutcomeDecidesWhetherToRetry(t *testing.T) {
 	notMine, refused, unavailable := authn.ErrNotMine, authn.Errorf(authn.ErrRefused, "expired"), authn.Errorf(authn.ErrUnavailable, "down")
 	for name, test := range map[string]struct {
 		said []error

@@ -161,7 +161,7 @@ func TestFetchWaitsAndLeavesOutRefusedNames(t *testing.T) {
 	})
 }
 
-func TestEmptyFetchSaysWhy(t *testing.T) {
+func TestEmptyFetchReturnsWhy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := secrettest.New()
 		source.Empty("slow")

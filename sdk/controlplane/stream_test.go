@@ -229,7 +229,7 @@ func TestDroppedNameIsSilentAndResentWhenTakenAgain(t *testing.T) {
 	})
 }
 
-func TestNoNamesAndWildcardAreNoSubscription(t *testing.T) {
+func TestNoNamesAndWildcardSubscribeToNothing(t *testing.T) {
 	byEachDialect(t, func(t *testing.T, d dialect) {
 		source := secrettest.New(leaf("default", "1"))
 		for _, names := range [][]string{nil, {"*"}} {

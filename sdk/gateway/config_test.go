@@ -102,7 +102,7 @@ func TestNamesCanBeDroppedAtOnce(t *testing.T) {
 	})
 }
 
-func TestCloseIsNoFailureAndLeavesNothing(t *testing.T) {
+func TestCloseReportsNoFailureAndLeavesNothing(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		time.Sleep(time.Minute)
 		w.end()

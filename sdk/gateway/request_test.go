@@ -108,7 +108,7 @@ func TestSevenMegabyteAnswerIsAccepted(t *testing.T) {
 	})
 }
 
-func TestStatusSaysWhyStreamEnded(t *testing.T) {
+func TestStatusShowsWhyStreamEnded(t *testing.T) {
 	for code, want := range map[codes.Code]string{
 		codes.Unauthenticated: "unauthenticated: ", codes.PermissionDenied: "denied: ", codes.ResourceExhausted: "rate limited: ", codes.InvalidArgument: "invalid request: ",
 		codes.DeadlineExceeded: "deadline exceeded: ", codes.Internal: "internal error: ", codes.Unavailable: "unavailable: ", codes.DataLoss: "unavailable: ",

@@ -190,7 +190,7 @@ func TestAuthorityIsAskedOnlyWithGoodSettings(t *testing.T) {
 }
 
 // An authority that is down cannot judge the settings.
-func TestUnreachableAuthorityIsNoWrongSetting(t *testing.T) {
+func TestUnreachableAuthorityReportsNoWrongSetting(t *testing.T) {
 	p := define(new(described)).Provider()
 	for address, want := range map[string]error{"down": ca.ErrUnavailable, "refused": ca.ErrUnavailable, "forbidden": ca.ErrDenied} {
 		found, err := p.ValidateOnline(t.Context(), map[string]any{"address": address})

@@ -39,7 +39,7 @@ func copying(h *house) {
 }
 
 // Each of these would fail a check of the reply, and so stop the rule for all.
-func TestExtensionsThatAnAuthorityCopiesStopNobodyElse(t *testing.T) {
+func TestExtensionsThatAnAuthorityCopiesStopNoOtherRequest(t *testing.T) {
 	for name, extension := range map[string]pkix.Extension{
 		"to sign code":              {Id: extendedUsage, Value: sequence(forCode)},
 		"clients alone":             {Id: extendedUsage, Value: sequence(forClients)},

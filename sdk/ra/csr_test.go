@@ -192,7 +192,7 @@ func sidecar(subject pkix.Name) []byte {
 	})
 }
 
-func TestEmptyOrganizationOfASidecarIsNoName(t *testing.T) {
+func TestEmptyOrganizationOfASidecarIsIgnored(t *testing.T) {
 	inBubble(t, nil, func(h *house) {
 		h.ca.Set(func() {
 			h.ca.Unable = ca.ErrUnimplemented

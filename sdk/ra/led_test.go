@@ -304,7 +304,7 @@ func TestRecordThatCannotBeReadChangesNothing(t *testing.T) {
 }
 
 // The leader signs nothing, and hears of roots by what the others report.
-func TestLeaderHearsOfRootsThatRepliesAloneBring(t *testing.T) {
+func TestLeaderGetsRootsThatRepliesAloneBring(t *testing.T) {
 	blinded := func(c *ra.Config) { c.Authorities[0].Client = blind{c.Authorities[0].Client.(*ratest.CA)} }
 	inPair(t, ra.Roots{Confirmed: true, Unplanned: time.Minute}, blinded, func(p *pair) {
 		time.Sleep(20 * time.Second) // there is no record

@@ -213,7 +213,7 @@ func TestNothingIsSignedBeforeTheRecordIsRead(t *testing.T) {
 	})
 }
 
-func TestStoreThatCannotSaveStopsNobody(t *testing.T) {
+func TestStoreThatCannotSaveStopsNoRequest(t *testing.T) {
 	store := newShelf()
 	inBubble(t, func(c *ra.Config) { c.Store = store }, func(h *house) {
 		synctest.Wait()
@@ -235,7 +235,7 @@ func TestStoreThatCannotSaveStopsNobody(t *testing.T) {
 
 // Others hold certificates, so a root that is maybe new to them waits. What the authority signs below
 // does not: there is no other choice.
-func TestUselessRecordIsRebuiltAndStopsNobody(t *testing.T) {
+func TestUselessRecordIsRebuiltAndStopsNoRequest(t *testing.T) {
 	for record, newer := range map[string]bool{
 		`{`: false, `{"backdating":"x"}`: false, `[]`: false, `{"roots":{"version":1,"roots":[{"pem":"x"}]}}`: false,
 		`{"version":2,"backdating":"x"}`: true, `{"backdating":1,"roots":{"version":9,"roots":7}}`: true,
@@ -336,7 +336,7 @@ func TestUselessRootsAreLoggedOnce(t *testing.T) {
 	})
 }
 
-func TestAuthorityThatTellsNoRootsIsNotAsked(t *testing.T) {
+func TestAuthorityWithoutRootsIsNotAsked(t *testing.T) {
 	inBubble(t, func(c *ra.Config) {
 		office := c.Authorities[0].Client.(*ratest.CA)
 		office.Published = nil

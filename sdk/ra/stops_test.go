@@ -67,7 +67,7 @@ func TestAuthorityDoorCannotTakeIsStopped(t *testing.T) {
 }
 
 // Whoever asks for the very least that the door takes must not stop those who ask for more.
-func TestShortestLifetimeStopsNobodyElse(t *testing.T) {
+func TestShortestLifetimeStopsNoOtherRequest(t *testing.T) {
 	inBubble(t, nil, func(h *house) {
 		h.ca.Change = func(leaf *x509.Certificate, _ *x509.CertificateRequest) {
 			leaf.NotAfter = leaf.NotAfter.Add(-time.Second)

@@ -207,7 +207,7 @@ func TestExpiredSecretsAreNotRemovedFromTheList(t *testing.T) {
 	}
 }
 
-func TestWithoutSPIRENamesNothingIsNoSubscription(t *testing.T) {
+func TestWithoutSPIRENamesNothingSubscribesToNothing(t *testing.T) {
 	c := open(t, dial(t, start(t, spireSecrets(t), sds.Config{})))
 	c.ask()
 	c.ask(webID, ownTD, "ALL", "ROOTCA")

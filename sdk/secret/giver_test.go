@@ -129,7 +129,7 @@ func TestGivenKeyPairIsServedWithItsKeyAndRoots(t *testing.T) {
 	})
 }
 
-func TestKickWithoutASuccessorIsNoFailure(t *testing.T) {
+func TestKickWithoutASuccessorDoesNotFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, g := given(t)
 		first := e.held("default")
@@ -204,7 +204,7 @@ func TestReloadLeavesTheRenewalOfAGivenKeyPair(t *testing.T) {
 	})
 }
 
-func TestGiverThatGivesNothingUsableIsToldOf(t *testing.T) {
+func TestUnusableGiverIsReported(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*giver)
 		want   string

@@ -36,7 +36,7 @@ func (a *asking) Handle(context.Context, slog.Record) error {
 	return nil
 }
 
-func TestLogGoesToTheDefaultLoggerUnlessToldElsewhere(t *testing.T) {
+func TestLogGoesToTheDefaultLoggerByDefault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log logtest.Log
 		was := slog.Default()

@@ -229,7 +229,7 @@ func TestHangingAuthorityIsRetriedAfterDeadline(t *testing.T) {
 	})
 }
 
-func TestTokenCacheIsToldOfRejection(t *testing.T) {
+func TestTokenCacheIsNotifiedOfRejection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		current, rejected := ca.Token("cached"), []ca.Token{}
 		e := newEngine(t, func(c *secret.Config) {

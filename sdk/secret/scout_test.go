@@ -135,7 +135,7 @@ func TestReloadDuringRootOrderLosesNoRoots(t *testing.T) {
 	})
 }
 
-func TestStatusSaysRootsComeOnlyWithCertificate(t *testing.T) {
+func TestStatusShowsThatRootsComeOnlyWithCertificate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, rootsOnly(t, ""))
 		after(time.Hour)

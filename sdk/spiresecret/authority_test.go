@@ -246,7 +246,7 @@ func TestCASignsWhenTheWorkloadAPIWasNeverThere(t *testing.T) {
 	})
 }
 
-func TestRefusalOfTheWorkloadAPIIsNoOutage(t *testing.T) {
+func TestRefusalOfTheWorkloadAPIDiffersFromOutage(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits in real time")
 	}

@@ -78,7 +78,7 @@ func TestTrustBundlesAreSelectedByTrustDomain(t *testing.T) {
 	})
 }
 
-func TestChangedIdentityIsToldOrRefused(t *testing.T) {
+func TestChangedIdentityIsReportedOrRefused(t *testing.T) {
 	for name, spec := range map[string]spiresecret.Spec{"any": {}, "one": {SPIFFEID: web}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -246,7 +246,7 @@ func TestRealAgentComesLateRotatesAndRestarts(t *testing.T) {
 	f.handshake()
 }
 
-func TestRealAgentThatHangsIsToldAndLeft(t *testing.T) {
+func TestRealAgentThatHangsIsReportedAndLeft(t *testing.T) {
 	s := startSPIRE(t)
 	s.attest()
 	s.register(web)

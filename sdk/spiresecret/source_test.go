@@ -186,7 +186,7 @@ func TestEndOfSessionIsFollowedByAnother(t *testing.T) {
 	})
 }
 
-func TestDeniedIsToldAndAskedAgain(t *testing.T) {
+func TestDeniedIsReportedAndAskedAgain(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits in real time")
 	}
@@ -412,7 +412,7 @@ func TestRenewalIsExpectedAsSPIREDoesIt(t *testing.T) {
 	})
 }
 
-func TestCloseTellsWatchersOnce(t *testing.T) {
+func TestCloseNotifiesWatchersOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := reading(t, sending(t, of(t, certtest.Root(t), web)))
 		told := 0

@@ -80,7 +80,7 @@ func TestStoredRecordIsLoadedWithSameKey(t *testing.T) {
 	}
 }
 
-func TestMissingRecordIsNoError(t *testing.T) {
+func TestMissingRecordIsEmpty(t *testing.T) {
 	f, _ := newFolder(t, newKey(t))
 	missing := open(t, filepath.Join(t.TempDir(), "missing"), newKey(t))
 	for _, f := range []*state.Folder{f, missing} {

@@ -88,7 +88,7 @@ func TestOnlyAuthorizedPeersAreAdmitted(t *testing.T) {
 	}
 }
 
-func TestIPAddressIsNoServerName(t *testing.T) {
+func TestIPAddressIsRefusedAsServerName(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
 	web, app := newParty(t, authority, "", "web.example.org"), newParty(t, authority, "spiffe://example.org/app")
 	c := client(t, app.options(peer(tlsconfig.ServerName())))

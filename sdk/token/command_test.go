@@ -45,7 +45,7 @@ func TestRawCommandPrintsToken(t *testing.T) {
 	}
 }
 
-func TestFailingCommandSaysWhyWithoutToken(t *testing.T) {
+func TestFailingCommandReportsWhyWithoutToken(t *testing.T) {
 	credential := func(inside string) string {
 		return `echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential"` + inside + `}'`
 	}

@@ -229,7 +229,7 @@ func TestJWTBundlesWaitForKeysAWhile(t *testing.T) {
 	})
 }
 
-func TestValidationKnowsOwnTrustDomains(t *testing.T) {
+func TestValidationAcceptsOwnTrustDomains(t *testing.T) {
 	service := jwtService(t, twoIdentities(t), newJWTs("keys"))
 	reply, err := service.ValidateJWTSVID(asWorkload(t), &workloadv1.ValidateJWTSVIDRequest{Audience: "a", Svid: "good"})
 	if err != nil {

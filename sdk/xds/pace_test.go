@@ -62,7 +62,7 @@ func TestSlowReaderIsStillListenedTo(t *testing.T) {
 	}, "b")
 }
 
-func TestNoNamesAndStarAreNoSubscription(t *testing.T) {
+func TestNoNamesAndStarSubscribeToNothing(t *testing.T) {
 	for _, names := range [][]string{nil, {"*"}, {""}, {"*", ""}} {
 		inBubble(t, func(t *testing.T, b *bench) {
 			b.shelf.set("a", "1")

@@ -14,7 +14,7 @@ import (
 
 // The agent says that its files fall behind, keeps the ones that are there, and goes on by itself
 // when there is room.
-func TestFullDiskIsToldAndOvercome(t *testing.T) {
+func TestFullDiskIsReportedAndOvercome(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("making a small disk needs root")

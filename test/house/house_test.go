@@ -436,7 +436,7 @@ func TestEachModuleNamesToolchainOfWorkspace(t *testing.T) {
 
 // Go prefers the hybrid key exchange X25519MLKEM768 where nobody says otherwise; a list of curves
 // would take that away from every peer. The test files may have lists.
-func TestNobodyNarrowsKeyExchange(t *testing.T) {
+func TestNoTLSConfigNarrowsKeyExchange(t *testing.T) {
 	for _, path := range goFiles(t) {
 		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, path), nil, parser.SkipObjectResolution)
 		if err != nil {

@@ -94,7 +94,7 @@ func textOf(page string) string {
 	return html.UnescapeString(strings.Join(strings.Fields(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(page, " ")), " "))
 }
 
-func TestPageSaysWhichProcessItIs(t *testing.T) {
+func TestPageShowsWhichProcessItIs(t *testing.T) {
 	t.Parallel()
 	r := atThree()
 	r.Process = daemon.Process{
@@ -144,7 +144,7 @@ func TestPageListsWorstTroubleFirst(t *testing.T) {
 	}
 }
 
-func TestPageSaysAllIsWell(t *testing.T) {
+func TestPageShowsThatAllIsWell(t *testing.T) {
 	t.Parallel()
 	r := report{
 		At: noon, Server: discovery.Status{Streams: []discovery.StreamStatus{streamOf(1, "web", "home", discovery.TypeStatus{Type: secretURL, Subscribed: 1, Pushes: 1, Sent: newer, Acked: newer})}},

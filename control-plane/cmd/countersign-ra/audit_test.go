@@ -179,7 +179,7 @@ func TestStandardOutputIsNeverClosed(t *testing.T) {
 
 // A line may be in the old file and not on its disk when the file is exchanged: who wrote it must
 // hear that.
-func TestFailedSyncOfOldFileIsTold(t *testing.T) {
+func TestFailedSyncOfOldFileIsReported(t *testing.T) {
 	a, err := openAudit(filepath.Join(t.TempDir(), "audit.log"))
 	if err != nil {
 		t.Fatal(err)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestPolicyTestTellsByItsExitCode(t *testing.T) {
+func TestPolicyTestDecidesByItsExitCode(t *testing.T) {
 	t.Parallel()
 	text := strings.ReplaceAll(usual, "{kinds: [pod]}", "{kinds: [pod], namespaces: [shop], clusters: [Kubernetes, east]}")
 	conf := filepath.Join(files(t, nil, text), "c.yaml")
@@ -118,7 +118,7 @@ func TestCommandsThatNeedNoService(t *testing.T) {
 	}
 }
 
-func TestPolicyTestKnowsCertManager(t *testing.T) {
+func TestPolicyTestSupportsCertManager(t *testing.T) {
 	t.Parallel()
 	text := usual + `
 cert_manager: {authorities: [{name: file, cluster_issuers: true}]}

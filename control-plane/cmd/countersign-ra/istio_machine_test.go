@@ -214,7 +214,7 @@ func (r *replica) withCertificate(t *testing.T, root []byte, pair tls.Certificat
 }
 
 // A copy of a certificate ends the renewals of both at each replica, and the operator hears of it.
-func TestCopyOfAMachinesCertificateIsToldOf(t *testing.T) {
+func TestCopyOfAMachinesCertificateIsReported(t *testing.T) {
 	t.Parallel()
 	first, home, _ := newMesh(t, forRenewals)
 	home.addToken("vm-token", bound{"vm", "db", ""}, "")

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-func TestUnknownClusterIsToldOnceWhileItIsUnknown(t *testing.T) {
+func TestUnknownClusterIsLoggedOnceWhileItIsUnknown(t *testing.T) {
 	t.Parallel()
 	was := told{}
 	west, north := stray{"istio.clusters", "west"}, stray{"istio.node_proxies", "north"}
@@ -28,7 +28,7 @@ func TestUnknownClusterIsToldOnceWhileItIsUnknown(t *testing.T) {
 	}
 }
 
-func TestMisspelledClusterOfAMeshIsToldUntilItIsThere(t *testing.T) {
+func TestMisspelledClusterOfAMeshIsShownUntilItIsThere(t *testing.T) {
 	t.Parallel()
 	r, _, _ := newMesh(t, strings.Replace(forMesh, "  node_proxies:", "  clusters: [east, Kubernets]\n  node_proxies: [north/istio-system/ztunnel]\n  # ", 1))
 	const misspelled, absent = "setting=istio.clusters cluster=Kubernets", "setting=istio.node_proxies cluster=north"

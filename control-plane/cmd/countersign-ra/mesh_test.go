@@ -52,7 +52,7 @@ func TestRootIsWrittenWhenTrustBundlesAndMeshHaveIt(t *testing.T) {
 	}
 }
 
-func TestProblemsOfAMeshAreTold(t *testing.T) {
+func TestProblemsOfAMeshAreShown(t *testing.T) {
 	for want, m := range map[string]*meshReport{
 		"Somebody else writes the ConfigMaps istio-ca-root-cert in home, too: in 3 namespaces, such as pilot-discovery": {Roots: &meshRootsReport{Namespaces: 3, Lacking: 3, Disputed: 3, Rival: "pilot-discovery", Error: "x"}},
 		"ConfigMaps istio-ca-root-cert in home are out of date: 1 of 3":                                                 {Roots: &meshRootsReport{Namespaces: 3, Lacking: 1, Error: "1 of 3"}},

@@ -65,7 +65,7 @@ func TestForeignTextIsEscapedOnThePage(t *testing.T) {
 	}
 }
 
-func TestEachProblemIsToldWithWhatToDo(t *testing.T) {
+func TestEachProblemIsShownWithWhatToDo(t *testing.T) {
 	t.Parallel()
 	var told []string
 	for _, problem := range ofAll("x").Troubles() {
@@ -90,7 +90,7 @@ func TestEachProblemIsToldWithWhatToDo(t *testing.T) {
 	}
 }
 
-func TestPageSaysAllIsWell(t *testing.T) {
+func TestPageShowsThatAllIsWell(t *testing.T) {
 	t.Parallel()
 	r := report{
 		At: noon, Leader: lease.Status{Leading: true}, Authorities: []authority{{Name: "vault", Roots: []root{{Fingerprint: "x", Phase: "trusted", NotAfter: noon}}}},

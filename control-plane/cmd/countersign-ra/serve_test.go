@@ -249,7 +249,7 @@ func TestAuthorityThatTheAPIServerTrustsIsNotAsked(t *testing.T) {
 }
 
 // A kubelet's CSR has no names, so an authority that signs only those of a CSR is of no use.
-func TestAuthorityThatCannotCertifyNamesIsTold(t *testing.T) {
+func TestAuthorityThatCannotCertifyNamesIsReported(t *testing.T) {
 	t.Parallel()
 	api := newAPIServer(t)
 	api.addPod(t, "shop", "web-0")
@@ -291,7 +291,7 @@ func TestCertificateSigningRequestIsApprovedAndSigned(t *testing.T) {
 }
 
 // Without the right to sign, say. Two requests show that it is no fault of theirs.
-func TestCertificatesThatCannotBeWrittenAreTold(t *testing.T) {
+func TestCertificatesThatCannotBeWrittenAreReported(t *testing.T) {
 	t.Parallel()
 	api := newAPIServer(t)
 	api.rude.Store(true)

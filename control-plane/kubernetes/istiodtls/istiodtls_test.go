@@ -262,7 +262,7 @@ func TestNothingIsWrittenWithoutTheLease(t *testing.T) {
 }
 
 // An API server, or an admission webhook, may quote what it refuses.
-func TestRefusalDoesNotTellTheKey(t *testing.T) {
+func TestRefusalDoesNotRevealTheKey(t *testing.T) {
 	inBubble(t, nil, func(s *site) {
 		var body []byte
 		s.set(func() {

@@ -105,7 +105,7 @@ func TestServiceAccountRunsOnlyWhereItHasALivePod(t *testing.T) {
 	}
 }
 
-func TestClusterThatCannotTellSaysNeitherYesNorNo(t *testing.T) {
+func TestUnreachableClusterDecidesNothing(t *testing.T) {
 	for name, answer := range map[string]error{
 		"forbidden": apierrors.NewForbidden(corev1.Resource("pods"), "", errors.New("no right")),
 		"away":      errors.New("connection refused"),
@@ -130,7 +130,7 @@ func check(t *testing.T, name string, pods *livepods.Pods, account istioca.Accou
 	}
 }
 
-func TestMorePodsThanOnePageAreNoNo(t *testing.T) {
+func TestMorePodsThanOnePageDecideNothing(t *testing.T) {
 	pods, server := of()
 	server.PrependReactor("list", "pods", func(kubetesting.Action) (bool, runtime.Object, error) {
 		return true, &corev1.PodList{ListMeta: metav1.ListMeta{Continue: "more"}}, nil

@@ -564,7 +564,7 @@ func TestSlowWritesTakeNothingBack(t *testing.T) {
 	}, namespace("shop"), namespace("bank"))
 }
 
-func TestOldRootsOfAClusterThatJoinsAreToldFirst(t *testing.T) {
+func TestOldRootsOfAClusterThatJoinsComeFirst(t *testing.T) {
 	inBubble(t, nil, func(s *site) {
 		each, both := some(t, 2)
 		old := foreign("shop", map[string]string{meshroots.ManagedBy: meshroots.Manager})

@@ -111,7 +111,7 @@ func TestAccessMatrix(t *testing.T) {
 	}
 }
 
-func TestAllowAllRemoteGetsNothingOfConfigCluster(t *testing.T) {
+func TestAllowAllRemoteGetsNoSecretOfConfigCluster(t *testing.T) {
 	every := []string{"kubernetes://own-home", "kubernetes://own-home-cacert", "kubernetes-gateway://shop/own-home", "kubernetes-gateway://bank/own-home", "kubernetes://bank/own-home"}
 	for _, may := range [][]string{nil, {"east"}, {"home"}} {
 		s := filled(t, func(c *Config) { c.MayReadConfigCluster = may })

@@ -104,7 +104,7 @@ func TestOneOwnerCannotShutTheGateForOthers(t *testing.T) {
 	})
 }
 
-func TestShutGateSaysForWhomAndWhy(t *testing.T) {
+func TestShutGateReportsForWhomAndWhy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := Gates{"example.com/mesh": NewGate(), "example.com/other": NewGate()}
 		gate, began := g["example.com/mesh"], time.Now()

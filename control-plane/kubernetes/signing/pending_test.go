@@ -27,7 +27,7 @@ func TestWriteUnderWayOutlivesItsRequestForAMoment(t *testing.T) {
 	})
 }
 
-func TestErrorSaysWhenARequestComesBack(t *testing.T) {
+func TestErrorDecidesWhenARequestComesBack(t *testing.T) {
 	why := errors.New("away")
 	for name, c := range map[string]struct {
 		err   error

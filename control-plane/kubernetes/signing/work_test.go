@@ -88,7 +88,7 @@ func TestOldestObjectGoesFirstWithinTheRoom(t *testing.T) {
 	})
 }
 
-func TestHandlerSaysWhenItIsCalledAgain(t *testing.T) {
+func TestHandlerDecidesWhenItIsCalledAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t.Context(), 10, func(_ context.Context, object string) time.Duration {
 			if object == "1" {

@@ -13,7 +13,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/host/errno"
 )
 
-func TestErrorSaysWhatToChange(t *testing.T) {
+func TestErrorNamesWhatToChange(t *testing.T) {
 	for code, says := range map[syscall.Errno]string{
 		syscall.EBUSY: "mount the folder", syscall.EROFS: "read-only", syscall.ENOSPC: "df -i", syscall.EDQUOT: "quota", syscall.EACCES: "owner and mode",
 		syscall.EPERM: "capabilities", syscall.EMFILE: "RLIMIT_NOFILE", syscall.ENFILE: "fs.file-max", syscall.EADDRINUSE: "another program", syscall.ENAMETOOLONG: "shorter",

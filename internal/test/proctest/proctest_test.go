@@ -36,7 +36,7 @@ func TestProcessAndItsChildrenEndWithTest(t *testing.T) {
 	}
 }
 
-func TestStopTellsHowProcessEnded(t *testing.T) {
+func TestStopReturnsHowProcessEnded(t *testing.T) {
 	p := proctest.Start(t, exec.Command("/bin/sh", "-c", "trap 'exit 7' TERM; echo started; while :; do sleep 0.01; done"))
 	p.Log.Await(t, proctest.Patience, "the start", func(text string) bool { return strings.Contains(text, "started") })
 	if !p.Stop(syscall.SIGTERM) {

@@ -55,7 +55,7 @@ func watch(t *testing.T, a *Authority) (sets []string, err error) {
 	return sets, err
 }
 
-func TestAuthorityTellsRootsAtEachRefresh(t *testing.T) {
+func TestAuthoritySendsRootsAtEachRefresh(t *testing.T) {
 	one, two := pki.NewBundle(newRoot(t, "one").Cert), pki.NewBundle(newRoot(t, "two").Cert)
 	synctest.Test(t, func(t *testing.T) {
 		a, asked := scripted(t, Options{}, nil, published{roots: one, refresh: 40 * time.Minute}, published{roots: two, refresh: 40 * time.Minute})
@@ -70,7 +70,7 @@ func TestAuthorityTellsRootsAtEachRefresh(t *testing.T) {
 	})
 }
 
-func TestFailedEndpointEndsTheWatchAndKeepsWhatWasTold(t *testing.T) {
+func TestFailedEndpointEndsTheWatchAndKeepsTheRoots(t *testing.T) {
 	initial, root := pki.NewBundle(newRoot(t, "initial").Cert), pki.NewBundle(newRoot(t, "root").Cert)
 	away := errors.New("connection refused")
 	synctest.Test(t, func(t *testing.T) {
@@ -91,7 +91,7 @@ func TestFailedEndpointEndsTheWatchAndKeepsWhatWasTold(t *testing.T) {
 }
 
 // A Manager refuses an empty set, says so, and serves the one before.
-func TestRevokedRootsAreToldAsAnEmptySet(t *testing.T) {
+func TestRevokedRootsAreSentAsAnEmptySet(t *testing.T) {
 	root, none := pki.NewBundle(newRoot(t, "root").Cert), pki.NewBundle()
 	synctest.Test(t, func(t *testing.T) {
 		a, _ := scripted(t, Options{}, nil, published{roots: none, refresh: 20 * time.Minute}, published{roots: root, refresh: 20 * time.Minute}, published{roots: none, refresh: 40 * time.Minute})
@@ -113,7 +113,7 @@ func TestRootsOfAnEarlierRunAreRevoked(t *testing.T) {
 }
 
 // A Manager tells of the last failure until it hears something else.
-func TestEmptyAnswerAfterAFailureIsTold(t *testing.T) {
+func TestEmptyAnswerAfterAFailureIsSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		none := published{roots: pki.NewBundle(), refresh: 20 * time.Minute}
 		a, _ := scripted(t, Options{}, nil, none, errors.New("connection refused"), none)
@@ -141,7 +141,7 @@ func TestAuthorityTakesNoMoreThanItsCaller(t *testing.T) {
 	})
 }
 
-func TestJWTKeysOfABundleAreToldAfterEachAnswer(t *testing.T) {
+func TestJWTKeysOfABundleAreSentAfterEachAnswer(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)

@@ -67,7 +67,7 @@ func TestWrongKitFileIsRefused(t *testing.T) {
 }
 
 // What is missing is told once, with what it is missing for.
-func TestSummarySaysWhatTheKitLacks(t *testing.T) {
+func TestSummaryListsWhatTheKitLacks(t *testing.T) {
 	report := &Report{Provider: "acme 1"}
 	kit := goodKit()
 	kit.RefusedToken, kit.RefusedIdentity, kit.WrongSettings = "", Names{}, nil
@@ -90,7 +90,7 @@ func TestSummarySaysWhatTheKitLacks(t *testing.T) {
 	}
 }
 
-func TestProviderWithoutKitSaysThatItNeedsSettings(t *testing.T) {
+func TestProviderWithoutKitReportsThatItNeedsSettings(t *testing.T) {
 	results := runAll(t, Kit{}, Value(good()))
 	if r := resultOf(t, results, "SET-06"); r.Outcome != Failed || !strings.Contains(r.Seen, "the setting address is not set") || !strings.Contains(r.Seen, "--kit or --settings") {
 		t.Errorf("SET-06 %s: %s", r.Outcome, r.Seen)

@@ -98,7 +98,7 @@ func TestSecretThatCannotBeReadStopsTheSuite(t *testing.T) {
 }
 
 // What is no secret is sent as it is, even if it looks like a reference.
-func TestOtherSettingsOfAKitAreNoReferences(t *testing.T) {
+func TestOtherSettingsOfAKitAreNotReferences(t *testing.T) {
 	kit := goodKit()
 	kit.Settings["address"] = map[string]any{"file": "none"}
 	s := NewSession(kit, Value(good()))

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-func TestFailureOnAStalledMachineIsNoVerdict(t *testing.T) {
+func TestFailureOnAStalledMachineDecidesNothing(t *testing.T) {
 	for name, test := range map[string]struct {
 		stalled, fails int // attempts
 		want           Outcome
@@ -38,7 +38,7 @@ func TestFailureOnAStalledMachineIsNoVerdict(t *testing.T) {
 	}
 }
 
-func TestUnrunCheckIsRunAgainForWantOfTimeOnly(t *testing.T) {
+func TestUnrunCheckIsRunAgainOnlyIfTimeWasShort(t *testing.T) {
 	for want, why := range map[int]error{1: errors.New("no input"), 3: context.DeadlineExceeded} {
 		s := NewSession(goodKit(), Value(good()))
 		runs := 0

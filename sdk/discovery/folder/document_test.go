@@ -226,7 +226,7 @@ func TestClusterWithoutEndpointsReferencesNone(t *testing.T) {
 	}
 }
 
-func TestFileKnowsItsReferences(t *testing.T) {
+func TestFileListsItsReferences(t *testing.T) {
 	f, err := parse([]byte(fmt.Sprintf(listener, aboutHTTP) + "---\n" + cluster + `type: EDS
 eds_cluster_config: {service_name: web-eds, eds_config: {ads: {}}}
 ---

@@ -57,7 +57,7 @@ func TestFilesAreFollowed(t *testing.T) {
 	}
 }
 
-func TestBadFileKeepsOldContentAndSaysWhy(t *testing.T) {
+func TestBadFileKeepsOldContentAndLogsWhy(t *testing.T) {
 	d := newDir(t)
 	d.write("bad.yaml", "x: 1")
 	d.write("web.yaml", cluster)

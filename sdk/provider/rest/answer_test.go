@@ -42,7 +42,7 @@ func TestEachStatusHasItsReason(t *testing.T) {
 }
 
 // An ingress returns 404, and others 400 or 405, until the authority behind it is there.
-func TestProxysRefusalIsNoVerdictOnRequest(t *testing.T) {
+func TestProxysRefusalLeavesTheRequestOpen(t *testing.T) {
 	for body, foreign := range map[string]bool{
 		"<html><h1>404 Not Found</h1>": true, "default backend - 404": true, "": true, "null": true, "[]": true, `"no"`: true,
 		"{}": false, `{"errors":[]}`: false,

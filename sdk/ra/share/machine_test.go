@@ -370,7 +370,7 @@ func TestMemberThatLeavesGivesBackAtOnce(t *testing.T) {
 }
 
 // A store that is away: the share to its end, a floor for an hour, then nothing.
-func TestShareEndsWhenNobodyCanTell(t *testing.T) {
+func TestShareEndsWhileTheStoreIsAway(t *testing.T) {
 	w, a, _ := two(t)
 	last := a.age(a.at())
 	for _, c := range []struct {
@@ -385,7 +385,7 @@ func TestShareEndsWhenNobodyCanTell(t *testing.T) {
 	}
 }
 
-func TestLostRecordGivesNobodyMore(t *testing.T) {
+func TestLostRecordGivesNoReplicaMore(t *testing.T) {
 	w, a, b := two(t)
 	w.record, w.version = record{}, w.version+1
 	a.want, b.want = whole, 0

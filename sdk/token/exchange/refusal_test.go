@@ -121,7 +121,7 @@ func TestLongRefusalIsCut(t *testing.T) {
 	}
 }
 
-func TestNonStandardReplyIsNoToken(t *testing.T) {
+func TestNonStandardReplyIsRefused(t *testing.T) {
 	reply := func(change string) string {
 		key, value, _ := strings.Cut(change, "=")
 		fields := map[string]string{"access_token": `"given"`, "issued_token_type": `"urn:x"`, "token_type": `"bearer"`, "expires_in": "60"}

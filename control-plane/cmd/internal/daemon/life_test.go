@@ -44,7 +44,7 @@ func TestOnlyRegularFileIsReadAgain(t *testing.T) {
 	}
 }
 
-func TestReloadTellsWhatWaitsForRestart(t *testing.T) {
+func TestReloadListsWhatWaitsForRestart(t *testing.T) {
 	t.Parallel()
 	l := NewLife("c.yaml", nil)
 	l.Reloaded(time.Unix(1, 0), []string{"istio.listen"}, nil)

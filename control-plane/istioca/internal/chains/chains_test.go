@@ -136,7 +136,7 @@ func TestRecordOfAnotherKindIsRefused(t *testing.T) {
 	}
 }
 
-func TestChainThatItsCertificatesOutliveIsNoCopy(t *testing.T) {
+func TestChainThatItsCertificatesOutliveIsNotTakenForACopy(t *testing.T) {
 	s := &story{t: t}
 	s.begin("a")
 	s.step(nil, func(r *Record) error { r.Chains[0].Over = Outlives; return nil })

@@ -115,7 +115,7 @@ func TestAttackersAreDenied(t *testing.T) {
 	}
 }
 
-func TestEmptyOrganizationIsNoSubject(t *testing.T) {
+func TestEmptyOrganizationIsAllowedInASubject(t *testing.T) {
 	inCluster(t, nil, func(c *cluster) {
 		r := honest()
 		named(func(t *x509.CertificateRequest) { t.Subject.Organization = []string{""} })(r)

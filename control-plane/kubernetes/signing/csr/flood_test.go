@@ -103,7 +103,7 @@ func TestWritesThatFailStopTheirRequesterAlone(t *testing.T) {
 	})
 }
 
-func TestFloodOfOneRequesterDelaysNobodyElse(t *testing.T) {
+func TestFloodOfOneRequesterDelaysNoOther(t *testing.T) {
 	slow := func(ctx context.Context, name string) error {
 		if !strings.HasPrefix(name, "jane-") {
 			return nil

@@ -41,7 +41,7 @@ func TestOnlyTheLeaderCallsTheCA(t *testing.T) {
 	})
 }
 
-func TestNobodyCallsTheCAWhileTheAPIServerIsAway(t *testing.T) {
+func TestNoReplicaCallsTheCAWhileTheAPIServerIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := &countingCA{}
 		var idle atomic.Bool

@@ -47,7 +47,7 @@ func TestWriteWhoseAnswerIsLostIsDelivered(t *testing.T) {
 }
 
 // Whatever an authority says, it is not the last word on a pod.
-func TestNothingThatAnAuthoritySaysIsFinal(t *testing.T) {
+func TestNoReplyOfAnAuthorityIsFinal(t *testing.T) {
 	for name, fault := range map[string]catest.Fault{
 		"away":                  {Err: ca.ErrUnavailable},
 		"a quota":               {Err: ca.ErrRateLimited},
@@ -81,7 +81,7 @@ func TestNothingThatAnAuthoritySaysIsFinal(t *testing.T) {
 	}
 }
 
-func TestAPIServerThatCannotTellLeavesRequestsPending(t *testing.T) {
+func TestUnreachableAPIServerLeavesRequestsPending(t *testing.T) {
 	for _, resource := range []string{"pods", "serviceaccounts", "nodes"} {
 		for name, err := range map[string]error{"away": errAway, "no rights": forbidden(), "a timeout": context.DeadlineExceeded} {
 			t.Run(resource+" "+name, func(t *testing.T) {

@@ -179,7 +179,7 @@ func TestOddRecordIsNotWritten(t *testing.T) {
 }
 
 // The engine signs nothing before it knows, and asks again.
-func TestAPIServerThatIsAwayIsNoEmptyRecord(t *testing.T) {
+func TestAbsentAPIServerDiffersFromEmptyRecord(t *testing.T) {
 	s := newAPIServer()
 	s.put("vault", `{"a":1}`)
 	store := s.store(t, nil)

@@ -56,7 +56,7 @@ func TestRecordIsReplacedOnlyAsItWasRead(t *testing.T) {
 	}
 }
 
-func TestServerThatCannotTellIsNoConflictAndNoEmptyRecord(t *testing.T) {
+func TestUnreachableServerIsNeitherConflictNorEmptyRecord(t *testing.T) {
 	f := kubetest.NewFake()
 	f.Fail(apierrors.NewServiceUnavailable("away"))
 	store := storeIn(t, f)
@@ -69,7 +69,7 @@ func TestServerThatCannotTellIsNoConflictAndNoEmptyRecord(t *testing.T) {
 }
 
 // A namespace that is being deleted makes no object, which is no other replica's doing.
-func TestNamespaceThatIsGoneIsNoConflict(t *testing.T) {
+func TestDeletedNamespaceDiffersFromConflict(t *testing.T) {
 	f := kubetest.NewFake()
 	f.Fail(apierrors.NewNotFound(corev1.Resource("configmaps"), name))
 	store := storeIn(t, f)

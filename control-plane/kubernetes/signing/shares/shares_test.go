@@ -60,7 +60,7 @@ func TestRecordIsReplacedOnlyAsItWasRead(t *testing.T) {
 	}
 }
 
-func TestServerThatCannotTellIsNoConflictAndNoEmptyRecord(t *testing.T) {
+func TestUnreachableServerIsNeitherConflictNorEmptyRecord(t *testing.T) {
 	f := kubetest.NewFake()
 	f.Fail(apierrors.NewServiceUnavailable("away"))
 	store := storeIn(t, f)
@@ -135,7 +135,7 @@ func TestReplicaThatEndsWithoutALeaseMakesNone(t *testing.T) {
 }
 
 // A namespace that is being deleted makes no Lease, which is no other replica's doing.
-func TestNamespaceThatIsGoneIsNoConflict(t *testing.T) {
+func TestDeletedNamespaceDiffersFromConflict(t *testing.T) {
 	f := kubetest.NewFake()
 	f.Fail(apierrors.NewNotFound(coordinationv1.Resource("leases"), name))
 	store := storeIn(t, f)

@@ -118,7 +118,7 @@ func led(t *testing.T, leader *Machine, now time.Time) *Machine {
 }
 
 // A reply was on its way while the root was announced.
-func TestHolderWhoHasNotHeardOfARootIsWaitedFor(t *testing.T) {
+func TestHolderWithoutTheNewRootIsWaitedFor(t *testing.T) {
 	r := roots(t, 2)
 	m := New(Config{Wait: time.Minute, Outstanding: true, Unplanned: time.Hour})
 	told(t, m, begin, r[0])
