@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/countersign-dev/countersign/control-plane/kubernetes/kubetest"
-	"github.com/countersign-dev/countersign/internal/test/must"
 )
 
 func configMap(namespace, value string) *corev1.ConfigMap {
@@ -25,11 +24,11 @@ func TestFakeTellsWatchersWhatChanges(t *testing.T) {
 		f.Put(configMap("shop", "1"))
 		maps, ctx := f.Client().CoreV1().ConfigMaps("shop"), t.Context()
 		list, err := maps.List(ctx, metav1.ListOptions{})
-		must.Do(t, err)
+		must(t, err)
 		f.Put(configMap("shop", "2"))
 		f.Put(configMap("bank", "3"))
 		w, err := maps.Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
-		must.Do(t, err)
+		must(t, err)
 		f.Remove("configmaps", "shop", "m")
 		for _, want := range []watch.EventType{watch.Modified, watch.Deleted} {
 			if e := <-w.ResultChan(); e.Type != want || e.Object.(*corev1.ConfigMap).Data["k"] != "2" {
@@ -47,12 +46,12 @@ func TestFakeRefusesOldVersionsAndFailsAsItIsSet(t *testing.T) {
 	f := kubetest.NewFake()
 	maps, ctx := f.Client().CoreV1().ConfigMaps("shop"), t.Context()
 	first, err := maps.Create(ctx, configMap("shop", "1"), metav1.CreateOptions{})
-	must.Do(t, err)
+	must(t, err)
 	if _, err := maps.Create(ctx, configMap("shop", "1"), metav1.CreateOptions{}); !apierrors.IsAlreadyExists(err) {
 		t.Error(err)
 	}
 	_, err = maps.Update(ctx, first, metav1.UpdateOptions{})
-	must.Do(t, err)
+	must(t, err)
 	if _, err := maps.Update(ctx, first, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
 		t.Error(err)
 	}
@@ -68,5 +67,12 @@ func TestFakeRefusesOldVersionsAndFailsAsItIsSet(t *testing.T) {
 	cancel()
 	if _, err := maps.Get(ctx, "m", metav1.GetOptions{}); !errors.Is(err, context.Canceled) {
 		t.Error(err)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

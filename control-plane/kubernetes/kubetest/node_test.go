@@ -136,10 +136,3 @@ func outside(t *testing.T, folder string) []string {
 	slices.Sort(paths)
 	return slices.Compact(paths)
 }
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
