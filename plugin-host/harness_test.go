@@ -9,11 +9,13 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -35,8 +37,13 @@ func install(t *testing.T, dir, name string) {
 	copyFile(t, self, to)
 }
 
-func copyFile(t *testing.T, from, to string) {
+// copyFile copies a program, with more at its end.
+func copyFile(t *testing.T, from, to string, more ...string) {
 	t.Helper()
+	// A process that another test forks meanwhile would hold the file open for a moment, and a
+	// start of it would fail with ETXTBSY.
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	in, err := os.Open(from)
 	if err != nil {
 		t.Fatal(err)
@@ -48,6 +55,10 @@ func copyFile(t *testing.T, from, to string) {
 	}
 	if _, err := io.Copy(out, in); err != nil {
 		t.Fatal(err)
+	}
+	for _, text := range more {
+		_, err = out.WriteString(text)
+		must(t, err)
 	}
 	if err := out.Close(); err != nil {
 		t.Fatal(err)
@@ -127,8 +138,16 @@ type host struct {
 	opts         pluginhost.Options
 }
 
+// newHost makes a host for a test that runs beside others.
 func newHost(t *testing.T, names ...string) *host {
 	t.Helper()
+	t.Parallel()
+	return newHostAlone(t, names...)
+}
+
+func newHostAlone(t *testing.T, names ...string) *host {
+	t.Helper()
+	proctest.NeedsProcess(t)
 	base, err := os.MkdirTemp("", "host")
 	if err != nil {
 		t.Fatal(err)

@@ -46,6 +46,7 @@ func findInterpreters() {
 // inEachLanguage runs a test with a host that finds the providers of one language.
 func inEachLanguage(t *testing.T, test func(t *testing.T, h *host, l language)) {
 	t.Helper()
+	t.Parallel()
 	for name, l := range languages {
 		t.Run(name, func(t *testing.T) {
 			folder := programs.Foreign(t, l.folder)
@@ -210,11 +211,12 @@ func TestForeignLanguageProviderClosesWhatNewSettingsReplace(t *testing.T) {
 }
 
 func TestForeignLanguageSettingsAreChecked(t *testing.T) {
-	for name, c := range map[string]struct {
+	type check struct {
 		settings map[string]any
 		pointer  string
 		want     []string
-	}{
+	}
+	checks := map[string]check{
 		"unknown":           {map[string]any{"zoen": "a"}, "/zoen", []string{"zoen is unknown: there are ", "zone", "pools", "tries", "account"}},
 		"type":              {map[string]any{"tries": "7"}, "/tries", []string{`tries is "7"`, "an integer"}},
 		"not whole":         {map[string]any{"tries": 1.5}, "/tries", []string{"tries is 1.5", "an integer"}},
@@ -223,22 +225,23 @@ func TestForeignLanguageSettingsAreChecked(t *testing.T) {
 		"missing in object": {map[string]any{"account": map[string]any{"password": "p"}}, "/account/name", []string{"account.name is missing", "name of the account"}},
 		"secret":            {map[string]any{"account": map[string]any{"name": "n", "password": 31337}}, "/account/password", []string{"account.password", "a string"}},
 		"by the author":     {map[string]any{"tries": 0}, "/tries", []string{"tries is 0: want 1 or more"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inEachLanguage(t, func(t *testing.T, h *host, _ language) {
-				found, err := probe(t, h).Validate(t.Context(), c.settings)
-				must(t, err)
-				if len(found) != 1 || found[0].Pointer != c.pointer || strings.Contains(found[0].Summary, "31337") {
-					t.Fatalf("%+v", found)
-				}
-				for _, part := range c.want {
-					if !strings.Contains(found[0].Summary, part) {
-						t.Errorf("%q is not in %q", part, found[0].Summary)
-					}
-				}
-			})
-		})
 	}
+	inEachLanguage(t, func(t *testing.T, h *host, _ language) {
+		p := probe(t, h)
+		for name, c := range checks {
+			found, err := p.Validate(t.Context(), c.settings)
+			must(t, err)
+			if len(found) != 1 || found[0].Pointer != c.pointer || strings.Contains(found[0].Summary, "31337") {
+				t.Errorf("%s: %+v", name, found)
+				continue
+			}
+			for _, part := range c.want {
+				if !strings.Contains(found[0].Summary, part) {
+					t.Errorf("%s: %q is not in %q", name, part, found[0].Summary)
+				}
+			}
+		}
+	})
 }
 
 func TestForeignLanguageProviderAsksItsCAOnlyOnline(t *testing.T) {

@@ -31,6 +31,7 @@ func said(t *testing.T, p ca.Client) string {
 }
 
 func TestLimitsApplyAndHostSurvives(t *testing.T) {
+	t.Parallel()
 	for does, c := range map[string]struct {
 		limits pluginhost.Limits
 		user   string
@@ -82,6 +83,7 @@ func (h *host) forAll(t *testing.T) {
 }
 
 func TestProviderRunsAsItsOwnUser(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"good", "stock"} { // with a channel, and with a socket of its own
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t, name)

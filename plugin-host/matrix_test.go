@@ -17,6 +17,7 @@ import (
 // The matrix of docs/versioning.md, with real processes: the highest version that both
 // speak is used, and where there is none the error names what each of them speaks.
 func TestHighestCommonProtocolIsNegotiated(t *testing.T) {
+	t.Parallel()
 	hosts := map[string][]wire.Protocol{"1": {wire.V1()}, "2": {conformance.V2()}, "1 and 2": {wire.V1(), conformance.V2()}}
 	for provider, want := range map[string]map[string]int{
 		"good":   {"1": 1, "2": 0, "1 and 2": 1}, // speaks version 1

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
 	"net"
@@ -44,6 +45,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	findInterpreters()
+	_ = flag.Set("test.parallel", "6") // they mostly wait
 	goleak.VerifyTestMain(m)
 }
 
@@ -191,7 +193,7 @@ var providers = map[string]func(){
 	"noisy": func() {
 		fmt.Fprintln(os.Stderr, `{"@level":1}`)
 		fmt.Fprintln(os.Stderr, `{"@level":"error","@message":"bell \u0007","n":1}`)
-		for range 5000 {
+		for range 500 {
 			fmt.Fprintln(os.Stderr, strings.Repeat("x", 20_000))
 		}
 		provider.Main("noisy", "1", open)

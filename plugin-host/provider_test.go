@@ -23,6 +23,7 @@ import (
 )
 
 func TestAuthenticationMatchesProviderKind(t *testing.T) {
+	t.Parallel()
 	for name, want := range map[string]pluginhost.Authentication{"good": pluginhost.Channel, "stock": pluginhost.AutoMTLS, "pinned": pluginhost.PinnedTLS} {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t, name)
@@ -85,6 +86,7 @@ func TestRootWatchContinuesInNextProcess(t *testing.T) {
 }
 
 func TestProviderFaultsStayOutOfHost(t *testing.T) {
+	t.Parallel()
 	for fail, want := range map[string]*ca.Error{"panic": ca.ErrInternal, "die": ca.ErrUnavailable, "hang": ca.ErrDeadline, "huge": ca.ErrInternal} {
 		t.Run(fail, func(t *testing.T) {
 			h := newHost(t, "good")
@@ -121,6 +123,7 @@ func TestProviderIsClosedBeforeItEnds(t *testing.T) {
 }
 
 func TestFailedStartIsOneSentence(t *testing.T) {
+	t.Parallel()
 	for name, want := range map[string]string{
 		"exits":   "exit status 3",
 		"silent":  "start timed out after",
@@ -232,7 +235,7 @@ func TestBinaryForOtherArchitectureIsReported(t *testing.T) {
 func TestEnvironmentIsScrubbed(t *testing.T) {
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "leak")
 	t.Setenv("COUNTERSIGN_TOKEN", "leak")
-	h := newHost(t, "good")
+	h := newHostAlone(t, "good")
 	p := h.open(t, pluginhost.Entry{Name: "good", Settings: map[string]any{"fail": "environment"}, Env: map[string]string{"REGION": "here"}})
 	_, err := p.CSRSign(t.Context(), request(t))
 	if err == nil || strings.Contains(err.Error(), "leak") || strings.Contains(err.Error(), "COUNTERSIGN") {
@@ -256,7 +259,7 @@ func TestProviderGainsNoPrivileges(t *testing.T) {
 
 func TestStderrIsBoundedAndEscaped(t *testing.T) {
 	h := newHost(t, "noisy")
-	h.opts.StartTimeout = time.Minute // it writes 100 MB before it starts
+	h.opts.StartTimeout = time.Minute // it writes 10 MB before it starts
 	sign(t, h.open(t, pluginhost.Entry{Name: "noisy"}))
 	h.rec.await(t, "the record", func(log string, _ []pluginhost.Status) bool {
 		return strings.Contains(log, `level=ERROR`) && strings.Contains(log, `bell`)
@@ -389,6 +392,7 @@ func beHost() {
 // An agent that is not root runs root's binary by its descriptor; its own, which it
 // could be made to write, from a sealed copy.
 func TestUserRunsRootBinaryDirectlyAndOwnFromCopy(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		owner int
 		want  string

@@ -2,7 +2,6 @@ package pluginhost_test
 
 import (
 	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,11 +18,8 @@ func change(t *testing.T, dir, name string) {
 	path := filepath.Join(dir, "countersign-provider-"+name)
 	self, err := os.Executable()
 	must(t, err)
-	copyFile(t, self, path+".new")
-	file, err := os.OpenFile(path+".new", os.O_APPEND|os.O_WRONLY, 0)
-	must(t, err)
-	_, err = file.WriteString("another version")
-	must(t, errors.Join(err, file.Close(), os.Rename(path+".new", path)))
+	copyFile(t, self, path+".new", "another version")
+	must(t, os.Rename(path+".new", path))
 }
 
 // load makes calls until it is stopped, and returns how many there were and the

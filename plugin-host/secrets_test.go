@@ -112,6 +112,9 @@ func TestSecretIsReadByReferenceAndChangesWithItsFile(t *testing.T) {
 }
 
 func TestRefusedOrMissingSecretKeepsPreviousOne(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	path := filepath.Join(t.TempDir(), "password")
 	keep(t, path, "sesame-1")
 	var log logtest.Log
@@ -139,6 +142,9 @@ func TestRefusedOrMissingSecretKeepsPreviousOne(t *testing.T) {
 }
 
 func TestFlappingSecretConfiguresOnceASecond(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	path := filepath.Join(t.TempDir(), "password")
 	keep(t, path, "sesame-0")
 	_, opened, _ := newGuarded(t, pluginhost.Options{}, map[string]any{"password": map[string]any{"file": path}})

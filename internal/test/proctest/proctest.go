@@ -32,7 +32,15 @@ type Process struct {
 // Patience is how long a program may take to end after [syscall.SIGTERM], on a busy machine.
 const Patience = 30 * time.Second
 
-// Start starts a command in a process group of its own. A command without a folder gets a
+// NeedsProcess skips a test that starts a program where -short leaves those out.
+func NeedsProcess(tb testing.TB) {
+	tb.Helper()
+	if testing.Short() {
+		tb.Skip("-short leaves out tests that start programs")
+	}
+}
+
+// Start starts a command in a process group of its own; see [NeedsProcess]. A command without a folder gets a
 // [Folder], and one without an environment PATH and that folder as HOME and TMPDIR.
 //
 // When the test ends, the process gets SIGTERM; what has not ended after [Patience] fails the
@@ -40,6 +48,7 @@ const Patience = 30 * time.Second
 // is shown without it.
 func Start(tb testing.TB, cmd *exec.Cmd) *Process {
 	tb.Helper()
+	NeedsProcess(tb)
 	p := &Process{Log: &logtest.Log{}, cmd: cmd, patience: Patience, done: make(chan struct{})}
 	p.prepare(tb)
 	if err := cmd.Start(); err != nil {

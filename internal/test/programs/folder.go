@@ -6,7 +6,10 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 )
 
 var folders struct {
@@ -18,6 +21,7 @@ var folders struct {
 // each call; [Remove] removes it.
 func Folder(tb testing.TB, names ...string) string {
 	tb.Helper()
+	proctest.NeedsProcess(tb)
 	folders.Lock()
 	defer folders.Unlock()
 	key := strings.Join(names, " ")
@@ -50,11 +54,19 @@ func fill(dir string, names []string) error {
 		if err != nil {
 			return err
 		}
-		if err := os.WriteFile(filepath.Join(dir, name), content, 0o755); err != nil { //nolint:gosec // others run it
+		if err := writeProgram(filepath.Join(dir, name), content); err != nil {
 			return err
 		}
 	}
 	return os.Chmod(dir, 0o755) //nolint:gosec // others run what is in it
+}
+
+// writeProgram writes a program while no other test starts one: a process that is forked
+// meanwhile would hold the file open for a moment, and its start would fail with ETXTBSY.
+func writeProgram(path string, content []byte) error {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	return os.WriteFile(path, content, 0o755) //nolint:gosec // others run it
 }
 
 // Remove removes all folders. TestMain calls it when the tests have run.

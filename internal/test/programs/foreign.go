@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 )
 
 // Foreign returns what a variable such as COUNTERSIGN_ENVOY names: a program of others, or
@@ -11,6 +13,7 @@ import (
 // where CI is set.
 func Foreign(tb testing.TB, variable string) string {
 	tb.Helper()
+	proctest.NeedsProcess(tb)
 	_ = os.Getenv("COUNTERSIGN_FOREIGN") // their hash, for Go's test cache
 	path := os.Getenv(variable)
 	switch {

@@ -4,7 +4,7 @@
 // `make test` builds each program once and names the folder in COUNTERSIGN_PROGRAMS.
 // Without that variable scripts/programs builds them at the first use. Neither function
 // may be called before [testing.M.Run]: Go's test cache notes only which variables a test
-// reads after it.
+// reads after it. Both skip the test under -short; see [proctest.NeedsProcess].
 package programs
 
 import (
@@ -18,11 +18,14 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 )
 
 // Path returns the path of a program.
 func Path(tb testing.TB, name string) string {
 	tb.Helper()
+	proctest.NeedsProcess(tb)
 	path, err := find(name)
 	if err != nil {
 		tb.Fatal(err)
