@@ -35,7 +35,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' Makefile
 
 .PHONY: build
-build: PROGRAMS ?= ./plugin-host/cmd/countersign ./control-plane/cmd/countersign-{discovery,ra} $(addsuffix /...,$(wildcard ./providers/*/cmd))
+build: PROGRAMS ?= ./cmd/countersign ./cmd/countersign-{discovery,ra} $(addsuffix /...,$(wildcard ./providers/*/cmd))
 build: BIN ?= bin
 build: ## build all programs into bin/ (FIPS=1, FIPS=inprocess: with Go's FIPS 140-3 module)
 	$(BUILD) -o $(BIN)/ $(PROGRAMS)
@@ -59,12 +59,12 @@ packages: ## make deb and rpm packages of STAGE (what make build makes) as VERSI
 
 .PHONY: demo
 demo: ## show an agent and a provider: certificates arrive, rotate and survive a crash
-	@$(BUILD) -o bin/ ./plugin-host/cmd/countersign ./providers/file/cmd/...
+	@$(BUILD) -o bin/ ./cmd/countersign ./providers/file/cmd/...
 	@examples/quickstart/demo.sh bin
 
 TESTFLAGS ?=
 # The packages that take longest begin first.
-ALL := ./test/e2e ./plugin-host ./plugin-host/cmd/countersign work
+ALL := ./test/e2e ./plugin-host ./cmd/countersign work
 .PHONY: test
 test: ## run all packages' tests, with real Envoy and real providers (TESTFLAGS=-count=1: again)
 	@$(WITH) $(TESTS) -timeout 10m $(TESTFLAGS) $(ALL)
@@ -78,7 +78,7 @@ CHECKS := check-tree proto-check api-check cross check-oldest check-fips check-m
 .PHONY: check-tree
 check-tree: ## check imports, go.mod files, the documents' commands and the provider template
 	@$(TESTS) -count=1 -timeout 10m -tags check,grpcnotrace ./test/house
-	@$(WITH) $(TESTS) -count=1 -timeout 10m -tags check,grpcnotrace -run 'DocumentedCommandsWork|NewProvider' ./plugin-host/cmd/countersign/...
+	@$(WITH) $(TESTS) -count=1 -timeout 10m -tags check,grpcnotrace -run 'DocumentedCommandsWork|NewProvider' ./cmd/countersign/...
 
 .PHONY: race
 race: ## run all packages' tests with the race detector, also in the programs that they start
@@ -89,7 +89,7 @@ check-kit: ## run the conformance suite against providers in other languages and
 	@scripts/get-provider-rust >/dev/null
 	@$(WITH) $(HEAVY) -timeout 10m -parallel 6 -run HostileProvider ./test/e2e
 	@$(WITH) $(HEAVY) -timeout 10m -run 'EndsEachSecond|AbruptSwaps' ./test/e2e
-	@$(WITH) $(HEAVY) -timeout 20m -run PassesSuite ./plugin-host
+	@$(WITH) $(HEAVY) -timeout 20m -run PassesSuite ./plugin-host ./cmd/countersign/internal/scaffold
 	@$(HEAVY) -timeout 10m -run ThatBreaksOneRule ./plugin-host/providertest
 	@$(HEAVY) -timeout 10m -run 'NoVerdict|StandsStill' ./sdk/catest/conformance
 
@@ -145,18 +145,18 @@ e2e-kubernetes: ## test the control plane against real API servers
 		COUNTERSIGN_KUBERNETES="$$(scripts/get-kubernetes)"; COUNTERSIGN_VAULT="$$(scripts/get-vault)"; \
 		COUNTERSIGN_HELM="$$(scripts/get-helm)"; COUNTERSIGN_PROMETHEUS_OPERATOR="$$(scripts/get-prometheus-operator)"; \
 		(cd tools/dist && $(DIST) $(GO) test -vet=off -count=1 -tags e2e,grpcnotrace -run RealHelm .); \
-		$(WITH) $(HEAVY) -timeout 15m ./control-plane/...
+		$(WITH) $(HEAVY) -timeout 15m ./kubernetes/... ./ra/istioca/... ./cmd/countersign-ra/... ./cmd/countersign-discovery/... ./test/deploy ./test/ingress ./test/kubeca
 
 .PHONY: e2e-istio
 e2e-istio: ## test Istio's CA API with Istio's own agent and CA, and the move of a mesh between CAs
 	@export COUNTERSIGN_KUBERNETES COUNTERSIGN_VAULT COUNTERSIGN_ISTIO; COUNTERSIGN_KUBERNETES="$$(scripts/get-kubernetes)"; \
 		COUNTERSIGN_VAULT="$$(scripts/get-vault)"; COUNTERSIGN_ISTIO="$$(scripts/get-istio)"; \
-		$(WITH) $(HEAVY) -tags e2e,istio,grpcnotrace -timeout 8m -run RealIstio ./control-plane/istioca ./control-plane/cmd/countersign-ra
+		$(WITH) $(HEAVY) -tags e2e,istio,grpcnotrace -timeout 8m -run RealIstio ./ra/istioca ./cmd/countersign-ra
 
 .PHONY: e2e-cert-manager
 e2e-cert-manager: ## test the issuer with cert-manager's own controllers and a real API server
 	@export COUNTERSIGN_KUBERNETES COUNTERSIGN_CERT_MANAGER; COUNTERSIGN_KUBERNETES="$$(scripts/get-kubernetes)"; COUNTERSIGN_CERT_MANAGER="$$(scripts/get-cert-manager)"; \
-		$(HEAVY) -tags e2e,certmanager,grpcnotrace -timeout 8m -run Real ./control-plane/certmanager/real
+		$(HEAVY) -tags e2e,certmanager,grpcnotrace -timeout 8m -run Real ./kubernetes/certmanager/real
 
 RUNS ?= 1000
 PROCESS_RUNS ?= 10
@@ -177,30 +177,30 @@ bench: build ## measure docs/figures.md again (FIGURES=tls: print these alone)
 
 .PHONY: e2e-kubernetes-long
 e2e-kubernetes-long: ## test what takes the life of a request, or a certificate's of an hour: about 45 minutes
-	@export COUNTERSIGN_KUBERNETES; COUNTERSIGN_KUBERNETES="$$(scripts/get-kubernetes)"; $(HEAVY) -tags e2e,long,grpcnotrace -timeout 75m -parallel 4 -run RealLong -v ./control-plane/kubernetes/signing/real
+	@export COUNTERSIGN_KUBERNETES; COUNTERSIGN_KUBERNETES="$$(scripts/get-kubernetes)"; $(HEAVY) -tags e2e,long,grpcnotrace -timeout 75m -parallel 4 -run RealLong -v ./kubernetes/signing/real
 
 .PHONY: bench-kubernetes
 bench-kubernetes: ## measure countersign-ra in real clusters, and write docs/figures.md
-	@export COUNTERSIGN_KUBERNETES; COUNTERSIGN_KUBERNETES="$$(scripts/get-kubernetes)"; $(WITH) $(HEAVY) -timeout 20m -run '^$$' -bench . -benchtime 1x ./control-plane/kubernetes/signing/real -args -page $(CURDIR)/docs/figures.md
+	@export COUNTERSIGN_KUBERNETES; COUNTERSIGN_KUBERNETES="$$(scripts/get-kubernetes)"; $(WITH) $(HEAVY) -timeout 20m -run '^$$' -bench . -benchtime 1x ./kubernetes/signing/real -args -page $(CURDIR)/docs/figures.md
 
 FLEET ?= 1000
 .PHONY: bench-fleet
 bench-fleet: ## model a mesh of FLEET (1000) identities behind Istio's door, and write docs/figures.md
-	@$(TESTS) -count=1 -timeout 0 -run FleetFigures ./control-plane/istioca -args -identities $(FLEET) -page $(CURDIR)/docs/figures.md
+	@$(TESTS) -count=1 -timeout 0 -run FleetFigures ./ra/istioca -args -identities $(FLEET) -page $(CURDIR)/docs/figures.md
 
 DOOR ?= 4000
 .PHONY: bench-door
 bench-door: ## measure Istio's CA API as it is shipped, DOOR (4000) certificates for each row, and write docs/figures.md
-	@$(TESTS) -count=1 -timeout 0 -run DoorFigures ./control-plane/cmd/countersign-ra -args -certificates $(DOOR) -idle 1000,10000 -page $(CURDIR)/docs/figures.md
+	@$(TESTS) -count=1 -timeout 0 -run DoorFigures ./cmd/countersign-ra -args -certificates $(DOOR) -idle 1000,10000 -page $(CURDIR)/docs/figures.md
 
 .PHONY: load-door
 load-door: ## have ten ztunnels of 200 pods and 500 sidecars ask Istio's CA API at once, at 7 certificates a second: 10 minutes
-	@$(HEAVY) -timeout 60m -run LoadedDoor -v ./control-plane/cmd/countersign-ra -args -of-node 200 -quota 7
+	@$(HEAVY) -timeout 60m -run LoadedDoor -v ./cmd/countersign-ra -args -of-node 200 -quota 7
 
 .PHONY: cross
 cross: ## check that the sdk and the plugin host compile for macOS and Windows
 	@cd tools/cross && GOWORK=off $(GO) build -o $(OUT)/cross .
-	@for system in darwin windows; do GOOS=$$system $(OUT)/cross ./internal/... ./sdk/... $(patsubst %,./%/...,$(filter plugin-host sdk/%,$(MODULES))); done
+	@for system in darwin windows; do GOOS=$$system $(OUT)/cross ./internal/... ./sdk/... ./ra/... ./discovery/... $(patsubst %,./%/...,$(filter plugin-host sdk/%,$(MODULES))); done
 
 .PHONY: proto
 proto: ## generate the code of proto/
@@ -250,7 +250,7 @@ check-dist: ## test how a release is made, with a real container runtime and min
 
 .PHONY: check-oldest
 check-oldest: ## build the sdk, and test keys and TLS, with the oldest Go that it supports, which lacks ML-DSA
-	@GOTOOLCHAIN=$(OLDEST) $(GO) build ./sdk/...
+	@GOTOOLCHAIN=$(OLDEST) $(GO) build ./sdk/... ./ra/... ./discovery/...
 	@GOTOOLCHAIN=$(OLDEST) $(TESTS) ./sdk/pki ./sdk/tlsconfig ./providers/file/fileca
 
 .PHONY: check-fips fips
@@ -260,7 +260,7 @@ check-fips: ## test that programs built with FIPS= have the module on, and refus
 
 fips: # GOFIPS140 comes from FIPS alone, as for who builds
 	@COUNTERSIGN_FIPS=$(MODULE) $(TESTS) ./internal/program/buildinfo ./sdk/pki
-	@$(MAKE) --no-print-directory build BIN=$(OUT)/fips PROGRAMS=./plugin-host/cmd/countersign
+	@$(MAKE) --no-print-directory build BIN=$(OUT)/fips PROGRAMS=./cmd/countersign
 	@said="$$($(OUT)/fips/countersign version)"; [[ $$said == *"$(MODULE)"* ]] || { echo "version says $$said: want the FIPS module $(MODULE)" >&2; exit 1; }
 
 .PHONY: check-modules

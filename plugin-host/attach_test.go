@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
-	"github.com/countersign-dev/countersign/plugin-host/internal/debugger"
+	"github.com/countersign-dev/countersign/plugin-host/debugger"
 )
 
 // byHand starts the provider as its author does, and returns how to end it.

@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/countersign-dev/countersign/internal/host/verified"
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/plugin-host/internal/confine"
 	"github.com/countersign-dev/countersign/plugin-host/internal/process"
-	"github.com/countersign-dev/countersign/plugin-host/internal/verified"
 )
 
 // Entry is one provider of a configuration.

@@ -12,9 +12,9 @@
 package pluginhost
 
 import (
+	"github.com/countersign-dev/countersign/internal/host/verified"
 	"github.com/countersign-dev/countersign/plugin-host/internal/process"
 	"github.com/countersign-dev/countersign/plugin-host/internal/supervise"
-	"github.com/countersign-dev/countersign/plugin-host/internal/verified"
 )
 
 // Search is where to look for providers, as main read it from flags and environment:

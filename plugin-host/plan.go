@@ -5,11 +5,11 @@ import (
 	"sync"
 
 	"github.com/countersign-dev/countersign/internal/host/reference"
+	"github.com/countersign-dev/countersign/internal/host/verified"
+	"github.com/countersign-dev/countersign/plugin-host/debugger"
 	"github.com/countersign-dev/countersign/plugin-host/internal/confine"
-	"github.com/countersign-dev/countersign/plugin-host/internal/debugger"
 	"github.com/countersign-dev/countersign/plugin-host/internal/process"
 	"github.com/countersign-dev/countersign/plugin-host/internal/supervise"
-	"github.com/countersign-dev/countersign/plugin-host/internal/verified"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 

@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/host/verified"
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
-	"github.com/countersign-dev/countersign/plugin-host/internal/verified"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/provider"
 )

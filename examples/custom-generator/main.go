@@ -15,9 +15,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/countersign-dev/countersign/discovery"
+	"github.com/countersign-dev/countersign/discovery/folder"
 	"github.com/countersign-dev/countersign/sdk/authn"
-	"github.com/countersign-dev/countersign/sdk/discovery"
-	"github.com/countersign-dev/countersign/sdk/discovery/folder"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 

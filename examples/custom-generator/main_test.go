@@ -23,7 +23,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
-	"github.com/countersign-dev/countersign/sdk/discovery/folder"
+	"github.com/countersign-dev/countersign/discovery/folder"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 

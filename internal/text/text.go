@@ -123,3 +123,10 @@ func dropPieces(text, token string) string {
 
 // Quote is [Clean] in double quotes, for an error.
 func Quote(text string) string { return `"` + Clean(text) + `"` }
+
+// IsProviderName reports whether s can be a provider's name: [a-z0-9][a-z0-9-]{0,62}.
+func IsProviderName(s string) bool {
+	return s != "" && len(s) <= 63 && s[0] != '-' && !strings.ContainsFunc(s, func(r rune) bool {
+		return r != '-' && (r < '0' || r > '9') && (r < 'a' || r > 'z')
+	})
+}

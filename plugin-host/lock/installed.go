@@ -5,7 +5,7 @@ import (
 	"io/fs"
 	"path/filepath"
 
-	"github.com/countersign-dev/countersign/plugin-host/internal/verified"
+	"github.com/countersign-dev/countersign/internal/host/verified"
 )
 
 // InstalledPath returns where a package puts the lock file of the providers that it installs

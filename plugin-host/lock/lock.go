@@ -28,7 +28,7 @@ import (
 
 	"github.com/countersign-dev/countersign/internal/host/reference"
 	"github.com/countersign-dev/countersign/internal/host/safefile"
-	"github.com/countersign-dev/countersign/plugin-host/internal/verified"
+	"github.com/countersign-dev/countersign/internal/host/verified"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/countersign-dev/countersign/plugin-host/internal/verified"
+	"github.com/countersign-dev/countersign/internal/host/verified"
 )
 
 const othersWrite = 0o022

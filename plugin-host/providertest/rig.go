@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/program/output"
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
-	"github.com/countersign-dev/countersign/plugin-host/internal/output"
 	"github.com/countersign-dev/countersign/sdk/catest/conformance"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )

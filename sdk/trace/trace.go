@@ -2,7 +2,7 @@
 // [Begin] where a trace may start and [Start] for what happens within; who calls another
 // process sends it [Parent]. Without a [Tracer], the default, they do nothing.
 //
-// The package knows no telemetry library: plugin-host/otlp has a Tracer that exports to a
+// The package knows no telemetry library: cmd/internal/otlp has a Tracer that exports to a
 // collector, and embedders can adapt their own in a few lines.
 package trace
 

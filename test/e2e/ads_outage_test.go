@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	service "github.com/countersign-dev/countersign/sdk/discovery"
-	"github.com/countersign-dev/countersign/sdk/discovery/folder"
+	service "github.com/countersign-dev/countersign/discovery"
+	"github.com/countersign-dev/countersign/discovery/folder"
 )
 
 // visited has an Envoy that serves the cluster web to a visitor.

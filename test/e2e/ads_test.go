@@ -14,7 +14,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/countersign-dev/countersign/sdk/discovery/folder"
+	"github.com/countersign-dev/countersign/discovery/folder"
 )
 
 // backend answers with its name.

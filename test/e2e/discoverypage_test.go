@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/countersign-dev/countersign/sdk/discovery/folder"
+	"github.com/countersign-dev/countersign/discovery/folder"
 )
 
 const oneCluster = `"@type": type.googleapis.com/envoy.config.cluster.v3.Cluster

@@ -21,8 +21,8 @@ import (
 	"google.golang.org/grpc/xds"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/countersign-dev/countersign/discovery/folder"
 	ndsv1 "github.com/countersign-dev/countersign/proto/istio/networking/nds/v1"
-	"github.com/countersign-dev/countersign/sdk/discovery/folder"
 )
 
 //go:embed mesh/grpc.yaml

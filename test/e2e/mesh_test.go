@@ -11,10 +11,10 @@ import (
 	"path/filepath"
 	"testing"
 
+	service "github.com/countersign-dev/countersign/discovery"
+	"github.com/countersign-dev/countersign/discovery/folder"
 	"github.com/countersign-dev/countersign/internal/test/proctest"
 	"github.com/countersign-dev/countersign/sdk/authn"
-	service "github.com/countersign-dev/countersign/sdk/discovery"
-	"github.com/countersign-dev/countersign/sdk/discovery/folder"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 

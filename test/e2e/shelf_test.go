@@ -8,8 +8,8 @@ import (
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	service "github.com/countersign-dev/countersign/sdk/discovery"
-	"github.com/countersign-dev/countersign/sdk/discovery/hub"
+	service "github.com/countersign-dev/countersign/discovery"
+	"github.com/countersign-dev/countersign/discovery/hub"
 	"github.com/countersign-dev/countersign/sdk/xds"
 )
 

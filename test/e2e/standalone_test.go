@@ -7,7 +7,7 @@ import (
 	"regexp"
 	"testing"
 
-	service "github.com/countersign-dev/countersign/sdk/discovery"
+	service "github.com/countersign-dev/countersign/discovery"
 
 	"github.com/countersign-dev/countersign/internal/test/proctest"
 )

@@ -114,7 +114,7 @@ func TestEmbeddingPageShowsExampleCode(t *testing.T) {
 
 // What an operator looks up is what a program says.
 func TestOperatorsPageQuotesProgramMessages(t *testing.T) {
-	code := sources(t, "internal", "plugin-host", "sdk")
+	code := sources(t, "cmd", "internal", "plugin-host", "sdk")
 	_, table, _ := strings.Cut(read(t, "docs/operators.md"), "\n## When something is wrong\n")
 	quotes := regexp.MustCompile(`(?m)^\| "([^"]+)" \|`).FindAllStringSubmatch(table, -1)
 	if len(quotes) < 5 {
@@ -152,7 +152,7 @@ func sources(t *testing.T, dirs ...string) string {
 func TestArchitectureNamesEachPackageWithArrows(t *testing.T) {
 	page := read(t, "docs/architecture.md")
 	for pkg := range arrows {
-		inner := strings.Contains(pkg, "/internal/") || strings.HasPrefix(pkg, "control-plane/kubernetes/")
+		inner := strings.Contains(pkg, "/internal/") || strings.HasPrefix(pkg, "kubernetes/")
 		if !inner && !strings.Contains(page, "`"+pkg+"`") {
 			t.Errorf("docs/architecture.md has no row for %s", pkg)
 		}

@@ -122,91 +122,93 @@ func TestAuthnNeedsOnlyStandardLibrary(t *testing.T) {
 // secrets, may have of the house.
 var arrows = map[string][]string{
 
-	"sdk/ca":                                    {},
-	"sdk/pki":                                   {"internal/clock", "internal/text"},
-	"sdk/trace":                                 {"internal/text"},
-	"sdk/token":                                 {"internal/clock", "internal/host/command", "internal/host/safefile", "internal/redact", "internal/rotation", "internal/text", "internal/transport", "sdk/ca"},
-	"sdk/token/exchange":                        {"internal/clock", "internal/endpoint", "internal/text", "sdk/ca", "sdk/token"},
-	"sdk/secret":                                {"internal/call", "internal/clock", "internal/loglimit", "internal/memory", "internal/redact", "internal/rootfeed", "internal/rotation", "internal/text", "internal/version", "sdk/ca", "sdk/pki", "sdk/trace"},
-	"sdk/xds":                                   {"internal/text", "internal/version"},
-	"sdk/sds":                                   {"internal/clock", "internal/host/grpcsocket", "internal/text", "internal/version", "sdk/ca", "sdk/pki", "sdk/secret", "sdk/unixpeer", "sdk/xds"},
-	"sdk/workloadapi":                           {"internal/clock", "internal/holder", "internal/host/grpcsocket", "internal/loglimit", "internal/text", "proto/spiffe/workload/v1", "sdk/ca", "sdk/pki", "sdk/secret", "sdk/unixpeer"},
-	"sdk/jwtsvid":                               {"internal/clock", "internal/holder", "internal/jws", "internal/loglimit", "internal/redact", "internal/rotation", "internal/text", "sdk/ca", "sdk/pki", "sdk/trace"},
-	"sdk/unixpeer":                              {"sdk/secret"},
-	"sdk/filesecret":                            {"internal/clock", "internal/host/filewatch", "internal/host/safefile", "internal/text", "internal/version", "sdk/pki", "sdk/secret"},
-	"sdk/filesecret/output":                     {"internal/host/command", "internal/host/errno", "internal/host/safefile", "internal/text", "sdk/pki", "sdk/secret"},
-	"sdk/spiresecret":                           {"internal/clock", "internal/host/unixsocket", "internal/loglimit", "internal/rotation", "internal/text", "internal/version", "proto/spiffe/workload/v1", "sdk/ca", "sdk/pki", "sdk/secret", "sdk/unixpeer"},
-	"sdk/state":                                 {"internal/host/errno", "internal/host/safefile", "sdk/secret"},
-	"sdk/keysource/pkcs11":                      {"sdk/ca", "sdk/pki", "sdk/secret"},
-	"sdk/gateway":                               {"internal/clock", "internal/host/safefile", "internal/rotation", "internal/text", "internal/transport", "internal/version", "sdk/ca", "sdk/pki", "sdk/secret", "sdk/xds"},
-	"sdk/revocation":                            {"internal/call", "internal/clock", "internal/host/filewatch", "internal/host/safefile", "internal/rotation", "internal/text", "internal/version", "sdk/ca", "sdk/pki", "sdk/secret"},
-	"sdk/agent":                                 {"sdk/gateway", "sdk/identities", "sdk/revocation", "sdk/sds", "sdk/secret", "sdk/trace", "sdk/workloadapi"},
-	"sdk/authn":                                 {"internal/clock", "internal/text", "sdk/ca", "sdk/pki"},
-	"sdk/authn/federation":                      {"internal/clock", "internal/endpoint", "internal/jws", "internal/rotation", "internal/text", "sdk/ca", "sdk/pki"},
-	"sdk/authn/jwt":                             {"internal/clock", "internal/endpoint", "internal/host/safefile", "internal/jws", "internal/text", "sdk/authn", "sdk/ca", "sdk/pki"},
-	"sdk/authn/tokenreview":                     {"internal/clock", "internal/endpoint", "internal/text", "sdk/authn", "sdk/ca", "sdk/token"},
-	"sdk/catest":                                {"sdk/ca", "sdk/pki"},
-	"sdk/provider/rest":                         {"internal/endpoint", "internal/text", "sdk/ca", "sdk/pki", "sdk/provider/setting"},
-	"sdk/provider/wire":                         {"internal/host/errno", "internal/memory", "internal/text", "proto/provider/v1", "sdk/ca", "sdk/pki", "sdk/trace"},
-	"sdk/provider":                              {"internal/endpoint", "internal/host/protect", "internal/program/buildinfo", "internal/suggest", "internal/text", "internal/transport", "sdk/ca", "sdk/pki", "sdk/provider/wire", "sdk/trace"},
-	"sdk/provider/chain":                        {"sdk/ca", "sdk/pki"},
-	"sdk/languages":                             {},
-	"sdk/provider/setting":                      {"internal/endpoint", "internal/host/safefile", "internal/text", "sdk/pki", "sdk/provider/filewatch"},
-	"sdk/provider/filewatch":                    {"internal/host/filewatch"},
-	"sdk/provider/testkit":                      {"internal/test/proctest", "internal/test/programs", "sdk/ca", "sdk/pki", "sdk/provider/wire"},
-	"sdk/tlsconfig":                             {"internal/text", "sdk/pki", "sdk/secret"},
-	"sdk/tlsconfig/grpccreds":                   {"sdk/tlsconfig"},
-	"sdk/tlsconfig/httptransport":               {"internal/transport", "sdk/pki", "sdk/tlsconfig"},
-	"sdk/catest/conformance":                    {"internal/clock", "internal/host/command", "internal/host/reference", "internal/jws", "internal/text", "proto/provider/v1", "proto/provider/v2", "sdk/ca", "sdk/pki", "sdk/provider/wire"},
-	"sdk/identities":                            {"internal/call", "internal/clock", "internal/redact", "internal/rotation", "sdk/ca", "sdk/pki", "sdk/secret"},
-	"sdk/controlplane":                          {"sdk/sds", "sdk/secret", "sdk/xds"},
-	"sdk/ra":                                    {"internal/call", "internal/clock", "internal/loglimit", "internal/peers", "internal/redact", "internal/rootfeed", "internal/rotation", "internal/text", "sdk/ca", "sdk/pki", "sdk/ra/internal/rootphase", "sdk/ra/internal/schedule", "sdk/trace"},
-	"sdk/ra/share":                              {"internal/peers", "internal/rotation", "internal/text"},
-	"sdk/ra/internal/rootphase":                 {"internal/clock", "internal/peers", "sdk/pki"},
-	"sdk/ra/internal/schedule":                  {"internal/rotation", "sdk/ca"},
-	"sdk/discovery":                             {"internal/clock", "internal/inbound", "internal/strangers", "internal/text", "sdk/authn", "sdk/ca", "sdk/xds"},
-	"sdk/discovery/hub":                         {},
-	"sdk/discovery/folder/internal/pattern":     {},
-	"sdk/discovery/folder":                      {"internal/host/filewatch", "internal/host/safefile", "internal/suggest", "internal/text", "internal/version", "proto/istio/networking/nds/v1", "sdk/discovery", "sdk/discovery/folder/internal/pattern", "sdk/discovery/hub", "sdk/pki", "sdk/xds"},
-	"control-plane/kubernetes":                  {},
-	"control-plane/istioca":                     {"control-plane/istioca/internal/chains", "internal/clock", "internal/inbound", "internal/loglimit", "internal/strangers", "internal/text", "sdk/authn", "sdk/ca", "sdk/pki", "sdk/ra", "sdk/ra/share", "sdk/trace"},
-	"control-plane/istioca/internal/chains":     {"sdk/ra"},
-	"control-plane/kubernetes/kubeconfig":       {"internal/text", "sdk/ca", "sdk/pki"},
-	"control-plane/kubernetes/fleet":            {"control-plane/kubernetes/kubeconfig", "internal/host/filewatch", "internal/host/safefile", "internal/text", "sdk/authn", "sdk/authn/tokenreview", "sdk/ca"},
-	"control-plane/kubernetes/access":           {"internal/clock", "internal/text"},
-	"control-plane/kubernetes/secrets":          {"control-plane/kubernetes/access", "internal/clock", "internal/text", "sdk/discovery", "sdk/discovery/hub", "sdk/pki", "sdk/xds"},
-	"control-plane/kubernetes/istiodtls":        {"control-plane/kubernetes/istiodtls/istiod", "control-plane/kubernetes/signing", "internal/loglimit", "internal/text", "sdk/ca", "sdk/pki", "sdk/ra", "sdk/secret"},
-	"control-plane/kubernetes/istiodtls/istiod": {"sdk/ra"},
-	"control-plane/kubernetes/meshroots":        {"control-plane/kubernetes/signing", "internal/loglimit", "internal/text", "sdk/pki"},
-	"control-plane/kubernetes/livepods":         {"control-plane/istioca", "control-plane/kubernetes/signing"},
-	"control-plane/kubernetes/signing":          {"internal/text", "sdk/ca", "sdk/ra"},
-	"control-plane/kubernetes/kubetest":         {"internal/test/proctest"},
-	"plugin-host":                               {"internal/host/reference", "internal/text", "plugin-host/internal/confine", "plugin-host/internal/debugger", "plugin-host/internal/process", "plugin-host/internal/supervise", "plugin-host/internal/verified", "sdk/ca", "sdk/provider/wire"},
-	"plugin-host/otlp":                          {"internal/text", "internal/transport", "sdk/ca", "sdk/provider/setting", "sdk/trace"},
-	"plugin-host/lock":                          {"internal/host/reference", "internal/host/safefile", "internal/text", "plugin-host/internal/verified", "sdk/provider/wire"},
-	"plugin-host/internal/confine":              {},
-	"plugin-host/internal/verified":             {"internal/text", "sdk/provider/wire"},
-	"plugin-host/internal/process":              {"internal/host/command", "internal/host/errno", "internal/http2frames", "internal/loglimit", "internal/redact", "internal/text", "plugin-host/internal/confine", "plugin-host/internal/verified", "sdk/ca", "sdk/pki", "sdk/provider/wire"},
-	"plugin-host/internal/supervise":            {"internal/clock", "internal/host/filewatch", "internal/host/reference", "internal/redact", "internal/rotation", "internal/text", "plugin-host/internal/process", "sdk/ca", "sdk/provider/wire", "sdk/trace"},
-	"plugin-host/internal/debugger":             {"plugin-host/internal/process", "plugin-host/internal/verified", "sdk/ca", "sdk/provider/wire", "sdk/unixpeer"},
-	"plugin-host/internal/output":               {"internal/text"},
-	"plugin-host/providertest":                  {"internal/host/reference", "plugin-host", "plugin-host/internal/output", "proto/provider/v1", "sdk/ca", "sdk/catest/conformance", "sdk/pki", "sdk/provider/wire"},
-	"control-plane/certmanager":                 {"control-plane/certmanager/v1alpha1", "control-plane/kubernetes/signing", "internal/clock", "internal/loglimit", "internal/text", "sdk/ca", "sdk/pki", "sdk/ra"},
-	"control-plane/certmanager/v1alpha1":        {},
+	"sdk/ca":                            {},
+	"sdk/pki":                           {"internal/clock", "internal/text"},
+	"sdk/trace":                         {"internal/text"},
+	"sdk/token":                         {"internal/clock", "internal/host/command", "internal/host/safefile", "internal/redact", "internal/rotation", "internal/text", "internal/transport", "sdk/ca"},
+	"sdk/token/exchange":                {"internal/clock", "internal/endpoint", "internal/text", "sdk/ca", "sdk/token"},
+	"sdk/secret":                        {"internal/call", "internal/clock", "internal/loglimit", "internal/memory", "internal/redact", "internal/rootfeed", "internal/rotation", "internal/text", "internal/version", "sdk/ca", "sdk/pki", "sdk/trace"},
+	"sdk/xds":                           {"internal/text", "internal/version"},
+	"sdk/sds":                           {"internal/clock", "internal/host/grpcsocket", "internal/text", "internal/version", "sdk/ca", "sdk/pki", "sdk/secret", "sdk/unixpeer", "sdk/xds"},
+	"sdk/workloadapi":                   {"internal/clock", "internal/holder", "internal/host/grpcsocket", "internal/loglimit", "internal/text", "proto/spiffe/workload/v1", "sdk/ca", "sdk/pki", "sdk/secret", "sdk/unixpeer"},
+	"sdk/jwtsvid":                       {"internal/clock", "internal/holder", "internal/jws", "internal/loglimit", "internal/redact", "internal/rotation", "internal/text", "sdk/ca", "sdk/pki", "sdk/trace"},
+	"sdk/unixpeer":                      {"sdk/secret"},
+	"sdk/filesecret":                    {"internal/clock", "internal/host/filewatch", "internal/host/safefile", "internal/text", "internal/version", "sdk/pki", "sdk/secret"},
+	"sdk/filesecret/output":             {"internal/host/command", "internal/host/errno", "internal/host/safefile", "internal/text", "sdk/pki", "sdk/secret"},
+	"sdk/spiresecret":                   {"internal/clock", "internal/host/unixsocket", "internal/loglimit", "internal/rotation", "internal/text", "internal/version", "proto/spiffe/workload/v1", "sdk/ca", "sdk/pki", "sdk/secret", "sdk/unixpeer"},
+	"sdk/state":                         {"internal/host/errno", "internal/host/safefile", "sdk/secret"},
+	"sdk/keysource/pkcs11":              {"sdk/ca", "sdk/pki", "sdk/secret"},
+	"sdk/gateway":                       {"internal/clock", "internal/host/safefile", "internal/rotation", "internal/text", "internal/transport", "internal/version", "sdk/ca", "sdk/pki", "sdk/secret", "sdk/xds"},
+	"sdk/revocation":                    {"internal/call", "internal/clock", "internal/host/filewatch", "internal/host/safefile", "internal/rotation", "internal/text", "internal/version", "sdk/ca", "sdk/pki", "sdk/secret"},
+	"sdk/agent":                         {"sdk/gateway", "sdk/identities", "sdk/revocation", "sdk/sds", "sdk/secret", "sdk/trace", "sdk/workloadapi"},
+	"sdk/authn":                         {"internal/clock", "internal/text", "sdk/ca", "sdk/pki"},
+	"sdk/authn/federation":              {"internal/clock", "internal/endpoint", "internal/jws", "internal/rotation", "internal/text", "sdk/ca", "sdk/pki"},
+	"sdk/authn/jwt":                     {"internal/clock", "internal/endpoint", "internal/host/safefile", "internal/jws", "internal/text", "sdk/authn", "sdk/ca", "sdk/pki"},
+	"sdk/authn/tokenreview":             {"internal/clock", "internal/endpoint", "internal/text", "sdk/authn", "sdk/ca", "sdk/token"},
+	"sdk/catest":                        {"sdk/ca", "sdk/pki"},
+	"sdk/provider/rest":                 {"internal/endpoint", "internal/text", "sdk/ca", "sdk/pki", "sdk/provider/setting"},
+	"sdk/provider/wire":                 {"internal/host/errno", "internal/memory", "internal/text", "proto/provider/v1", "sdk/ca", "sdk/pki", "sdk/trace"},
+	"sdk/provider":                      {"internal/endpoint", "internal/host/protect", "internal/program/buildinfo", "internal/suggest", "internal/text", "internal/transport", "sdk/ca", "sdk/pki", "sdk/provider/wire", "sdk/trace"},
+	"sdk/provider/chain":                {"sdk/ca", "sdk/pki"},
+	"sdk/languages":                     {},
+	"sdk/provider/setting":              {"internal/endpoint", "internal/host/safefile", "internal/text", "sdk/pki", "sdk/provider/filewatch"},
+	"sdk/provider/filewatch":            {"internal/host/filewatch"},
+	"sdk/provider/testkit":              {"internal/test/proctest", "internal/test/programs", "sdk/ca", "sdk/pki", "sdk/provider/wire"},
+	"sdk/tlsconfig":                     {"internal/text", "sdk/pki", "sdk/secret"},
+	"sdk/tlsconfig/grpccreds":           {"sdk/tlsconfig"},
+	"sdk/tlsconfig/httptransport":       {"internal/transport", "sdk/pki", "sdk/tlsconfig"},
+	"sdk/catest/conformance":            {"internal/clock", "internal/host/command", "internal/host/reference", "internal/jws", "internal/text", "proto/provider/v1", "proto/provider/v2", "sdk/ca", "sdk/pki", "sdk/provider/wire"},
+	"sdk/identities":                    {"internal/call", "internal/clock", "internal/redact", "internal/rotation", "sdk/ca", "sdk/pki", "sdk/secret"},
+	"sdk/controlplane":                  {"sdk/sds", "sdk/secret", "sdk/xds"},
+	"ra":                                {"internal/call", "internal/clock", "internal/loglimit", "internal/peers", "internal/redact", "internal/rootfeed", "internal/rotation", "internal/text", "sdk/ca", "sdk/pki", "ra/internal/rootphase", "ra/internal/schedule", "sdk/trace"},
+	"ra/share":                          {"internal/peers", "internal/rotation", "internal/text"},
+	"ra/internal/rootphase":             {"internal/clock", "internal/peers", "sdk/pki"},
+	"ra/internal/schedule":              {"internal/rotation", "sdk/ca"},
+	"discovery":                         {"internal/clock", "internal/inbound", "internal/strangers", "internal/text", "sdk/authn", "sdk/ca", "sdk/xds"},
+	"discovery/hub":                     {},
+	"discovery/folder/internal/pattern": {},
+	"discovery/folder":                  {"internal/host/filewatch", "internal/host/safefile", "internal/suggest", "internal/text", "internal/version", "proto/istio/networking/nds/v1", "discovery", "discovery/folder/internal/pattern", "discovery/hub", "sdk/pki", "sdk/xds"},
+	"kubernetes":                        {},
+	"ra/istioca":                        {"ra/istioca/internal/chains", "internal/clock", "internal/inbound", "internal/loglimit", "internal/strangers", "internal/text", "sdk/authn", "sdk/ca", "sdk/pki", "ra", "ra/share", "sdk/trace"},
+	"ra/istioca/internal/chains":        {"ra"},
+	"kubernetes/kubeconfig":             {"internal/text", "sdk/ca", "sdk/pki"},
+	"kubernetes/fleet":                  {"kubernetes/kubeconfig", "internal/host/filewatch", "internal/host/safefile", "internal/text", "sdk/authn", "sdk/authn/tokenreview", "sdk/ca"},
+	"kubernetes/access":                 {"internal/clock", "internal/text"},
+	"kubernetes/secrets":                {"kubernetes/access", "internal/clock", "internal/text", "discovery", "discovery/hub", "sdk/pki", "sdk/xds"},
+	"kubernetes/istiodtls":              {"kubernetes/istiodtls/istiod", "kubernetes/signing", "internal/loglimit", "internal/text", "sdk/ca", "sdk/pki", "ra", "sdk/secret"},
+	"kubernetes/istiodtls/istiod":       {"ra"},
+	"kubernetes/meshroots":              {"kubernetes/signing", "internal/loglimit", "internal/text", "sdk/pki"},
+	"kubernetes/livepods":               {"ra/istioca", "kubernetes/signing"},
+	"kubernetes/signing":                {"internal/text", "sdk/ca", "ra"},
+	"kubernetes/kubetest":               {"internal/test/proctest"},
+	"plugin-host":                       {"internal/host/reference", "internal/text", "plugin-host/internal/confine", "plugin-host/debugger", "plugin-host/internal/process", "plugin-host/internal/supervise", "internal/host/verified", "sdk/ca", "sdk/provider/wire"},
+	"cmd/internal/otlp":                 {"internal/text", "internal/transport", "sdk/ca", "sdk/provider/setting", "sdk/trace"},
+	"plugin-host/lock":                  {"internal/host/reference", "internal/host/safefile", "internal/text", "internal/host/verified", "sdk/provider/wire"},
+	"plugin-host/internal/confine":      {},
+	"internal/host/verified":            {"internal/text", "sdk/provider/wire"},
+	"plugin-host/internal/process":      {"internal/host/command", "internal/host/errno", "internal/http2frames", "internal/loglimit", "internal/redact", "internal/text", "plugin-host/internal/confine", "internal/host/verified", "sdk/ca", "sdk/pki", "sdk/provider/wire"},
+	"plugin-host/internal/supervise":    {"internal/clock", "internal/host/filewatch", "internal/host/reference", "internal/redact", "internal/rotation", "internal/text", "plugin-host/internal/process", "sdk/ca", "sdk/provider/wire", "sdk/trace"},
+	"plugin-host/debugger":              {"plugin-host/internal/process", "internal/host/verified", "sdk/ca", "sdk/provider/wire", "sdk/unixpeer"},
+	"internal/program/output":           {"internal/text"},
+	"plugin-host/providertest":          {"internal/host/reference", "plugin-host", "internal/program/output", "proto/provider/v1", "sdk/ca", "sdk/catest/conformance", "sdk/pki", "sdk/provider/wire"},
+	"kubernetes/certmanager":            {"kubernetes/certmanager/v1alpha1", "kubernetes/signing", "internal/clock", "internal/loglimit", "internal/text", "sdk/ca", "sdk/pki", "ra"},
+	"kubernetes/certmanager/v1alpha1":   {},
 
-	"control-plane/kubernetes/signing/podcert":     {"control-plane/kubernetes/signing", "internal/clock", "internal/loglimit", "internal/text", "sdk/ca", "sdk/ra"},
-	"control-plane/kubernetes/signing/trustbundle": {"control-plane/kubernetes/signing", "internal/loglimit", "internal/text", "sdk/ca", "sdk/pki", "sdk/ra"},
-	"control-plane/kubernetes/signing/guard":       {"control-plane/kubernetes/signing", "internal/loglimit", "internal/text", "sdk/ca", "sdk/pki", "sdk/ra"},
-	"control-plane/kubernetes/signing/csr":         {"control-plane/kubernetes/signing", "internal/clock", "internal/loglimit", "internal/text", "sdk/ca", "sdk/pki", "sdk/ra"},
-	"control-plane/kubernetes/signing/lease":       {"internal/peers", "internal/text", "sdk/ca", "sdk/ra"},
-	"control-plane/kubernetes/signing/records":     {"sdk/ca"},
-	"control-plane/kubernetes/signing/renewals":    {"sdk/ra/share"},
-	"control-plane/kubernetes/signing/shares":      {"sdk/ra/share"},
+	"kubernetes/signing/podcert":     {"kubernetes/signing", "internal/clock", "internal/loglimit", "internal/text", "sdk/ca", "ra"},
+	"kubernetes/signing/trustbundle": {"kubernetes/signing", "internal/loglimit", "internal/text", "sdk/ca", "sdk/pki", "ra"},
+	"kubernetes/signing/guard":       {"kubernetes/signing", "internal/loglimit", "internal/text", "sdk/ca", "sdk/pki", "ra"},
+	"kubernetes/signing/csr":         {"kubernetes/signing", "internal/clock", "internal/loglimit", "internal/text", "sdk/ca", "sdk/pki", "ra"},
+	"kubernetes/signing/lease":       {"internal/peers", "internal/text", "sdk/ca", "ra"},
+	"kubernetes/signing/records":     {"sdk/ca"},
+	"kubernetes/signing/renewals":    {"ra/share"},
+	"kubernetes/signing/shares":      {"ra/share"},
 }
 
 func TestImportsFollowArrows(t *testing.T) {
-	for dir, pattern := range map[string]string{".": "./sdk/...", "sdk/keysource/pkcs11": "./...", "control-plane": "./...", "plugin-host": "./..."} {
-		for _, pkg := range list(t, dir, "-f", `{{.ImportPath}}{{range .Imports}},{{.}}{{end}}`, pattern) {
+	for dir, patterns := range map[string][]string{
+		".": {"./sdk/...", "./ra/...", "./discovery/..."}, "sdk/keysource/pkcs11": {"./..."}, "ra/istioca": {"./..."}, "kubernetes": {"./..."}, "plugin-host": {"./..."},
+	} {
+		for _, pkg := range list(t, dir, append([]string{"-f", `{{.ImportPath}}{{range .Imports}},{{.}}{{end}}`}, patterns...)...) {
 			path, imports, _ := strings.Cut(pkg, ",")
 			checkArrows(t, strings.TrimPrefix(path, house+"/"), strings.Split(imports, ","))
 		}
@@ -215,9 +217,6 @@ func TestImportsFollowArrows(t *testing.T) {
 
 func checkArrows(t *testing.T, name string, imports []string) {
 	t.Helper()
-	if name == "sdk" || strings.Contains(name, "/cmd/") || strings.HasPrefix(name, "plugin-host/program/") { // a main has all; see rooms
-		return
-	}
 	allowed, known := arrows[name]
 	if !known {
 		t.Errorf("%s has no arrows: add it here and to docs/architecture.md", name)
@@ -232,16 +231,20 @@ func checkArrows(t *testing.T, name string, imports []string) {
 }
 
 // rooms are the packages that the program countersign is made of, and which of the others each may
-// import; main has the commands. Those of plugin-host/program are of all programs that host
-// providers.
+// import; main has the commands. Those of cmd/internal are of all programs that host providers.
 var rooms = map[string][]string{
 	"program/cli":         {},
 	"program/config":      {"program/istiocompat"},
+	"program/daemon":      {"program/cli", "program/config", "program/overview", "program/settings", "program/wiring"},
+	"program/deploytest":  {},
 	"program/istiocompat": {},
+	"program/otlp":        {},
 	"program/overview":    {},
+	"program/schematest":  {"program/config"},
+	"program/settings":    {"program/config", "program/wiring"},
 	"program/wiring":      {"program/config"},
 
-	"agent":     {"program/cli", "program/config", "metrics", "outputs", "outside", "program/overview", "proxy", "settings", "program/wiring", "status", "workloads"},
+	"agent":     {"program/cli", "program/config", "metrics", "outputs", "outside", "program/otlp", "program/overview", "proxy", "settings", "program/wiring", "status", "workloads"},
 	"beside":    {"catalog", "program/cli", "settings"},
 	"catalog":   {"schema"},
 	"doctor":    {"catalog", "schema"},
@@ -262,8 +265,8 @@ var rooms = map[string][]string{
 }
 
 func TestProgramPackagesFollowArrows(t *testing.T) {
-	short := strings.NewReplacer(house+"/plugin-host/cmd/countersign/", "", house+"/plugin-host/program/", "program/")
-	for _, line := range lines(t, "plugin-host", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./cmd/countersign/...", "./program/...") {
+	short := strings.NewReplacer(house+"/cmd/countersign/internal/", "", house+"/cmd/internal/", "program/")
+	for _, line := range lines(t, "cmd", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./...") {
 		pkg, imports, _ := strings.Cut(line, " ")
 		name := short.Replace(pkg)
 		allowed, known := rooms[name]
@@ -281,8 +284,8 @@ func TestProgramPackagesFollowArrows(t *testing.T) {
 
 // A program's packages are its own: what two programs need stands beside them.
 func TestNoProgramImportsAnothers(t *testing.T) {
-	program := regexp.MustCompile(`^` + regexp.QuoteMeta(house) + `/[a-z-]+/cmd/countersign[a-z-]*`)
-	for _, module := range []string{"plugin-host", "control-plane"} {
+	program := regexp.MustCompile(`^` + regexp.QuoteMeta(house) + `/cmd/countersign[a-z-]*`)
+	for _, module := range []string{"cmd", "cmd/countersign-discovery", "cmd/countersign-ra"} {
 		for _, line := range lines(t, module, "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./...") {
 			pkg, imports, _ := strings.Cut(line, " ")
 			for imported := range strings.FieldsSeq(imports) {
@@ -290,14 +293,6 @@ func TestNoProgramImportsAnothers(t *testing.T) {
 					t.Errorf("%s imports %s", pkg, imported)
 				}
 			}
-		}
-	}
-}
-
-func TestSDKImportsNeitherHostNorProviders(t *testing.T) {
-	for _, dep := range list(t, ".", "-deps", "-test", "./sdk/...") {
-		if strings.Contains(dep, house+"/plugin-host") || strings.Contains(dep, house+"/providers") {
-			t.Errorf("the sdk compiles %s", dep)
 		}
 	}
 }
@@ -319,8 +314,8 @@ func TestProvidersImportNothingInternal(t *testing.T) {
 
 // The door for meshes asks Kubernetes through an interface.
 func TestIstioDoorCompilesNoKubernetes(t *testing.T) {
-	for _, dep := range list(t, "control-plane", "-deps", "./istioca") {
-		if strings.HasPrefix(dep, "k8s.io/") || strings.HasPrefix(dep, house+"/control-plane/kubernetes") {
+	for _, dep := range list(t, "ra/istioca", "-deps", ".") {
+		if strings.HasPrefix(dep, "k8s.io/") || strings.HasPrefix(dep, house+"/kubernetes") {
 			t.Errorf("istioca compiles %s", dep)
 		}
 	}
@@ -328,25 +323,52 @@ func TestIstioDoorCompilesNoKubernetes(t *testing.T) {
 
 // The server of the discovery service knows neither Kubernetes nor secrets.
 func TestDiscoveryCompilesNoKubernetesOrSecrets(t *testing.T) {
-	for _, dep := range list(t, ".", "-deps", "./sdk/discovery") {
+	for _, dep := range list(t, ".", "-deps", "./discovery") {
 		for _, foreign := range []string{"k8s.io/", "go-plugin", "prometheus/", house + "/sdk/secret", house + "/sdk/sds", house + "/providers"} {
 			if strings.Contains(dep, foreign) {
-				t.Errorf("sdk/discovery compiles %s", dep)
+				t.Errorf("discovery compiles %s", dep)
 			}
 		}
 	}
 }
 
-// What serves Kubernetes' secrets and signs its requests is a library; only the programs
-// have a host of providers.
-func TestOnlyControlPlaneProgramsCompileHost(t *testing.T) {
-	for _, pkg := range list(t, "control-plane", "./...") {
-		if strings.HasPrefix(pkg, house+"/control-plane/cmd/") {
-			continue
+// wings are what each of them may not compile: only cmd has all of them.
+var wings = []struct {
+	dir, pattern string
+	foreign      []string
+}{
+	{".", "./sdk/...", []string{"ra", "discovery", "kubernetes", "plugin-host", "providers", "cmd"}},
+	{".", "./ra/...", []string{"discovery", "kubernetes", "plugin-host", "providers", "cmd"}},
+	{"ra/istioca", "./...", []string{"discovery", "kubernetes", "plugin-host", "providers", "cmd"}},
+	{".", "./discovery/...", []string{"ra", "kubernetes", "plugin-host", "providers", "cmd"}},
+	{"kubernetes", "./...", []string{"plugin-host", "cmd"}},
+	{"plugin-host", "./...", []string{"ra", "discovery", "kubernetes", "cmd"}},
+}
+
+// What all wings use compiles none of them; helpers of tests may.
+func TestInternalCompilesNoWing(t *testing.T) {
+	var shared []string
+	for _, pkg := range list(t, ".", "./internal/...") {
+		if !strings.HasPrefix(pkg, house+"/internal/test/") {
+			shared = append(shared, pkg)
 		}
-		for _, dep := range list(t, "control-plane", "-deps", "-test", pkg) {
-			if strings.HasPrefix(dep, house+"/plugin-host") {
-				t.Errorf("%s compiles %s", pkg, dep)
+	}
+	for _, dep := range list(t, ".", append([]string{"-deps"}, shared...)...) {
+		rest, ours := strings.CutPrefix(dep, house+"/")
+		first, _, _ := strings.Cut(rest, "/")
+		if ours && first != "internal" && first != "sdk" {
+			t.Errorf("internal compiles %s", rest)
+		}
+	}
+}
+
+func TestWingsStandApart(t *testing.T) {
+	for _, wing := range wings {
+		for _, dep := range list(t, wing.dir, "-deps", "-test", wing.pattern) {
+			rest, ours := strings.CutPrefix(dep, house+"/")
+			first, _, _ := strings.Cut(rest, "/")
+			if ours && slices.Contains(wing.foreign, first) {
+				t.Errorf("%s in %s compiles %s", wing.pattern, wing.dir, rest)
 			}
 		}
 	}
@@ -355,7 +377,7 @@ func TestOnlyControlPlaneProgramsCompileHost(t *testing.T) {
 // Kubernetes is for those who serve its secrets, and for tests against real API servers.
 func TestKubernetesReachesNoOtherModule(t *testing.T) {
 	for _, dir := range modules {
-		if slices.Contains([]string{"control-plane", "test"}, dir) {
+		if slices.Contains([]string{"kubernetes", "cmd/countersign-discovery", "cmd/countersign-ra", "test"}, dir) {
 			continue
 		}
 		for _, dep := range everything(t, dir) {
@@ -367,7 +389,7 @@ func TestKubernetesReachesNoOtherModule(t *testing.T) {
 }
 
 // modules are the folders with a go.mod of their own.
-var modules = []string{".", "control-plane", "examples", "plugin-host", "providers/aws", "providers/citadel", "providers/google", "sdk/keysource/pkcs11", "test"}
+var modules = []string{".", "cmd", "cmd/countersign-discovery", "cmd/countersign-ra", "examples", "kubernetes", "plugin-host", "providers/aws", "providers/citadel", "providers/google", "ra/istioca", "sdk/keysource/pkcs11", "test"}
 
 // go-control-plane's caches and stream servers are for callers of sdk/controlplane only.
 func TestGoControlPlaneCacheReachesNoOtherModule(t *testing.T) {
@@ -471,7 +493,7 @@ func same(a, b string) bool { return a != "" && a == b }
 // A terminal acts on what encoding/json leaves raw: what programs print goes through text.WriteJSON.
 func TestProgramsPrintJSONInOneWay(t *testing.T) {
 	for _, path := range goFiles(t) {
-		if !strings.HasPrefix(path, "plugin-host/cmd/") && !strings.HasPrefix(path, "plugin-host/program/") && !strings.HasPrefix(path, "control-plane/cmd/") {
+		if !strings.HasPrefix(path, "cmd/") || strings.HasPrefix(path, "cmd/internal/schematest/") {
 			continue
 		}
 		if text := read(t, path); strings.Contains(text, "json.NewEncoder(") || strings.Contains(text, "json.MarshalIndent(") {
@@ -550,7 +572,7 @@ func TestCertificatesAreParsedInOnePlace(t *testing.T) {
 				t.Fatal(err)
 			}
 			name := strings.TrimPrefix(strings.TrimPrefix(folder, below), "/")
-			if name == "sdk/pki" || strings.HasPrefix(name, "test/") || strings.HasPrefix(name, "internal/test/") || name == "control-plane/kubernetes/kubetest" {
+			if name == "sdk/pki" || strings.HasPrefix(name, "test/") || strings.HasPrefix(name, "internal/test/") || name == "kubernetes/kubetest" {
 				continue
 			}
 			for file := range strings.FieldsSeq(files) {
@@ -624,21 +646,21 @@ func httpName(e ast.Expr) string {
 
 // notAnswers are the files with a doubling wait of their own: none is for what an authority answers.
 var notAnswers = map[string]string{
-	"providers/acme/acmeca/port.go":                          "the next Accept of a listener",
-	"providers/aws/awspca/issue.go":                          "looks at one certificate, within one call",
-	"providers/kubernetes/kubeca/ca.go":                      "looks at one request, within one call",
-	"plugin-host/cmd/countersign/secrets/secrets.go":         "a command at a terminal",
-	"plugin-host/internal/confine/cgroup_linux.go":           "a cgroup that empties",
-	"sdk/filesecret/look.go":                                 "a file that is read",
-	"sdk/filesecret/output/run.go":                           "a file that is written",
-	"control-plane/kubernetes/signing/deliver.go":            "a write to an API server",
-	"control-plane/kubernetes/signing/gate.go":               "a trial of an API server",
-	"control-plane/kubernetes/signing/guard/doc.go":          "a look at an API server's objects",
-	"control-plane/kubernetes/signing/trustbundle/keeper.go": "a write to an API server",
-	"control-plane/kubernetes/meshroots/write.go":            "a write to an API server",
-	"control-plane/kubernetes/fleet/introduce.go":            "a call to an API server",
-	"control-plane/kubernetes/fleet/excess.go":               "a cluster that exceeds its limits",
-	"control-plane/kubernetes/istiodtls/run.go":              "a write to an API server",
+	"providers/acme/acmeca/port.go":                "the next Accept of a listener",
+	"providers/aws/awspca/issue.go":                "looks at one certificate, within one call",
+	"providers/kubernetes/kubeca/ca.go":            "looks at one request, within one call",
+	"cmd/countersign/internal/secrets/secrets.go":  "a command at a terminal",
+	"plugin-host/internal/confine/cgroup_linux.go": "a cgroup that empties",
+	"sdk/filesecret/look.go":                       "a file that is read",
+	"sdk/filesecret/output/run.go":                 "a file that is written",
+	"kubernetes/signing/deliver.go":                "a write to an API server",
+	"kubernetes/signing/gate.go":                   "a trial of an API server",
+	"kubernetes/signing/guard/doc.go":              "a look at an API server's objects",
+	"kubernetes/signing/trustbundle/keeper.go":     "a write to an API server",
+	"kubernetes/meshroots/write.go":                "a write to an API server",
+	"kubernetes/fleet/introduce.go":                "a call to an API server",
+	"kubernetes/fleet/excess.go":                   "a cluster that exceeds its limits",
+	"kubernetes/istiodtls/run.go":                  "a write to an API server",
 }
 
 // What an authority answers is waited for by one table and by both clocks: rotation.Waits and its

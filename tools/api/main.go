@@ -1,5 +1,5 @@
-// Command api writes down the public API: for each package below sdk and plugin-host
-// a file in api/ with its exported declarations, one on a line, sorted, so that a
+// Command api writes down the public API: for each package below sdk and plugin-host, for the
+// engine of ra and for discovery a file in api/ with its exported declarations, one on a line, sorted, so that a
 // change shows in review. Run it by `make api`; it needs no network. See lines.go for
 // the lines.
 package main
@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -61,12 +62,19 @@ func publicPackages() (paths []string, err error) {
 	for _, line := range all {
 		name, path, _ := strings.Cut(line, " ")
 		rest := strings.TrimPrefix(path, house)
-		door := strings.HasPrefix(rest, "sdk/") || rest == "plugin-host" || strings.HasPrefix(rest, "plugin-host/")
-		if door && name != "main" && !strings.Contains(rest, "internal/") && !strings.Contains(rest, "/cmd/") && !strings.Contains(rest, "/program/") {
+		if isPublic(rest) && name != "main" {
 			paths = append(paths, path)
 		}
 	}
 	return paths, err
+}
+
+// isPublic reports whether a package is for others: all of sdk and plugin-host, and of the two
+// wings beside them what an embedder builds a server on. Kubernetes and Istio's CA API are for our
+// programs alone: their types are client-go's and Istio's, which change with each release of theirs.
+func isPublic(path string) bool {
+	first, _, _ := strings.Cut(path, "/")
+	return slices.Contains([]string{"sdk", "plugin-host", "ra", "discovery"}, first) && path != "ra/istioca" && !strings.Contains(path, "internal/")
 }
 
 // exportData compiles the packages and returns the file of each, and of all they import.

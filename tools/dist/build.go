@@ -93,8 +93,11 @@ func (b *builder) findPackages() error {
 	if err != nil {
 		return err
 	}
-	for _, dir := range append(providers, filepath.Join(b.root, "plugin-host", "cmd", "countersign"),
-		filepath.Join(b.root, "control-plane", "cmd", "countersign-discovery"), filepath.Join(b.root, "control-plane", "cmd", "countersign-ra")) {
+	programs, err := filepath.Glob(filepath.Join(b.root, "cmd", "countersign*"))
+	if err != nil {
+		return err
+	}
+	for _, dir := range append(providers, programs...) {
 		of := moduleOf(dir)
 		name, err := filepath.Rel(b.root, dir)
 		if err != nil {
@@ -120,7 +123,9 @@ func (b *builder) build(p platform) (map[string]string, error) {
 	built := map[string]string{}
 	for _, packages := range b.packages {
 		if p.os != "linux" {
-			packages = slices.DeleteFunc(slices.Clone(packages), func(name string) bool { return strings.Contains(name, "/control-plane/") })
+			packages = slices.DeleteFunc(slices.Clone(packages), func(name string) bool {
+				return strings.Contains(name, "/cmd/countersign-discovery@") || strings.Contains(name, "/cmd/countersign-ra@")
+			})
 		}
 		if len(packages) == 0 {
 			continue

@@ -150,13 +150,10 @@ func TestInstalledProgramsKnowNameAndVersion(t *testing.T) {
 }
 
 func mainOf(program string) string {
-	switch name, provider := strings.CutPrefix(program, "countersign-provider-"); {
-	case provider:
+	if name, provider := strings.CutPrefix(program, "countersign-provider-"); provider {
 		return house + "/providers/" + name + "/cmd/" + program
-	case program == "countersign":
-		return house + "/plugin-host/cmd/" + program
 	}
-	return house + "/control-plane/cmd/" + program
+	return house + "/cmd/" + program
 }
 
 // What `provider new` prints is what its reader does next: where a mirror has the modules, with no

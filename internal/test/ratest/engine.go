@@ -8,8 +8,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/countersign-dev/countersign/ra"
 	"github.com/countersign-dev/countersign/sdk/pki"
-	"github.com/countersign-dev/countersign/sdk/ra"
 )
 
 // Unlimited is what an authority signs whose limits a test is not about.

@@ -5,7 +5,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/countersign-dev/countersign/plugin-host/internal/verified"
+	"github.com/countersign-dev/countersign/internal/host/verified"
 )
 
 // maxRuntimePath leaves room for a socket's name within the 107 bytes of its path.

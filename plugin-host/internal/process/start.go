@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/host/errno"
+	"github.com/countersign-dev/countersign/internal/host/verified"
 	"github.com/countersign-dev/countersign/plugin-host/internal/confine"
-	"github.com/countersign-dev/countersign/plugin-host/internal/verified"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 

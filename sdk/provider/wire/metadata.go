@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/countersign-dev/countersign/internal/text"
 	providerv1 "github.com/countersign-dev/countersign/proto/provider/v1"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
@@ -97,11 +98,7 @@ func isJSONObject(s string) bool {
 }
 
 // ValidName reports whether s can be a provider's name: [a-z0-9][a-z0-9-]{0,62}.
-func ValidName(s string) bool {
-	return s != "" && len(s) <= 63 && s[0] != '-' && !strings.ContainsFunc(s, func(r rune) bool {
-		return r != '-' && (r < '0' || r > '9') && (r < 'a' || r > 'z')
-	})
-}
+func ValidName(s string) bool { return text.IsProviderName(s) }
 
 func metadataToProto(m Metadata) *providerv1.GetMetadataResponse {
 	out := &providerv1.GetMetadataResponse{Name: m.Name, Version: m.Version, SettingsSchema: m.SettingsSchema}

@@ -11,8 +11,8 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
 
-	"github.com/countersign-dev/countersign/sdk/discovery"
-	"github.com/countersign-dev/countersign/sdk/discovery/hub"
+	"github.com/countersign-dev/countersign/discovery"
+	"github.com/countersign-dev/countersign/discovery/hub"
 	"github.com/countersign-dev/countersign/sdk/xds"
 )
 

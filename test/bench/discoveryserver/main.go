@@ -19,11 +19,11 @@ import (
 	"os"
 	"strconv"
 
-	"github.com/countersign-dev/countersign/control-plane/kubernetes/access"
-	"github.com/countersign-dev/countersign/control-plane/kubernetes/secrets"
+	"github.com/countersign-dev/countersign/discovery"
+	"github.com/countersign-dev/countersign/kubernetes/access"
+	"github.com/countersign-dev/countersign/kubernetes/secrets"
 	"github.com/countersign-dev/countersign/sdk/authn"
 	"github.com/countersign-dev/countersign/sdk/catest"
-	"github.com/countersign-dev/countersign/sdk/discovery"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/test/bench/orders"
 )

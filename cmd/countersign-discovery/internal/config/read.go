@@ -1,0 +1,63 @@
+package config
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"strings"
+
+	agent "github.com/countersign-dev/countersign/cmd/internal/config"
+	"github.com/countersign-dev/countersign/cmd/internal/settings"
+)
+
+// Read reads and checks a file. Providers are searched for in dirs before the folders in it. The
+// error joins one error for each invalid setting; the settings that could be parsed are returned
+// with it.
+func Read(name string, dirs ...string) (Config, error) {
+	text, err := settings.ReadFile(name)
+	if err != nil {
+		return defaults(), err
+	}
+	return Parse(name, text, dirs...)
+}
+
+// Parse is like Read, for the content of a file.
+func Parse(name string, text []byte, dirs ...string) (Config, error) {
+	c := defaults()
+	file, err := agent.Decode(&c, name, text)
+	c.file = file
+	c.ProviderDirs = slices.Concat(dirs, c.ProviderDirs)
+	if err != nil {
+		return c, err
+	}
+	p := &settings.Problems{}
+	c.check(p)
+	if err := p.Err(); err != nil {
+		return c, err
+	}
+	return c, c.sign(name)
+}
+
+// sign derives the agent configuration that obtains the certificate.
+func (c *Config) sign(name string) error {
+	own := c.Certificate
+	if own.inFiles() {
+		return nil
+	}
+	signed := agent.Own(name, c.Plugins, []agent.Secret{{
+		Name: agent.DefaultSecret, SPIFFEID: own.SPIFFEID, DNSNames: own.DNSNames, KeyType: own.KeyType, TTL: own.TTL, Providers: own.Providers,
+	}}, c.Rotation)
+	if err := settings.Pin(&signed); err != nil {
+		return err
+	}
+	c.signed = &signed
+	if err := signed.Complete(); err != nil {
+		return errors.New(strings.ReplaceAll(err.Error(), "secrets."+agent.DefaultSecret, "certificate"))
+	}
+	return nil
+}
+
+// Explain returns every setting with its origin; possible credentials are hidden.
+func (c *Config) Explain() []agent.Explained { return c.file.Explain(c) }
+
+func (c Certificate) inFiles() bool { return cmp.Or(c.ChainFile, c.KeyFile) != "" }

@@ -1,0 +1,64 @@
+package config
+
+import (
+	"reflect"
+	"time"
+
+	agent "github.com/countersign-dev/countersign/cmd/internal/config"
+	"github.com/countersign-dev/countersign/cmd/internal/settings"
+	"github.com/countersign-dev/countersign/ra/istioca"
+)
+
+// IstioLimits bound what callers of a mesh may use on each replica. An address is an IPv4 address,
+// or an IPv6 network of 64 bits.
+type IstioLimits struct {
+	Connections              uint32 `json:"connections"`                // of all clients. Default: 20000.
+	ConnectionsOfAddress     uint32 `json:"connections_of_address"`     // from one address. Default: 2000.
+	Authentications          uint32 `json:"authentications"`            // calls being authenticated at once. Default: 1000.
+	AuthenticationsOfAddress uint32 `json:"authentications_of_address"` // of those, from one address. Default: 200.
+	Calls                    uint32 `json:"calls"`                      // of all authenticated callers. Default: 20000.
+	CallsOfIdentity          uint32 `json:"calls_of_identity"`          // of one pod, or of one service account without a pod. Default: 64.
+	CallsOfConnection        uint32 `json:"calls_of_connection"`        // Default: 256.
+}
+
+// The bounds of Hold. Clients do not wait for ever, and one that is held for long holds up others.
+const (
+	shortestHold = time.Second
+	longestHold  = time.Minute
+)
+
+// usualIstio has the defaults that a file may change in part.
+func usualIstio() Istio {
+	return Istio{Hold: agent.Duration{Duration: 10 * time.Second}, Limits: IstioLimits{
+		Connections: 20_000, ConnectionsOfAddress: 2000, Authentications: 1000, AuthenticationsOfAddress: 200,
+		Calls: 20_000, CallsOfIdentity: 64, CallsOfConnection: 256,
+	}}
+}
+
+func (i Istio) isUnset() bool { return reflect.DeepEqual(i, usualIstio()) }
+
+func (i Istio) checkLimits(p *settings.Problems) {
+	l := i.Limits
+	for setting, value := range map[string]uint32{
+		"connections": l.Connections, "connections_of_address": l.ConnectionsOfAddress,
+		"authentications": l.Authentications, "authentications_of_address": l.AuthenticationsOfAddress,
+		"calls": l.Calls, "calls_of_identity": l.CallsOfIdentity, "calls_of_connection": l.CallsOfConnection,
+	} {
+		if value == 0 {
+			p.Say("istio.limits."+setting, value, "write 1 or more")
+		}
+	}
+	if h := i.Hold.Duration; h < shortestHold || h > longestHold {
+		p.Say("istio.hold", i.Hold, "write 1s to 1m")
+	}
+}
+
+// Bounds returns the limits and times of the door; those that are no settings have their defaults.
+func (i Istio) Bounds() (istioca.Limits, istioca.Times) {
+	l := i.Limits
+	return istioca.Limits{
+		Connections: int(l.Connections), ConnectionsOfAddress: int(l.ConnectionsOfAddress),
+		Authentications: int(l.Authentications), AuthenticationsOfAddress: int(l.AuthenticationsOfAddress),
+		Calls: int(l.Calls), CallsOfCaller: int(l.CallsOfIdentity), CallsOfConnection: int(l.CallsOfConnection),
+	}, istioca.Times{Hold: i.Hold.Duration}
+}

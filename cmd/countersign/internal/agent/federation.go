@@ -1,0 +1,108 @@
+package agent
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/countersign-dev/countersign/cmd/internal/config"
+	"github.com/countersign-dev/countersign/internal/host/safefile"
+	"github.com/countersign-dev/countersign/sdk/agent"
+	"github.com/countersign-dev/countersign/sdk/authn/federation"
+	"github.com/countersign-dev/countersign/sdk/jwtsvid"
+	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+const maxInitialRoots = 4 << 20 // bytes
+
+// federated has the bundles of foreign trust domains that bundle endpoints publish. It runs
+// nothing: the secret.Manager asks them.
+type federated struct {
+	endpoints []config.BundleEndpoint
+	source    *federation.Source
+	keys      jwtsvid.Foreign
+	secrets   atomic.Pointer[secret.Source] // of the agent, once it has them
+}
+
+// openFederation has the JWT keys of the last run count until the endpoints answer, if a storage has
+// kept them.
+func openFederation(endpoints []config.BundleEndpoint, storage secret.Storage, log *slog.Logger) (*federated, error) {
+	f := &federated{endpoints: endpoints}
+	kept := newKeptKeys(storage, log)
+	authorities := map[string]string{} // by trust domain
+	var all []federation.Endpoint
+	for _, e := range endpoints {
+		initial, err := initialRoots(e.InitialFile)
+		if err != nil {
+			return nil, fmt.Errorf("bundle_endpoints.%s.initial_file is %q: %w", e.Name, e.InitialFile, err)
+		}
+		authorities[e.TrustDomain] = e.Authority()
+		if jwks := kept.load(e.Authority()); jwks != nil {
+			f.take(e.TrustDomain, jwks, log)
+		}
+		all = append(all, federation.Endpoint{TrustDomain: e.TrustDomain, URL: e.URL, ServerID: e.ServerID, RootFile: e.RootFile, Initial: initial})
+	}
+	var err error
+	f.source, err = federation.New(all, federation.Options{Log: log, Kept: f.kept, JWTKeys: func(trustDomain string, jwks []byte) {
+		if f.take(trustDomain, jwks, log) {
+			kept.store(authorities[trustDomain], jwks)
+		}
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("bundle_endpoints: %w", err)
+	}
+	return f, nil
+}
+
+// take reports whether these are keys.
+func (f *federated) take(trustDomain string, jwks []byte, log *slog.Logger) bool {
+	err := f.keys.Set(trustDomain, jwks)
+	if err != nil {
+		log.Error("rejected the JWT-SVID keys of a foreign trust domain, keeping the previous ones", "trust_domain", trustDomain, "error", err)
+	}
+	return err == nil
+}
+
+func initialRoots(file string) (*pki.Bundle, error) {
+	if file == "" {
+		return nil, nil
+	}
+	content, err := safefile.Read(file, maxInitialRoots)
+	if err != nil {
+		return nil, err
+	}
+	return pki.ParseBundle(content)
+}
+
+// begin lets the roots of the last run, which state has kept, verify the endpoints.
+func (f *federated) begin(secrets secret.Source) { f.secrets.Store(&secrets) }
+
+func (f *federated) kept(trustDomain string) *pki.Bundle {
+	secrets := f.secrets.Load()
+	i := slices.IndexFunc(f.endpoints, func(e config.BundleEndpoint) bool { return e.TrustDomain == trustDomain })
+	if secrets == nil || i < 0 {
+		return nil
+	}
+	item, err := (*secrets).Peek(secret.Caller{}, f.endpoints[i].Name)
+	if err != nil {
+		return nil
+	}
+	roots, _ := pki.ParseBundle(item.Roots) // they are served, so they are sound
+	return roots
+}
+
+// join adds their bundles to the secrets. A change of a trust domain's roots counts at once.
+func (f *federated) join(cfg *agent.Config) {
+	for _, e := range f.endpoints {
+		cfg.Authorities = append(cfg.Authorities, secret.Authority{
+			Name: e.Authority(), Client: f.source.Authority(e.TrustDomain), RootOverlap: new(time.Duration),
+		})
+		cfg.Secrets = append(cfg.Secrets, secret.Spec{Name: e.Name, Kind: secret.TrustBundle, Authorities: []string{e.Authority()}})
+	}
+	if len(f.endpoints) > 0 {
+		cfg.WorkloadAPI.FederatedJWT = &f.keys
+	}
+}

@@ -1,0 +1,67 @@
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"github.com/countersign-dev/countersign/cmd/internal/config"
+	"github.com/countersign-dev/countersign/sdk/agent"
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+// jwtClient is a provider's client, which a reload closes for good when it removes the provider.
+type jwtClient struct {
+	ca.Client
+	closed  context.Context
+	watched atomic.Int32
+}
+
+func (c *jwtClient) SignJWT(context.Context, ca.JWTRequest) (ca.Token, error) {
+	if c.closed.Err() != nil {
+		return "", ca.Errorf(ca.Unavailable, "closed")
+	}
+	return "signed", nil
+}
+
+func (c *jwtClient) WatchJWTKeys(ctx context.Context, _ func([]byte) error) error {
+	c.watched.Add(1)
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-c.closed.Done():
+		return ca.Errorf(ca.Unavailable, "closed")
+	}
+}
+
+func TestJWTProviderThatComesBackWorksAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		at := func(c *jwtClient) []secret.Authority { return []secret.Authority{{Name: "ca", Client: c}} }
+		life, end := context.WithCancel(t.Context())
+		first, second := &jwtClient{closed: life}, &jwtClient{closed: t.Context()}
+		cfg := &agent.Config{Authorities: at(first)}
+		j, err := openJWTSVIDs(config.JWTSVID{Provider: "ca", Audiences: []string{"*"}}, cfg, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer j.close() //nolint:errcheck // never fails
+		synctest.Wait()
+		j.follow(nil)
+		end()
+		synctest.Wait()
+		if _, err := j.SignJWT(t.Context(), ca.JWTRequest{}); ca.ReasonFor(err) != ca.Unavailable {
+			t.Errorf("while it is removed: %v", err)
+		}
+		j.follow(at(second))
+		synctest.Wait()
+		if _, err := j.SignJWT(t.Context(), ca.JWTRequest{}); err != nil {
+			t.Error(err)
+		}
+		if a, b := first.watched.Load(), second.watched.Load(); a != 1 || b != 1 {
+			t.Errorf("the keys were watched %d and %d times", a, b)
+		}
+	})
+}

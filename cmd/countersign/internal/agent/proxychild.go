@@ -1,0 +1,120 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"sync"
+
+	"github.com/countersign-dev/countersign/cmd/countersign/internal/proxy"
+	"github.com/countersign-dev/countersign/cmd/countersign/internal/settings"
+	"github.com/countersign-dev/countersign/cmd/internal/cli"
+	"github.com/countersign-dev/countersign/cmd/internal/config"
+	"github.com/countersign-dev/countersign/sdk/agent"
+)
+
+// proxyChild is the proxy that the agent runs, where it has one.
+type proxyChild struct {
+	*proxy.Proxy // nil: none
+	agent        *agent.Agent
+	signals      chan os.Signal
+	endReaping   func()
+}
+
+// newProxyChild checks the configuration. Until close it also reaps orphans, if this process
+// is given any.
+func newProxyChild(c config.Config, log *slog.Logger) (*proxyChild, error) {
+	child := &proxyChild{signals: make(chan os.Signal, 8)}
+	if len(c.Proxy.Command) > 0 {
+		cfg := proxyConfig(c, log)
+		cfg.Ready, cfg.Signals = child.ready, child.signals
+		if !c.Proxy.WaitForSecrets {
+			cfg.Ready = nil
+		}
+		var err error
+		if child.Proxy, err = proxy.New(cfg); err != nil {
+			return nil, fmt.Errorf("proxy: %w", err)
+		}
+		if passedOn := proxy.PassedOn(); len(passedOn) > 0 { // no argument would mean all signals
+			signal.Notify(child.signals, passedOn...)
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var reaping sync.WaitGroup
+	reaping.Go(func() { proxy.ReapOrphans(ctx, proxy.OrphansInterval, log) })
+	child.endReaping = func() { cancel(); reaping.Wait() }
+	return child, nil
+}
+
+func proxyConfig(c config.Config, log *slog.Logger) proxy.Config {
+	x := c.Proxy
+	return proxy.Config{
+		Command: x.Command, Environ: os.Environ(), Withheld: c.SecretVariables(), Env: x.Env,
+		Restart: proxy.Restart(x.Restart), RestartLimit: int(x.RestartLimit), StopTimeout: x.StopTimeout.Duration,
+		Drain: proxy.Drain{Admin: x.Drain.Admin, Time: x.Drain.Time.Duration, WhenIdle: x.Drain.WhenIdle, MinTime: x.Drain.MinTime.Duration},
+		Watch: proxy.Watch{Folders: x.Watch.Folders, Interval: x.Watch.Interval.Duration, MinDelay: x.Watch.MinDelay.Duration},
+		Reload: proxy.Reload{
+			Signal: proxy.SignalNamed(x.Reload.Signal), Command: x.Reload.Command, HotRestart: x.Reload.HotRestart,
+			Timeout: x.Reload.Timeout.Duration, DrainTime: x.Reload.DrainTime.Duration, ParentShutdownTime: x.Reload.ParentShutdownTime.Duration,
+		},
+		Locality: proxy.Locality{
+			Value: x.Locality.Value, Variable: x.Locality.Variable, File: x.Locality.File, URL: x.Locality.URL, Headers: x.Locality.Headers,
+			WriteFile: x.Locality.WriteFile, Restart: x.Locality.Restart,
+			Tries: int(x.Locality.Tries), Interval: x.Locality.Interval.Duration, Timeout: x.Locality.Timeout.Duration,
+		},
+		RuntimeDir: settings.RuntimeDir(c.RuntimeDir), Log: log,
+	}
+}
+
+func (p *proxyChild) close() {
+	signal.Stop(p.signals)
+	p.endReaping()
+}
+
+// ready returns when every secret is held, or ctx ends.
+func (p *proxyChild) ready(ctx context.Context) error { return awaitSecrets(ctx, p.agent) }
+
+// run serves until ctx ends or proxy exited, not restarting it. The proxy goes first,
+// so that it has its secrets to the end.
+func (p *proxyChild) run(ctx context.Context, a *agent.Agent) error {
+	if p.Proxy == nil {
+		return a.Run(ctx)
+	}
+	p.agent = a
+	serving, drain := context.WithCancel(context.WithoutCancel(ctx))
+	defer drain()
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	served := make(chan error, 1)
+	go func() {
+		defer end() // the proxy cannot run without its secrets
+		served <- a.Run(serving)
+	}()
+	code := p.Run(ctx)
+	drain()
+	err := <-served
+	if code != 0 {
+		err = errors.Join(&cli.Error{Code: code, Err: fmt.Errorf("the proxy exited with code %d", code)}, err)
+	}
+	return err
+}
+
+// notReady returns why the proxy takes no traffic; "" is ready, or no proxy.
+func (p *proxyChild) notReady(ctx context.Context) string {
+	if p.Proxy == nil {
+		return ""
+	}
+	return p.NotReady(ctx)
+}
+
+// status is nil where there is no proxy.
+func (p *proxyChild) status() *proxy.Status {
+	if p.Proxy == nil {
+		return nil
+	}
+	s := p.Status()
+	return &s
+}

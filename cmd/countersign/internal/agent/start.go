@@ -1,0 +1,206 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+
+	"github.com/countersign-dev/countersign/cmd/countersign/internal/metrics"
+	"github.com/countersign-dev/countersign/cmd/countersign/internal/outputs"
+	"github.com/countersign-dev/countersign/cmd/countersign/internal/settings"
+	"github.com/countersign-dev/countersign/cmd/internal/cli"
+	"github.com/countersign-dev/countersign/cmd/internal/config"
+	"github.com/countersign-dev/countersign/cmd/internal/otlp"
+	"github.com/countersign-dev/countersign/internal/host/protect"
+	"github.com/countersign-dev/countersign/internal/memory"
+	"github.com/countersign-dev/countersign/internal/program/buildinfo"
+	"github.com/countersign-dev/countersign/internal/program/operatorpage"
+	"github.com/countersign-dev/countersign/sdk/agent"
+	"github.com/countersign-dev/countersign/sdk/filesecret/output"
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+// start is an agent on its way up: what has been opened so far, and what ends it again.
+type start struct {
+	c   config.Config
+	in  *settings.Flags
+	log *slog.Logger
+	cfg agent.Config
+
+	traces    *otlp.Exporter
+	page      *operatorpage.Page
+	out       *outsidePages
+	providers *providers
+	counts    *metrics.Metrics
+	spire     spireSource
+	given     *spireAuthority
+	foreign   *federated
+	jwts      *jwtSVIDs
+	others    secret.Source // of files and of a Workload API
+	child     *proxyChild
+	written   []output.Config
+	agent     *agent.Agent
+
+	ends []func() error
+}
+
+// later has end called when the agent stops, after all that is opened from now on has ended.
+func (s *start) later(end func() error) { s.ends = append(s.ends, end) }
+
+func (s *start) close() error {
+	var errs []error
+	for _, end := range slices.Backward(s.ends) {
+		errs = append(errs, end())
+	}
+	return errors.Join(errs...)
+}
+
+// open opens everything in order of dependency. The caller calls close, after an error too.
+func (s *start) open(ctx context.Context) error {
+	if err := s.protect(); err != nil {
+		return err
+	}
+	tellChoice(s.c, s.log)
+	if err := s.openPages(ctx); err != nil {
+		return cli.Wrong(err)
+	}
+	if err := s.openProviders(); err != nil {
+		return err
+	}
+	for _, open := range []func(context.Context) error{s.openOwn, s.openSources, s.openProxy, s.openAgent} {
+		if err := open(ctx); err != nil {
+			return cli.Wrong(err)
+		}
+	}
+	return nil
+}
+
+func (s *start) protect() error {
+	memory.SetLimit()
+	if err := protect.Process(); err != nil {
+		return err
+	}
+	cli.WarnSystem(s.log)
+	if missing := protect.Missing(); missing != "" {
+		s.log.Warn("protection unavailable on this system", "missing", missing)
+	}
+	return nil
+}
+
+// openPages opens what operators use: traces, the status page, and addresses for others.
+func (s *start) openPages(ctx context.Context) (err error) {
+	s.traces, err = otlp.Open(ctx, otlp.Options{Service: "countersign-agent", Version: buildinfo.This().Version, Getenv: os.Getenv, Log: s.log})
+	if err != nil {
+		return err
+	}
+	s.later(func() error { s.traces.Close(); return nil })
+	if s.page, err = operatorpage.Listen(s.c.Status.Address, true, s.log); err != nil {
+		return fmt.Errorf("status.address: %w", err)
+	}
+	s.later(s.page.Close)
+	if s.out, err = listenOutside(s.c.Status, s.log); err != nil {
+		return err
+	}
+	s.later(s.out.close)
+	return nil
+}
+
+func (s *start) openProviders() (err error) {
+	if err := checkRuntimeDir(s.c); err != nil {
+		return cli.Wrong(err)
+	}
+	if s.providers, err = findProviders(s.c, s.log); err != nil {
+		return err
+	}
+	s.later(func() error { return s.providers.close() })
+	s.counts = metrics.New(&s.providers.recorder, s.providers.all)
+	return nil
+}
+
+// openOwn makes the agent's configuration of secrets that CAs sign.
+func (s *start) openOwn(ctx context.Context) (err error) {
+	if s.cfg, err = agentConfig(s.c, clients{s.providers.client, s.providers.tokens}, s.providers, s.counts, s.log); err != nil {
+		return err
+	}
+	s.cfg.Tracer = s.traces.Tracer()
+	s.cfg.Storage, err = openState(ctx, s.c.State, s.counts, s.log)
+	return err
+}
+
+// openSources opens where other secrets come from, and what comes with them.
+func (s *start) openSources(context.Context) (err error) {
+	files, err := openFiles(s.c.Files, s.counts.Secret, s.log)
+	if err != nil {
+		return err
+	}
+	s.later(files.Close)
+	if s.spire, err = openSpire(s.c.Spire, s.counts.Secret, s.log); err != nil {
+		return err
+	}
+	s.later(s.spire.close)
+	if s.given, err = openSpireAuthority(s.c, s.log); err != nil {
+		return err
+	}
+	s.later(s.given.close)
+	s.given.join(&s.cfg)
+	if s.foreign, err = openFederation(s.c.BundleEndpoints, s.cfg.Storage, s.log); err != nil {
+		return err
+	}
+	s.foreign.join(&s.cfg)
+	s.cfg.Revocation = revocationOf(s.c, s.providers, s.spire.lists(s.given))
+	if s.jwts, err = openJWTSVIDs(s.c.WorkloadAPI.JWTSVID, &s.cfg, s.log); err != nil {
+		return err
+	}
+	s.later(s.jwts.close)
+	s.others = secret.First(files, s.spire)
+	if !s.c.Workloads.On() {
+		s.cfg.Sources = append(s.cfg.Sources, files, s.spire)
+	}
+	s.providers.stream.Follow(s.cfg.Identities)
+	anchor(s.cfg.Secrets, &s.c, s.others)
+	return nil
+}
+
+func (s *start) openProxy(context.Context) (err error) {
+	if s.child, err = newProxyChild(s.c, s.log); err != nil {
+		return err
+	}
+	s.later(func() error { s.child.close(); return nil })
+	s.written, err = outputs.Configs(s.c, s.counts.Output, s.log)
+	return err
+}
+
+// openAgent opens the socket, whose requests wait for the providers.
+func (s *start) openAgent(context.Context) (err error) {
+	s.agent, err = agent.New(s.cfg)
+	return err
+}
+
+// begin starts all that works in the background, and returns what ends it.
+func (s *start) begin(ctx context.Context, level *slog.LevelVar) (stop func()) {
+	r := newReloader(s, level)
+	s.providers.begin(s.agent)
+	s.given.begin(s.agent)
+	s.foreign.begin(s.agent.Secrets())
+	if s.child.Proxy != nil {
+		s.counts.Proxy(s.child.Proxy)
+	}
+	s.providers.recorder.Outputs(outputs.Described(s.c))
+	s.providers.recorder.KeepsState(s.c.State.Dir)
+	showAgent(s.page, s.out, s.agent, s.providers, s.counts, s.child, s.jwts, machineOf(s.c, s.in.FileName()))
+	stops := []func(){
+		returnMemory(s.agent),
+		outputs.Write(s.written, s.agent.Secrets(), s.log),
+		r.tokens.watch(tokenInterval, s.agent.Retry),
+		r.close,
+		watchConfig(s.in, cli.Hangups(ctx), s.log, r.reload),
+	}
+	return func() {
+		for _, stop := range slices.Backward(stops) {
+			stop()
+		}
+	}
+}

@@ -1,0 +1,81 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"time"
+
+	"github.com/countersign-dev/countersign/cmd/countersign/internal/metrics"
+	"github.com/countersign-dev/countersign/cmd/internal/config"
+	"github.com/countersign-dev/countersign/cmd/internal/wiring"
+	"github.com/countersign-dev/countersign/internal/host/command"
+	"github.com/countersign-dev/countersign/internal/text"
+	"github.com/countersign-dev/countersign/sdk/secret"
+	"github.com/countersign-dev/countersign/sdk/state"
+)
+
+const keyTimeout = 30 * time.Second
+
+// errNoKey means that the key may be available at the next start.
+var errNoKey = errors.New("no key")
+
+// openState returns the storage that survives restarts; nil if there is none. A key command
+// that fails, as its vault may be down too, must not keep the agent from starting.
+func openState(ctx context.Context, c config.State, m *metrics.Metrics, log *slog.Logger) (secret.Storage, error) {
+	if c.Dir == "" {
+		return nil, nil
+	}
+	key, err := stateKey(ctx, c)
+	if errors.Is(err, errNoKey) {
+		log.Warn("no key for the kept state: not using the state of the last run, and keeping none", "folder", c.Dir, "error", err)
+		failure := &secret.Failure{Reason: metrics.NoKey, Text: text.Clean(err.Error()), At: time.Now()}
+		m.Secret(secret.Event{Type: secret.StateFailed, Reason: metrics.NoKey, Failure: failure})
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	folder, err := state.Open(c.Dir, key)
+	if err != nil {
+		return nil, fmt.Errorf("state.dir is %q: %w", c.Dir, err)
+	}
+	return folder, nil
+}
+
+func stateKey(ctx context.Context, c config.State) ([]byte, error) {
+	if c.KeyFile != "" {
+		key, err := state.ReadKey(c.KeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("state.key_file: %w", err)
+		}
+		return key, nil
+	}
+	key, err := printedKey(ctx, c.KeyCommand)
+	if err == nil {
+		err = state.CheckKey(key)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("state.key_command %s: %w", c.KeyCommand[0], err)
+	}
+	return key, nil
+}
+
+// printedKey runs a program that prints a key. Its standard error is dropped: it may hold the
+// key.
+func printedKey(ctx context.Context, args []string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, keyTimeout)
+	defer cancel()
+	out := &command.Head{Most: state.MaxKey + 2, Full: cancel} // longer output is not a key
+	err := command.Program{Args: args, Env: wiring.CommandEnv(nil), KillRest: true}.Run(ctx, out, io.Discard)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
+		return nil, err
+	case err != nil && !out.Over():
+		return nil, fmt.Errorf("%w: %w", errNoKey, err)
+	}
+	return state.TrimKey(out.Bytes()), nil
+}

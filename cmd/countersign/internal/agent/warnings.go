@@ -1,0 +1,40 @@
+package agent
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/countersign-dev/countersign/cmd/internal/config"
+)
+
+// Warnings returns problems that do not prevent a start: missing files of revocation lists, a
+// missing folder for the providers' sockets, which a service manager may create, and certificates
+// that the next restart would order.
+func Warnings(c config.Config) (faults []string) {
+	faults = ordersAtStart(c)
+	if err := checkRuntimeDir(c); err != nil {
+		faults = append(faults, err.Error())
+	}
+	for _, bundle := range revocationOf(c, nil, nil).Bundles {
+		for _, fault := range bundle.Faults() {
+			faults = append(faults, "crl."+bundle.Name+": "+fault)
+		}
+	}
+	return faults
+}
+
+// counted are the providers whose CAs bill each certificate, or allow few.
+var counted = []string{"acme", "aws", "google"}
+
+// ordersAtStart warns of an agent that orders new certificates at each start.
+func ordersAtStart(c config.Config) (warnings []string) {
+	if c.State.Dir != "" {
+		return nil
+	}
+	for _, entry := range c.Providers {
+		if name, _ := c.PinnedBy(entry); slices.Contains(counted, name) {
+			warnings = append(warnings, fmt.Sprintf("state is not set: each start orders new certificates from %s, and such CAs bill or limit them (Let's Encrypt allows five a week for the same names); set state.dir and state.key_file", entry.Name))
+		}
+	}
+	return warnings
+}

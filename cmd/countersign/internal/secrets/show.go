@@ -1,0 +1,190 @@
+package secrets
+
+import (
+	"crypto/x509"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+
+	"github.com/countersign-dev/countersign/cmd/internal/config"
+	"github.com/countersign-dev/countersign/internal/clock"
+	"github.com/countersign-dev/countersign/internal/text"
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+// secretShown is a secret as it is printed; the key only on request.
+type secretShown struct {
+	Time         time.Time   `json:"time"` // when it arrived
+	Name         string      `json:"name"`
+	Kind         string      `json:"kind"`
+	Certificates []certShown `json:"certificates"` // leaf first; the roots of a bundle
+	Key          string      `json:"key,omitempty"`
+}
+
+type certShown struct {
+	Identities  []string  `json:"identities,omitempty"`
+	Subject     string    `json:"subject,omitempty"`
+	Issuer      string    `json:"issuer,omitempty"`
+	Serial      string    `json:"serial"`
+	Fingerprint string    `json:"fingerprint"` // SHA-256 of the DER
+	NotBefore   time.Time `json:"not_before"`
+	NotAfter    time.Time `json:"not_after"`
+	// TrustDomain is what a root is for, if it goes to Envoy's SPIFFE validator.
+	TrustDomain string `json:"trust_domain,omitempty"`
+}
+
+// readAnswer decodes what an agent sent.
+func readAnswer(answer *discoveryv3.DiscoveryResponse, showKey bool) ([]secretShown, error) {
+	var all []secretShown
+	for _, resource := range answer.Resources {
+		var s tlsv3.Secret
+		if err := resource.UnmarshalTo(&s); err != nil {
+			return nil, fmt.Errorf("the agent sent an invalid secret: %w", err)
+		}
+		one, err := show(&s, showKey)
+		if err != nil {
+			return nil, fmt.Errorf("the agent's secret %.256q: %w", s.Name, err)
+		}
+		all = append(all, one)
+	}
+	return all, nil
+}
+
+func show(s *tlsv3.Secret, showKey bool) (secretShown, error) {
+	out := secretShown{Time: time.Now().UTC(), Name: s.Name, Kind: config.TrustBundle}
+	if custom := s.GetValidationContext().GetCustomValidatorConfig(); custom != nil {
+		return out, out.addDomains(custom)
+	}
+	text := s.GetValidationContext().GetTrustedCa().GetInlineBytes()
+	if pair := s.GetTlsCertificate(); pair != nil {
+		out.Kind, text = config.KeyPair, pair.GetCertificateChain().GetInlineBytes()
+		if showKey {
+			out.Key = string(pair.GetPrivateKey().GetInlineBytes())
+		}
+	}
+	certs, err := pki.ParseCertificates(text)
+	for _, cert := range certs {
+		out.Certificates = append(out.Certificates, showCert(cert))
+	}
+	return out, err
+}
+
+// addDomains adds the roots that Envoy's SPIFFE validator has.
+func (s *secretShown) addDomains(custom *corev3.TypedExtensionConfig) error {
+	var validator tlsv3.SPIFFECertValidatorConfig
+	if err := custom.GetTypedConfig().UnmarshalTo(&validator); err != nil {
+		return fmt.Errorf("not for Envoy's SPIFFE validator: %w", err)
+	}
+	for _, domain := range validator.GetTrustDomains() {
+		roots, err := pki.ParseCertificates(domain.GetTrustBundle().GetInlineBytes())
+		if err != nil {
+			return err
+		}
+		for _, root := range roots {
+			shown := showCert(root)
+			shown.TrustDomain = domain.GetName()
+			s.Certificates = append(s.Certificates, shown)
+		}
+	}
+	return nil
+}
+
+func showCert(cert *x509.Certificate) certShown {
+	c := certShown{
+		Subject: cert.Subject.String(), Issuer: cert.Issuer.String(), Serial: cert.SerialNumber.Text(16),
+		Fingerprint: pki.Fingerprint(cert), NotBefore: cert.NotBefore, NotAfter: cert.NotAfter,
+	}
+	if id, err := pki.IdentityOf(cert); err == nil {
+		c.Identities = id.Names()
+	}
+	return c
+}
+
+// printer prints secrets as they arrive: a table with columns of fixed width, as later
+// rows are not known yet (the longest column is last), or one JSON object per line.
+type printer struct {
+	w      io.Writer
+	json   bool
+	headed bool
+	seen   map[string]bool
+}
+
+func newPrinter(w io.Writer, output string) *printer {
+	return &printer{w: w, json: output == "json", seen: map[string]bool{}}
+}
+
+const row = "%-8s  %-12s  %-7s  %-12s  %-16s  %-35s  %s\n"
+
+func (p *printer) print(all []secretShown) error {
+	for _, s := range all {
+		if err := p.one(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *printer) one(s secretShown) error {
+	if p.json {
+		return text.WriteJSON(p.w, s, "")
+	}
+	if !p.headed {
+		p.headed = true
+		if _, err := fmt.Fprintf(p.w, row, "TIME", "NAME", "EVENT", "SERIAL", "SHA-256", "EXPIRES", "IDENTITY"); err != nil {
+			return err
+		}
+	}
+	event := "held"
+	if p.seen[s.Name] {
+		event = "rotated"
+	}
+	p.seen[s.Name] = true
+	return p.rows(s, event)
+}
+
+// rows writes a key pair's leaf, or each root of a bundle.
+func (p *printer) rows(s secretShown, event string) error {
+	certs := s.Certificates
+	if s.Kind == config.KeyPair {
+		certs = certs[:1]
+	}
+	for _, c := range certs {
+		who := strings.Join(c.Identities, ", ")
+		if s.Kind == config.TrustBundle {
+			who = "root " + c.Subject
+		}
+		if c.TrustDomain != "" {
+			who += " of " + c.TrustDomain
+		}
+		if _, err := fmt.Fprintf(p.w, row, s.Time.Local().Format(time.TimeOnly), text.Clean(s.Name), event,
+			short(c.Serial, 12), short(c.Fingerprint, 16), expiry(c.NotAfter, s.Time), text.Clean(who)); err != nil {
+			return err
+		}
+	}
+	_, err := io.WriteString(p.w, s.Key)
+	return err
+}
+
+func short(s string, n int) string { return s[:min(n, len(s))] }
+
+func expiry(at, now time.Time) string {
+	return clock.Stamp(at) + " (" + until(at.Sub(now)) + ")"
+}
+
+// until formats a duration for people.
+func until(left time.Duration) string {
+	switch days := int(left.Hours() / 24); {
+	case left < 0:
+		return "expired"
+	case days >= 2:
+		return fmt.Sprintf("in %d days", days)
+	case left > time.Hour:
+		return "in " + strings.TrimSuffix(left.Round(time.Minute).String(), "0s")
+	}
+	return "in " + left.Round(time.Second).String()
+}

@@ -1,0 +1,44 @@
+package secrets
+
+import (
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/countersign-dev/countersign/cmd/internal/config"
+	"github.com/countersign-dev/countersign/internal/test/certtest"
+)
+
+// Whatever answers at the socket must neither clear the terminal nor forge a row.
+func TestCertificateNamesAreEscaped(t *testing.T) {
+	const hostile = "\x1b[2J\nforged"
+	cert := certtest.SelfSigned(t, &x509.Certificate{
+		Subject: pkix.Name{CommonName: hostile}, DNSNames: []string{hostile}, NotAfter: time.Now().Add(time.Hour),
+	}).Cert
+	for _, kind := range []string{config.KeyPair, config.TrustBundle} {
+		var out strings.Builder
+		err := newPrinter(&out, "table").print([]secretShown{{Name: hostile, Kind: kind, Certificates: []certShown{showCert(cert)}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := out.String(); strings.Contains(got, "\x1b") || strings.Count(got, "\n") != 2 || !strings.Contains(got, `\x1b[2J\nforged`) {
+			t.Errorf("%s: %q", kind, got)
+		}
+	}
+}
+
+func TestJSONHasNothingThatATerminalActsOn(t *testing.T) {
+	var out strings.Builder
+	p := &printer{w: &out, json: true, seen: map[string]bool{}}
+	subject := "CN=a\u009b2J\u202e\x7f"
+	if err := p.one(secretShown{Name: "x", Certificates: []certShown{{Subject: subject}}}); err != nil {
+		t.Fatal(err)
+	}
+	var got secretShown
+	if err := json.Unmarshal([]byte(out.String()), &got); err != nil || got.Certificates[0].Subject != subject || strings.ContainsAny(out.String(), "\u009b\u202e\x7f") {
+		t.Errorf("got %q, %v", out.String(), err)
+	}
+}

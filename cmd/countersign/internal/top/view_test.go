@@ -1,0 +1,161 @@
+package top
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"github.com/countersign-dev/countersign/cmd/internal/cli"
+)
+
+// hostile is what no agent may do to the terminal.
+const hostile = "\x1b]0;title\x07\x1b[2J\u009b2J\u202e\x00\r\nx\u200b\xff"
+
+func unpainted(_ cli.Color, text string) string { return text }
+
+// hostileReport has a text wherever one is.
+func hostileReport(text string) report {
+	now := time.Now()
+	r := report{At: now, NotReady: text, Restart: []string{text}}
+	r.Build.Version, r.Machine.Host, r.Machine.Started, r.State.Failing = text, text, now, text
+	s := secret{Name: text, Kind: text, Rotations: -1, Roots: []root{{Fingerprint: text, Subject: text, KeptUntil: now}}}
+	s.Item.Serial, s.Item.Authority, s.Item.Root, s.Failure.Reason, s.Held = text, text, text, text, true
+	r.Secrets, r.Providers = []secret{s}, []provider{{Name: text, State: text, Version: text, LastError: text}}
+	o := output{Name: text, State: text}
+	o.Failure.Text = text
+	r.Outputs, r.Streams, r.Server.Streams = []output{o}, []stream{{Caller: text, Node: text}}, []stream{{Identity: text, Node: text}}
+	r.Authorities = []authority{{Name: text, Oldest: 1e300, Held: -1}}
+	r.JWTSVIDs = &jwtSVIDs{Provider: text, State: text, Keys: []string{text}, Failure: jwtFailure{text, text, now}, Watch: jwtFailure{text, text, now}}
+	r.Errors = []fault{{At: now, Where: text, Reason: text, Text: text}}
+	return r
+}
+
+func viewOf(reports ...report) *view {
+	v := newView([]*source{{address: hostile}})
+	for _, r := range reports {
+		v.take(0, answer{at: time.Now(), report: r})
+	}
+	return v
+}
+
+func TestForeignTextIsEscapedAndFits(t *testing.T) {
+	long := hostileReport(hostile + strings.Repeat("ab漢", 1000))
+	long.Secrets[0].Name += "x"
+	v := viewOf(hostileReport(hostile), long)
+	v.take(0, answer{at: time.Now(), err: &json.SyntaxError{}})
+	for _, width := range []int{1, 2, 20, 80, 1000} {
+		for _, l := range v.lines(width, time.Now(), unpainted) {
+			if columns(l) > width {
+				t.Errorf("%d columns of %d: %q", columns(l), width, l)
+			}
+			for _, r := range l {
+				if !unicode.IsPrint(r) || r == unicode.ReplacementChar {
+					t.Fatalf("%q is in %q", r, l)
+				}
+			}
+		}
+	}
+}
+
+func TestRowsAreBounded(t *testing.T) {
+	r := report{Secrets: make([]secret, 5*maxRows)}
+	lines := viewOf(r).lines(80, time.Now(), unpainted)
+	if len(lines) > maxRows+10 || !strings.Contains(strings.Join(lines, "\n"), "and 4000 more") {
+		t.Errorf("there are %d lines", len(lines))
+	}
+	v := viewOf()
+	for range 3 * maxEvents {
+		v.take(0, answer{err: errNotThere})
+		v.take(0, answer{})
+	}
+	if len(v.events) != maxEvents {
+		t.Errorf("there are %d events", len(v.events))
+	}
+}
+
+func parsed(t *testing.T, text string) (r report) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), &r); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestRotationOfRootsIsShown(t *testing.T) {
+	const old = `{"fingerprint":"aaaa","subject":"CN=old"}`
+	before := parsed(t, `{"secrets":[{"name":"default","held":true,"rotations":1,"item":{"serial":"01","root_fingerprint":"aaaa"}},{"name":"ROOTCA","held":true,"roots":[`+old+`]}]}`)
+	both := parsed(t, `{"secrets":[{"name":"default","held":true,"rotations":1,"item":{"serial":"01","root_fingerprint":"aaaa"}},{"name":"ROOTCA","held":true,"roots":[`+old+`,{"fingerprint":"bbbb","subject":"CN=new"}]}]}`)
+	after := parsed(t, `{"secrets":[{"name":"default","held":true,"rotations":2,"item":{"serial":"02","root_fingerprint":"bbbb"}},{"name":"ROOTCA","held":true,"roots":[{"fingerprint":"aaaa","kept_until":"2030-01-01T00:00:00Z"},{"fingerprint":"bbbb"}]}]}`)
+	end := parsed(t, `{"secrets":[{"name":"default","held":false,"rotations":2,"item":{"serial":"02","root_fingerprint":"bbbb"}},{"name":"ROOTCA","held":true,"roots":[{"fingerprint":"bbbb"}]}],
+		"errors":[{"at":"2026-01-01T00:00:00Z","where":"secret default","reason":"denied","text":"no"}]}`)
+	v := viewOf(before, both, both, after, end, end)
+	var got []string
+	for _, e := range v.events {
+		got = append(got, e.text)
+	}
+	want := []string{
+		"ROOTCA: root bbbb was added, CN=new", "secret default rotated, serial 02, root bbbb", "ROOTCA: root aaaa was dropped by its CA, and is kept for a while",
+		"secret default: not held, was held", "ROOTCA: root aaaa was removed, ", "secret default: denied: no",
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestJWTSVIDsAreShown(t *testing.T) {
+	v := viewOf(
+		parsed(t, `{"jwt_svids":{"provider":"corporate","state":"waiting","keys":[]}}`),
+		parsed(t, `{"jwt_svids":{"provider":"corporate","state":"offered","keys":["a"],"held":4,"signed":12345}}`),
+		parsed(t, `{"jwt_svids":{"provider":"corporate","state":"failing","keys":["a"],"failing":true,"failure":{"reason":"denied","text":"no","at":"2026-01-01T00:00:00Z"}}}`),
+	)
+	var got []string
+	for _, e := range v.events {
+		got = append(got, fmt.Sprint(e.text, " ", e.well))
+	}
+	want := []string{
+		"JWT-SVIDs: offered, was waiting true", "JWT-SVIDs: 1 keys, were 0 true", "JWT-SVIDs: failing, was offered false", "JWT-SVIDs: denied: no false",
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("got %q", got)
+	}
+	shown := strings.Join(v.lines(200, time.Now(), unpainted), "\n")
+	for _, want := range []string{"JWT-SVIDS BY", "corporate", "denied: no", "JWT-SVIDs failing"} {
+		if !strings.Contains(shown, want) {
+			t.Errorf("%q is not in %s", want, shown)
+		}
+	}
+}
+
+func TestAgentThatIsAwayKeepsItsLastState(t *testing.T) {
+	v := viewOf(parsed(t, `{"secrets":[{"name":"default","held":true}]}`))
+	v.take(0, answer{at: time.Now(), err: errNotThere})
+	v.take(0, answer{at: time.Now(), err: errNotThere})
+	shown := strings.Join(v.lines(200, time.Now(), unpainted), "\n")
+	if !strings.Contains(shown, "away for 0s: it has no status") || !strings.Contains(shown, "default") || strings.Count(shown, "does not answer") != 1 {
+		t.Error(shown)
+	}
+	v.take(0, answer{at: time.Now()})
+	if shown := strings.Join(v.lines(200, time.Now(), unpainted), "\n"); !strings.Contains(shown, "answers again") {
+		t.Error(shown)
+	}
+}
+
+func TestKeysScrollAndQuit(t *testing.T) {
+	s := screen{height: 12, most: 100}
+	for _, c := range []struct {
+		keys string
+		top  int
+	}{{"\x1b[Bj", 2}, {"\x1b[6~", 12}, {"\x1b[5~\x1b[A", 1}, {"G", 100}, {"\x1b[B", 100}, {"g", 0}, {"k", 0}, {"\x1b", 0}, {"\x1b[999", 0}, {"é", 0}} {
+		if s.press(c.keys) || s.top != c.top {
+			t.Errorf("%q leads to %d", c.keys, s.top)
+		}
+	}
+	for _, keys := range []string{"q", "\x03", "xyzq"} {
+		if !s.press(keys) {
+			t.Errorf("%q does not quit", keys)
+		}
+	}
+}

@@ -1,0 +1,54 @@
+// Package workloads configures an agent of many identities, for package agent: [Wire] gives
+// each stream its own secret, and [Followed] exchanges the tokens of streams. A Followed is
+// safe for concurrent use.
+package workloads
+
+import (
+	"github.com/countersign-dev/countersign/cmd/internal/config"
+	"github.com/countersign-dev/countersign/cmd/internal/wiring"
+	"github.com/countersign-dev/countersign/sdk/agent"
+	"github.com/countersign-dev/countersign/sdk/identities"
+	"github.com/countersign-dev/countersign/sdk/secret"
+	"github.com/countersign-dev/countersign/sdk/xds"
+)
+
+// Wire gives each stream a "default" of its own, instead of the one of all.
+func Wire(cfg *agent.Config, w config.Workloads, cache *wiring.TokenCache) error {
+	spec := cfg.Secrets[0] // it is the first
+	cfg.Secrets = cfg.Secrets[1:]
+	peers := map[uint32]string{}
+	for _, peer := range w.Peers {
+		peers[peer.UID] = peer.SPIFFEID
+		cfg.Socket.Policy.UIDs = append(cfg.Socket.Policy.UIDs, peer.UID)
+	}
+	cfg.Identities = &identities.Config{
+		Certificate: spec, Bundles: bundlesOf(cfg.Secrets), Idle: w.IdleTime.Duration,
+		Limits: identities.Limits{
+			Identities: int(w.Limits.Identities), Streams: int(w.Limits.Streams), InFlight: int(w.Limits.Requests),
+			Refused: int(w.Limits.RefusedTokens),
+		},
+		Identify: identities.Identify{Peer: func(peer secret.Caller) (string, bool) {
+			id, ok := peers[peer.UID]
+			return id, ok
+		}},
+	}
+	if len(spec.Authorities) > 0 {
+		cfg.Identities.Exchange = ExchangeOf(cache, spec.Authorities[0])
+	}
+	cfg.Socket.TokenHeaders, cfg.Socket.Recycle = w.TokenHeaders, w.RecycleTime.Duration
+	cfg.Socket.Limits = xds.Limits{MaxNames: int(w.Limits.Names)}
+	if w.VerifiedBy == "" {
+		return nil
+	}
+	return identifyBy(&cfg.Identities.Identify, w, cfg.Log)
+}
+
+// bundlesOf returns the names of what all may have: ROOTCA, which is the first, and
+// further trust bundles.
+func bundlesOf(specs []secret.Spec) []string {
+	names := make([]string, len(specs))
+	for i, spec := range specs {
+		names[i] = spec.Name
+	}
+	return names
+}

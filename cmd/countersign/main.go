@@ -1,0 +1,25 @@
+// Command countersign gets certificates from any certificate authority and keeps them fresh
+// in any proxy or program: "countersign agent" serves them over SDS, "countersign secrets
+// watch" shows what is served.
+package main
+
+import (
+	"os"
+
+	"github.com/countersign-dev/countersign/cmd/countersign/internal/agent"
+	"github.com/countersign-dev/countersign/cmd/countersign/internal/beside"
+	"github.com/countersign-dev/countersign/cmd/countersign/internal/catalog"
+	"github.com/countersign-dev/countersign/cmd/countersign/internal/explain"
+	"github.com/countersign-dev/countersign/cmd/countersign/internal/provider"
+	"github.com/countersign-dev/countersign/cmd/countersign/internal/secrets"
+	"github.com/countersign-dev/countersign/cmd/countersign/internal/top"
+	"github.com/countersign-dev/countersign/cmd/internal/cli"
+)
+
+func main() { os.Exit(run()) }
+
+func run() int {
+	hangups := cli.CatchHangups()
+	return cli.Run(hangups, cli.Root("countersign", "Get certificates from any CA and keep them fresh in any proxy or program",
+		agent.Command(), explain.Command(), secrets.Command(), top.Command(), provider.Command(), beside.Command(catalog.Discovery), beside.Command(catalog.RA), cli.Version()))
+}

@@ -1,0 +1,43 @@
+// Package daemon is what the programs in this folder have in common: commands ([Flags],
+// [Explain], [Schema], [Status]), the log and the operator's pages ([Begin]), and the
+// providers' processes ([FindProviders]).
+package daemon
+
+import (
+	"log/slog"
+	"os"
+
+	"github.com/countersign-dev/countersign/cmd/internal/cli"
+	agent "github.com/countersign-dev/countersign/cmd/internal/config"
+	"github.com/countersign-dev/countersign/cmd/internal/settings"
+	"github.com/countersign-dev/countersign/internal/host/protect"
+	"github.com/countersign-dev/countersign/internal/memory"
+)
+
+// Begin is the first thing a daemon does: it protects the process, as it will hold keys and
+// tokens, and opens the log and the pages. Close the pages.
+func Begin(l agent.Log, s settings.Status) (*slog.Logger, *Pages, error) {
+	log := newLog(l)
+	memory.SetLimit()
+	if err := protect.Process(); err != nil {
+		return nil, nil, err
+	}
+	cli.WarnSystem(log)
+	if missing := protect.Missing(); missing != "" {
+		log.Warn("protection unavailable on this system", "missing", missing)
+	}
+	pages, err := listen(s, log)
+	if err != nil {
+		return nil, nil, cli.Wrong(err)
+	}
+	return log, pages, nil
+}
+
+// newLog returns a log to standard error. The settings are checked ones.
+func newLog(c agent.Log) *slog.Logger {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(c.Level)); err != nil {
+		level = slog.LevelInfo // package settings has checked it
+	}
+	return cli.NewLog(os.Stderr, c.Format, level)
+}

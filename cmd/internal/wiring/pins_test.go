@@ -1,0 +1,54 @@
+package wiring
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/countersign-dev/countersign/cmd/internal/config"
+	"github.com/countersign-dev/countersign/plugin-host/lock"
+)
+
+// An upgrade of a package replaces the provider and the package's pin, and no other.
+func TestPinBesideAPackagesLockIsWarnedOf(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root installs packages")
+	}
+	folder, hash := t.TempDir(), strings.Repeat("ab", 32)
+	for _, name := range []string{"file", "other"} {
+		check(t, os.WriteFile(filepath.Join(folder, "countersign-provider-"+name), nil, 0o755))
+	}
+	l := lock.Lock{}
+	l.Put(lock.Provider{Name: "file", Version: "1", Protocol: 1, OS: runtime.GOOS, Arch: runtime.GOARCH, File: "countersign-provider-file", SHA256: hash})
+	own := filepath.Join(t.TempDir(), config.LockFile)
+	check(t, l.Write(own))
+	check(t, l.Write(lock.InstalledPath(folder)))
+	for what, test := range map[string]struct{ providers, by string }{
+		"by the package": {"[{name: file}]", ""},
+		"by the entry":   {"[{name: mine, provider: file, sha256: " + hash + "}]", "providers.mine.sha256 pins provider file"},
+		"of another":     {"[{name: other, sha256: " + hash + "}]", ""},
+		"by a lock file": {"[{name: file}]\nlock: " + own, own + " pins provider file"},
+	} {
+		c, _, err := config.Read(config.Input{File: []byte("providers: " + test.providers + "\n"), FileName: "c.yaml"})
+		check(t, err)
+		if path, wanted := c.LockPath(); wanted {
+			locked, err := Locked(path, wanted)
+			check(t, err)
+			check(t, c.Pin(path, locked))
+		}
+		check(t, PinInstalled(&c, []string{folder}, func(string) {}))
+		got := strings.Join(OvertakenPins(&c, []string{folder}), "\n")
+		if got == "" != (test.by == "") || !strings.HasPrefix(got, test.by) || got != "" && !strings.Contains(got, lock.InstalledPath(folder)) {
+			t.Errorf("%s: %q", what, got)
+		}
+	}
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

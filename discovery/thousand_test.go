@@ -1,0 +1,192 @@
+//go:build !race
+
+package discovery_test
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/countersign-dev/countersign/discovery"
+	"github.com/countersign-dev/countersign/discovery/hub"
+	"github.com/countersign-dev/countersign/internal/test/certtest"
+	"github.com/countersign-dev/countersign/sdk/authn"
+	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/xds"
+)
+
+const (
+	streams = 1000
+	apiece  = 10 // streams that watch the same secret
+)
+
+// arrival is a version that a client has got.
+type arrival struct {
+	version string
+	at      time.Time
+}
+
+// thousand are streams on connections of their own, over mutual TLS on loopback; of
+// each group of ten all watch one secret, and everybody watches "all".
+type thousand struct {
+	t      testing.TB
+	shelf  *shelf
+	hub    *hub.Hub[string]
+	server *discovery.Server
+	came   chan arrival
+}
+
+// told is a shelf whose changes are gathered as those of an informer are.
+type told struct {
+	*shelf
+	hub *hub.Hub[string]
+}
+
+func (s told) Watch(_ *discovery.Caller, name string, notify func(string)) (func(), error) {
+	return s.hub.Watch(name, func() { notify(name) }), nil
+}
+
+// Peek shares the body, as a source of many readers does.
+func (s told) Peek(_ *discovery.Caller, name string) (*xds.Resource, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	body, err := anypb.New(wrapperspb.String(s.texts[name]))
+	return &xds.Resource{Name: name, Version: s.texts[name], Body: body}, err
+}
+
+func newThousand(t testing.TB) *thousand {
+	t.Helper()
+	root := certtest.Root(t)
+	th := &thousand{t: t, shelf: newShelf(), hub: hub.New[string](hub.Config{}), came: make(chan arrival, 10*streams)}
+	t.Cleanup(th.hub.Close)
+	for group := range streams / apiece {
+		th.shelf.texts[groupName(group)] = "first"
+	}
+	th.shelf.texts["all"] = "first"
+	certificates := authn.Certificates{Roots: func(string) *pki.Bundle { return pki.NewBundle(root.Cert) }}
+	server, addr := listen(t, discovery.Config{
+		Types: []discovery.Type{{URL: secretURL, Source: told{th.shelf, th.hub}}}, Authenticator: certificates, LocalCluster: "local",
+		TLS: &tls.Config{Certificates: []tls.Certificate{*root.Leaf(t, time.Hour).TLS()}}, Times: discovery.Times{Drain: -1},
+	})
+	th.server = server
+	pool := x509.NewCertPool()
+	pool.AddCert(root.Cert)
+	pair := root.Leaf(t, time.Hour, web).TLS()
+	for i := range streams {
+		conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{
+			RootCAs: pool, ServerName: "server", Certificates: []tls.Certificate{*pair},
+		})))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		th.follow(open(t, conn), groupName(i/apiece))
+	}
+	th.wait(streams)
+	return th
+}
+
+func groupName(i int) string { return fmt.Sprintf("kubernetes://group-%d", i) }
+
+// follow has a client take and acknowledge what comes until the stream ends.
+func (th *thousand) follow(c *client, group string) {
+	th.t.Cleanup(c.hang)
+	c.ask(secretURL, group, "all")
+	go func() {
+		for {
+			got, err := c.ads.Recv()
+			if err != nil {
+				return
+			}
+			c.last = got
+			version := got.GetVersionInfo()
+			th.came <- arrival{version, time.Now()}
+			c.answer(nil, group, "all")
+		}
+	}()
+}
+
+// wait returns the next arrivals.
+func (th *thousand) wait(n int) []arrival {
+	th.t.Helper()
+	out := make([]arrival, n)
+	deadline := time.After(time.Minute)
+	for i := range out {
+		select {
+		case out[i] = <-th.came:
+		case <-deadline:
+			th.t.Fatalf("%d of %d have come", i, n)
+		}
+	}
+	return out
+}
+
+// change changes a secret and returns how long it took to whom it concerns.
+func (th *thousand) change(name, version string, watchers int) (took []time.Duration) {
+	th.t.Helper()
+	th.shelf.mu.Lock()
+	th.shelf.texts[name] = version
+	th.shelf.mu.Unlock()
+	began := time.Now()
+	th.hub.Changed(name)
+	for _, a := range th.wait(watchers) {
+		if a.version != version {
+			th.t.Fatalf("version %q came, want %q", a.version, version)
+		}
+		took = append(took, a.at.Sub(began))
+	}
+	return took
+}
+
+func median(all []time.Duration) time.Duration {
+	slices.Sort(all)
+	return all[len(all)/2]
+}
+
+func TestChangeReachesItsStreamsAmongAThousandSoon(t *testing.T) {
+	if testing.Short() {
+		t.Skip("many of them")
+	}
+	th := newThousand(t)
+	var took []time.Duration
+	for i := range 50 {
+		took = append(took, th.change(groupName(i), fmt.Sprint("second ", i), apiece)...)
+	}
+	if got := median(took); got > 5*time.Second { // one pass over all streams; BenchmarkChange measures
+		t.Errorf("the median is %s", got)
+	}
+	if len(th.came) > 0 {
+		t.Error("a stream was told that does not watch it")
+	}
+	if m := th.server.Metrics(); m.Sent.Count != 50*apiece || m.Streams != streams {
+		t.Errorf("%d pushes after a change were measured on %d streams", m.Sent.Count, m.Streams)
+	}
+}
+
+func BenchmarkChange(b *testing.B) {
+	th := newThousand(b)
+	for name, of := range map[string]struct {
+		name     func(i int) string
+		watchers int
+	}{
+		"of ten streams' secret":        {func(i int) string { return groupName(i % (streams / apiece)) }, apiece},
+		"of a thousand streams' secret": {func(int) string { return "all" }, streams},
+	} {
+		b.Run(name, func(b *testing.B) {
+			var took []time.Duration
+			for i := 0; b.Loop(); i++ {
+				took = append(took, th.change(of.name(i), fmt.Sprint(name, time.Now().UnixNano()), of.watchers)...)
+			}
+			b.ReportMetric(float64(median(took).Microseconds())/1000, "ms-median")
+			b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "ms-p99")
+		})
+	}
+}

@@ -1,0 +1,209 @@
+package certmanager
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/countersign-dev/countersign/ra"
+	"github.com/countersign-dev/countersign/sdk/ca"
+)
+
+const (
+	// mostOrders bounds the requests that are asked for at the same time. It is more than an
+	// authority's queue has places by default, so that the engine decides whose turn it is.
+	mostOrders = 20000
+	// hold is how long a worker waits for a certificate, while there are fewer than busy. Most come
+	// within that time, and a request that is done at once costs two writes less.
+	hold = 2 * time.Second
+	busy = 16
+	// lookAgain bounds how late a request can be whose notice was lost.
+	lookAgain = time.Minute
+)
+
+// errAtWork is no error: the request comes back when there is an answer.
+var errAtWork = errors.New("the request is with the authority, or waits for its turn")
+
+// desk issues certificates in the background, so that no worker waits for a turn that may be hours
+// away, and keeps each until the API server shows it: a stale cache brings the same request again.
+// When the queue is full, a namespace with fewer requests of an authority displaces one of the
+// namespace with the most.
+type desk struct {
+	ctx   context.Context
+	room  int
+	issue func(context.Context, ra.Request) (ra.Certificate, error)
+	done  func(context.Context, types.NamespacedName) // called for each answer
+	now   func() time.Time
+	tasks sync.WaitGroup
+
+	mu     sync.Mutex
+	orders map[types.UID]*order
+	of     map[tenant]int          // none is 0
+	first  map[types.UID]time.Time // when an authority first denied what is still open; monotonic
+}
+
+// tenant is who shares in the room.
+type tenant struct{ namespace, door string }
+
+// order is a request that is asked for, or the answer to it.
+type order struct {
+	name types.NamespacedName
+	req  ra.Request
+	end  context.CancelFunc
+	over chan struct{} // closed once there is an answer
+	cert ra.Certificate
+	err  error
+}
+
+func (o *order) tenant() tenant { return tenant{o.name.Namespace, o.req.Door} }
+
+func (o *order) isOver() bool {
+	select {
+	case <-o.over:
+		return true
+	default:
+		return false
+	}
+}
+
+func newDesk(ctx context.Context, d *Door, done func(context.Context, types.NamespacedName)) *desk {
+	return &desk{ctx: ctx, room: mostOrders, issue: d.cfg.Issuer.Issue, done: done, now: d.cfg.Now, orders: map[types.UID]*order{}, of: map[tenant]int{}, first: map[types.UID]time.Time{}}
+}
+
+// ask returns the certificate for a request, an error, or errAtWork.
+func (k *desk) ask(ctx context.Context, name types.NamespacedName, req ra.Request) (ra.Certificate, error) {
+	o, err := k.order(name, req)
+	if err != nil {
+		return ra.Certificate{}, err
+	}
+	k.wait(ctx, o)
+	return k.collect(o)
+}
+
+// order returns that of a request, which begins with it.
+func (k *desk) order(name types.NamespacedName, req ra.Request) (*order, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	uid := types.UID(req.Object)
+	if o := k.orders[uid]; o != nil && bytes.Equal(o.req.CSR, req.CSR) && o.req.Door == req.Door {
+		return o, nil
+	}
+	k.forget(uid)
+	o := &order{name: name, req: req, over: make(chan struct{})}
+	if len(k.orders) >= k.room && !k.crowdOut(o.tenant()) {
+		return nil, &ca.Error{Reason: ca.RateLimited, Message: "too many requests of the namespace, or of all, are being asked for already", RetryAfter: 10 * time.Second}
+	}
+	ctx, end := context.WithCancel(k.ctx)
+	o.end = end
+	k.orders[uid] = o
+	k.of[o.tenant()]++
+	k.tasks.Go(func() { k.work(ctx, o) })
+	return o, nil
+}
+
+// crowdOut makes room for a tenant: the one with most loses the newest order that waits. The request
+// comes back after lookAgain. The lock is held.
+func (k *desk) crowdOut(by tenant) bool {
+	most := by
+	for other, n := range k.of {
+		if n > k.of[most] {
+			most = other
+		}
+	}
+	if k.of[most] <= k.of[by]+1 {
+		return false // they would take it from each other in turns
+	}
+	var newest *order
+	for _, o := range k.orders {
+		if o.tenant() == most && !o.isOver() && (newest == nil || o.req.Asked.After(newest.req.Asked)) {
+			newest = o
+		}
+	}
+	if newest == nil {
+		return false
+	}
+	k.forget(types.UID(newest.req.Object))
+	return true
+}
+
+func (k *desk) work(ctx context.Context, o *order) {
+	defer o.end()
+	o.cert, o.err = k.issue(ctx, o.req)
+	close(o.over)
+	k.done(ctx, o.name)
+}
+
+// wait returns when there is an answer, or it had better be fetched later.
+func (k *desk) wait(ctx context.Context, o *order) {
+	k.mu.Lock()
+	many := len(k.orders) >= busy
+	k.mu.Unlock()
+	if many {
+		return
+	}
+	timer := time.NewTimer(hold)
+	defer timer.Stop()
+	select {
+	case <-o.over:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// collect returns the answer. A certificate stays, an error does not.
+func (k *desk) collect(o *order) (ra.Certificate, error) {
+	if !o.isOver() {
+		return ra.Certificate{}, errAtWork
+	}
+	if o.err == nil && k.now().Before(o.cert.NotAfter) {
+		return o.cert, nil
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if uid := types.UID(o.req.Object); k.orders[uid] == o {
+		k.forget(uid)
+	}
+	if o.err == nil {
+		return ra.Certificate{}, ca.Errorf(ca.Unavailable, "the certificate has expired before it could be delivered")
+	}
+	return ra.Certificate{}, o.err
+}
+
+// drop forgets a request that is gone or finished. If it waits, it loses its place.
+func (k *desk) drop(uid types.UID) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.forget(uid)
+	delete(k.first, uid)
+}
+
+// denied returns for how long an authority has denied a request, as of now. Where too many are, it is
+// as if this were the first time, so that it stays pending.
+func (k *desk) denied(uid types.UID) time.Duration {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if since, known := k.first[uid]; known {
+		return time.Since(since)
+	}
+	if len(k.first) < k.room {
+		k.first[uid] = time.Now()
+	}
+	return 0
+}
+
+// forget does so with the lock held.
+func (k *desk) forget(uid types.UID) {
+	o := k.orders[uid]
+	if o == nil {
+		return
+	}
+	o.end()
+	delete(k.orders, uid)
+	if k.of[o.tenant()]--; k.of[o.tenant()] == 0 {
+		delete(k.of, o.tenant())
+	}
+}

@@ -1,0 +1,161 @@
+// Package certmanager is an external issuer for cert-manager in front of every provider: it signs
+// the CertificateRequests that name a CountersignIssuer or a CountersignClusterIssuer (package
+// v1alpha1) with the authorities of a registration authority. Make a [Door] with [New] and call
+// [Door.Run].
+//
+// Approval is not authorization: cert-manager approves every request by default. The policy
+// decides. Its subject is the namespace of the request, as nothing else about it is verified, and
+// the names must be those that the matching rule gives or allows. An issuer only chooses among the
+// authorities that the operator opens to it ([Authority]).
+//
+//	issuer-lib ──▶ live? ──▶ judge ──▶ desk ──▶ Issue ──▶ status.certificate
+//	    ▲                      │        │ at work: come back when it is done
+//	    └──────── pending ◀────┴────────┴──▶ Failed, or the issuer is not Ready
+//
+// Rights: get, list and watch certificaterequests (cert-manager.io) and the issuers, patch the
+// status of each, and create and patch events (events.k8s.io).
+package certmanager
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	issuerapi "github.com/cert-manager/issuer-lib/api/v1alpha1"
+
+	"github.com/countersign-dev/countersign/internal/clock"
+	"github.com/countersign-dev/countersign/internal/loglimit"
+	"github.com/countersign-dev/countersign/internal/text"
+	"github.com/countersign-dev/countersign/kubernetes/certmanager/v1alpha1"
+	"github.com/countersign-dev/countersign/kubernetes/signing"
+	"github.com/countersign-dev/countersign/ra"
+)
+
+// Config configures a [Door].
+type Config struct {
+	// Cluster is the verified name of the cluster, for [ra.Subject].
+	Cluster string
+	// Issuer has the door [EngineDoor] of each authority.
+	Issuer signing.Issuer
+	// Decide returns what the policy in force grants: [ra.Engine.Decide].
+	Decide func(s ra.Subject, door string) ra.Decision
+	// Authorities are those that issuers may name. Default: none.
+	Authorities []Authority
+	// Now is the wall clock. Default: the system's.
+	Now func() time.Time
+	// Observe hears of each outcome, for metrics. It must not block. Default: none.
+	Observe func(Event)
+	// Log is for operators. Default: [slog.Default].
+	Log *slog.Logger
+}
+
+// Authority says which issuers may name an authority.
+type Authority struct {
+	// Name is the name of the authority, and of its rules' Authority.
+	Name string
+	// ClusterIssuers lets each CountersignClusterIssuer name it. Default: false.
+	ClusterIssuers bool
+	// Namespaces are those whose CountersignIssuers may name it: names, or patterns with one '*'.
+	// Default: none.
+	Namespaces []string
+}
+
+// Event is an outcome. Its texts are few, and none comes from a request.
+type Event struct {
+	// Authority is a name from [Config.Authorities]; empty, if the issuer names none of these.
+	Authority string
+	// Result is "issued", "failed" (it is never asked for again), "pending" (it comes back), or
+	// "not ready" (the issuer).
+	Result string
+}
+
+// The results of an [Event].
+const (
+	resultIssued   = "issued"
+	resultFailed   = "failed"
+	resultPending  = "pending"
+	resultNotReady = "not ready"
+)
+
+// Door signs the requests of one cluster.
+type Door struct {
+	cfg         Config
+	authorities map[string]Authority
+	synced      atomic.Pointer[error]
+}
+
+// New checks the settings. It asks the API server nothing before Run.
+func New(cfg Config) (*Door, error) {
+	d := &Door{cfg: cfg.withDefaults(), authorities: map[string]Authority{}}
+	if cfg.Cluster == "" || cfg.Issuer == nil || cfg.Decide == nil {
+		return nil, errors.New("certmanager: Config needs Cluster, Issuer and Decide")
+	}
+	for _, a := range cfg.Authorities {
+		if _, twice := d.authorities[a.Name]; a.Name == "" || twice {
+			return nil, fmt.Errorf("certmanager: the authority %q has no name or is there twice", a.Name)
+		}
+		d.authorities[a.Name] = a
+	}
+	d.is(errStarting)
+	return d, nil
+}
+
+func (c Config) withDefaults() Config {
+	if c.Now == nil {
+		c.Now = clock.Wall
+	}
+	if c.Observe == nil {
+		c.Observe = func(Event) {}
+	}
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	c.Log = loglimit.Limit(c.Log).With("cluster", c.Cluster)
+	return c
+}
+
+// EngineDoor returns the engine's door for an authority. It has one for each, so that a rule is
+// for the issuers of the authority that signs for it, and for no others.
+func EngineDoor(authority string) ra.Door { return ra.Door{Name: "cert-manager/" + authority} }
+
+var errStarting = errors.New("the requests of cert-manager are not known yet")
+
+// is sets what Ready returns.
+func (d *Door) is(err error) { d.synced.Store(&err) }
+
+// Ready returns nil while the door runs and has seen all requests that there were when it began.
+func (d *Door) Ready() error { return *d.synced.Load() }
+
+// authorityOf returns the authority that an issuer names, if it may. Who may not is not told
+// whether there is one of that name.
+func (d *Door) authorityOf(issuer issuerapi.Issuer) (name string, err error) {
+	switch i := issuer.(type) {
+	case *v1alpha1.CountersignIssuer:
+		name = i.Spec.Authority
+		if a, known := d.authorities[name]; !known || !a.lists(i.Namespace) {
+			return "", fmt.Errorf("spec.authority is %s: countersign-ra lets the issuers of namespace %s use no authority of that name (cert_manager.authorities, namespaces)", text.Quote(name), text.Quote(i.Namespace))
+		}
+	case *v1alpha1.CountersignClusterIssuer:
+		name = i.Spec.Authority
+		if a, known := d.authorities[name]; !known || !a.ClusterIssuers {
+			return "", fmt.Errorf("spec.authority is %s: countersign-ra lets cluster issuers use no authority of that name (cert_manager.authorities, cluster_issuers)", text.Quote(name))
+		}
+	default:
+		return "", fmt.Errorf("unsupported issuer kind %T", issuer)
+	}
+	return name, nil
+}
+
+func (a Authority) lists(namespace string) bool {
+	for _, pattern := range a.Namespaces {
+		before, after, wild := strings.Cut(pattern, "*")
+		if pattern == namespace || wild && len(namespace) >= len(before)+len(after) &&
+			strings.HasPrefix(namespace, before) && strings.HasSuffix(namespace, after) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,171 @@
+// Package istiodtls keeps the Secret istiod-tls, with which istiod serves its webhooks and its
+// proxies where its own CA is off (ENABLE_CA_SERVER=false): create a [Keeper] with [New], and
+// call [Keeper.Run] while leading.
+//
+// The key is made here, and goes nowhere but into the Secret. Package secret obtains and renews
+// the certificate, through the engine of the registration authority: by a rule, with a line in
+// the audit log, and below roots that are delivered. What it needs to know after a change of the
+// leader is in the Secret, too, so that the next leader goes on with the certificate that is there.
+//
+// A Secret that exists and is not ours is left alone unless [Config].Adopt says otherwise, and no
+// certificate is asked for then. What somebody else changes or deletes is restored; the more often
+// that is needed, the slower, down to once in ten minutes.
+package istiodtls
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/countersign-dev/countersign/internal/loglimit"
+	"github.com/countersign-dev/countersign/internal/text"
+	"github.com/countersign-dev/countersign/kubernetes/istiodtls/istiod"
+	"github.com/countersign-dev/countersign/kubernetes/signing"
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+// Name is the Secret's.
+const Name = istiod.Secret
+
+// The label of the Secret that is ours. Manager is also our field manager.
+const (
+	ManagedBy = "app.kubernetes.io/managed-by"
+	Manager   = "countersign-ra"
+)
+
+// Config configures a [Keeper].
+type Config struct {
+	// Cluster is the name of the cluster.
+	Cluster string
+	// Client reaches its API server. It needs get, create and patch on that Secret. Required.
+	Client kubernetes.Interface
+	// Namespace is istiod's. Required.
+	Namespace string
+	// Names are the certificate's. Default: [istiod.Names] of the namespace.
+	Names []string
+	// Issuer is asked for certificates at [istiod.Door], which has the [istiod.Rule]. Required.
+	Issuer signing.Issuer
+	// Authority is the rule's.
+	Authority string
+	// TTL is the lifetime to ask for. Default: 24 hours.
+	TTL time.Duration
+	// Roots returns the roots to verify with, from memory; none, if none are known. Required.
+	Roots func(authority string) *pki.Bundle
+	// Further roots are written beside them. Default: none.
+	Further *pki.Bundle
+	// Adopt takes over a Secret that exists without our label. Default: it is left alone.
+	Adopt bool
+	// Held returns nil while this replica may write: lease.Held. Default: always.
+	Held func() error
+	// Log is for operators. Default: [slog.Default].
+	Log *slog.Logger
+}
+
+// Keeper keeps the Secret of one cluster. It is safe for concurrent use.
+type Keeper struct {
+	cfg      Config
+	identity pki.Identity
+	changed  chan struct{} // something to write may have
+	roots    chan struct{} // the authority's roots may have
+
+	mu      sync.Mutex
+	records map[string]kept // by name, as package secret stores them
+	status  Status
+	err     error
+
+	// Of the goroutine that runs it.
+	seen     *pki.Bundle // the last roots that were not none
+	wrote    string      // what this run wrote or found right: the pair's version and the roots
+	uid      string      // of the Secret that is ours
+	pause    time.Duration
+	repairs  int // without peace
+	repaired time.Time
+	failing  time.Time // since when
+	logged   time.Time
+}
+
+// Status is the state of the Secret. It holds no key.
+type Status struct {
+	Namespace, Authority string
+	// Fingerprint and NotAfter are those of the certificate in it; zero while there is none.
+	Fingerprint string
+	NotAfter    time.Time
+	// Rival is a program that keeps writing the Secret, too, where that is known.
+	Rival string
+	// Error says why it is not as it should be; empty if it is.
+	Error string
+}
+
+// New checks the settings. It asks nothing.
+func New(cfg Config) (*Keeper, error) {
+	if cfg.Client == nil || cfg.Issuer == nil || cfg.Roots == nil || cfg.Namespace == "" {
+		return nil, errors.New("istiodtls: Config.Client, Config.Issuer, Config.Roots and Config.Namespace are required")
+	}
+	if len(cfg.Names) == 0 {
+		cfg.Names = istiod.Names(cfg.Namespace)
+	}
+	identity, err := pki.NewIdentity("", cfg.Names, nil)
+	if err != nil {
+		return nil, fmt.Errorf("istiodtls: %w", err)
+	}
+	cfg.TTL = cmp.Or(cfg.TTL, 24*time.Hour)
+	if cfg.Held == nil {
+		cfg.Held = func() error { return nil }
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
+	cfg.Log = loglimit.Limit(cfg.Log).With("cluster", cfg.Cluster, "object", cfg.Namespace+"/"+Name)
+	k := &Keeper{cfg: cfg, identity: identity, changed: make(chan struct{}, 1), roots: make(chan struct{}, 1), err: errNotWritten}
+	k.status = Status{Namespace: cfg.Namespace, Authority: cfg.Authority}
+	return k, nil
+}
+
+// Changed says that an authority has other roots now. It never blocks: what to write is asked of
+// [Config.Roots], so roots is for the signature of ra.Config.RootsChanged alone.
+func (k *Keeper) Changed(authority string, _ *pki.Bundle) {
+	if authority == k.cfg.Authority {
+		poke(k.roots)
+	}
+}
+
+// Ready returns nil while the Secret is as it should be. Otherwise it says what is missing.
+func (k *Keeper) Ready() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.err != nil {
+		return fmt.Errorf("cluster %q: Secret %s/%s: %w", k.cfg.Cluster, k.cfg.Namespace, Name, k.err)
+	}
+	return nil
+}
+
+// Status returns the state of the Secret.
+func (k *Keeper) Status() Status {
+	err := k.Ready()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	s := k.status
+	if err != nil {
+		s.Error = text.Clean(err.Error())
+	}
+	return s
+}
+
+func (k *Keeper) set(err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.err = err
+}
+
+// poke leaves one notice in a channel that holds one.
+func poke(notices chan<- struct{}) {
+	select {
+	case notices <- struct{}{}:
+	default:
+	}
+}

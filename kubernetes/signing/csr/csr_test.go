@@ -1,0 +1,471 @@
+package csr_test
+
+import (
+	"cmp"
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/fake"
+	typed "k8s.io/client-go/kubernetes/typed/certificates/v1"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/countersign-dev/countersign/kubernetes/signing/csr"
+	"github.com/countersign-dev/countersign/ra"
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/catest"
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+func byHand(c *cluster) { c.conf.Signers[0].Approve = false }
+
+func TestGrantedRequestIsApprovedAndSigned(t *testing.T) {
+	inCluster(t, nil, func(c *cluster) {
+		r := honest()
+		seconds := int32(3600)
+		r.Spec.ExpirationSeconds = &seconds
+		c.create(r)
+		c.want("Approved issued")
+		certs, err := pki.ParseCertificates(c.get("req-1").Status.Certificate)
+		if err != nil {
+			t.Fatal(err)
+		}
+		leaf := certs[0]
+		if len(certs) != 2 || len(leaf.URIs) != 1 || leaf.URIs[0].String() != spiffe || leaf.NotAfter.After(time.Now().Add(time.Hour)) {
+			t.Errorf("%d certificates, URIs %v, until %s", len(certs), leaf.URIs, leaf.NotAfter)
+		}
+		inter := x509.NewCertPool()
+		inter.AddCert(certs[1])
+		if _, err := leaf.Verify(x509.VerifyOptions{Roots: c.ca.Bundle().Pool(), Intermediates: inter, CurrentTime: time.Now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
+			t.Error(err)
+		}
+		if c.asked() != 1 || c.happened("issued") != 1 || c.happened("approved") != 1 {
+			t.Errorf("%d requests, events %v", c.asked(), c.events)
+		}
+		for _, part := range []string{`"kind":"service-account"`, `"pod_uid":"pod-uid"`, `"node":"node-1"`, `"service_account_uid":"account-uid"`, `"verified":"certificate signing request"`} {
+			if !strings.Contains(c.audit.String(), part) {
+				t.Errorf("the audit log lacks %s: %s", part, c.audit.String())
+			}
+		}
+		pass(time.Hour)
+		if c.asked() != 1 {
+			t.Errorf("%d requests after an hour", c.asked())
+		}
+	})
+}
+
+func TestRequestWaitsForItsApproval(t *testing.T) {
+	inCluster(t, byHand, func(c *cluster) {
+		c.create(honest())
+		pass(time.Hour)
+		c.want("pending")
+		if c.tally(&c.reads) > 0 {
+			t.Errorf("%d reads for a request that nobody approved", c.tally(&c.reads))
+		}
+		c.say("req-1", certificatesv1.CertificateApproved)
+		c.want("Approved issued")
+		if c.happened("approved") != 0 {
+			t.Error("counted as ours to approve")
+		}
+	})
+}
+
+func TestOtherRequestsAreLeftAlone(t *testing.T) {
+	inCluster(t, nil, func(c *cluster) {
+		foreign, denied, failed, done := honest(), honest(), honest(), honest()
+		foreign.Name, foreign.UID, foreign.Spec.SignerName = "foreign", "2", other
+		denied.Name, denied.UID = "denied", "3"
+		denied.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: "Denied", Status: "True", Reason: "Admin"}}
+		failed.Name, failed.UID = "failed", "4"
+		failed.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: "Approved", Status: "True"}, {Type: "Failed", Status: "True", Reason: "Other"}}
+		done.Name, done.UID = "done", "5"
+		done.Status.Certificate = []byte("x")
+		c.create(foreign, denied, failed, done)
+		pass(time.Hour)
+		if c.tally(&c.writes) > 0 || c.tally(&c.reads) > 0 || c.asked() > 0 {
+			t.Errorf("%d writes, %d reads, %d asked", c.tally(&c.writes), c.tally(&c.reads), c.asked())
+		}
+	})
+}
+
+func TestNodesAndUsersGetTheirNames(t *testing.T) {
+	for name, test := range map[string]struct {
+		user, group, dns string
+	}{
+		"node": {"system:node:node-1", "system:nodes", "node-1.nodes.example.org"},
+		"user": {"jane", "developers", "jane.example.org"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inCluster(t, nil, func(c *cluster) {
+				r := honest()
+				r.Spec.Username, r.Spec.Groups, r.Spec.UID, r.Spec.Extra = test.user, []string{test.group, "system:authenticated"}, "", nil
+				r.Spec.Request = csrOf(pki.ECDSAP256, &x509.CertificateRequest{DNSNames: []string{test.dns}})
+				c.create(r)
+				c.want("Approved issued")
+			})
+		})
+	}
+}
+
+// Whatever is not for ever leaves the request pending, and it is signed when that is over.
+func TestTroubleLeavesRequestPending(t *testing.T) {
+	away := errors.New("connection refused")
+	accounts := corev1.SchemeGroupVersion.WithResource("serviceaccounts")
+	fault := func(err error) func(c *cluster) func() {
+		return func(c *cluster) func() {
+			c.ca.Always(catest.Fault{Err: err})
+			return func() { c.ca.Always(catest.Fault{}) }
+		}
+	}
+	for name, test := range map[string]struct {
+		begin func(c *cluster) (end func())
+		state string
+	}{
+		"CA away":       {fault(ca.ErrUnavailable), "Approved"},
+		"CA's quota":    {fault(ca.ErrRateLimited), "Approved"},
+		"CA refuses":    {fault(ca.ErrDenied), "Approved"},
+		"CA: invalid":   {fault(ca.ErrInvalid), "Approved"},
+		"unknown error": {fault(errors.New("?")), "Approved"},
+		"CA's reply":    {func(c *cluster) func() { c.ca.Next(1, catest.Fault{Break: catest.WrongKey}); return func() {} }, "Approved issued"},
+		"reading":       {func(c *cluster) func() { return c.fail("get", "certificatesigningrequests", away) }, "pending"},
+		"accounts":      {func(c *cluster) func() { return c.fail("get", "serviceaccounts", away) }, "pending"},
+		"pods": {func(c *cluster) func() {
+			return c.fail("get", "pods", apierrors.NewForbidden(schema.GroupResource{}, "web-0", away))
+		}, "pending"},
+		"writing": {func(c *cluster) func() { return c.fail("update", "certificatesigningrequests", away) }, "pending"},
+		"account gone": {func(c *cluster) func() {
+			found, _ := c.client.Tracker().Get(accounts, "shop", "web")
+			_ = c.client.Tracker().Delete(accounts, "shop", "web")
+			return func() { _ = c.client.Tracker().Add(found) }
+		}, "pending"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inCluster(t, nil, func(c *cluster) {
+				end := test.begin(c)
+				c.create(honest())
+				pass(10 * time.Minute)
+				c.want(test.state)
+				end()
+				pass(15 * time.Minute)
+				c.want("Approved issued")
+				if c.happened("failed")+c.happened("denied") > 0 || c.happened("pending") == 0 {
+					t.Errorf("events %v", c.events)
+				}
+			})
+		})
+	}
+}
+
+func TestCertificateIsWrittenAgainNotMadeAgain(t *testing.T) {
+	for name, err := range map[string]error{
+		"away":     errors.New("connection refused"),
+		"conflict": apierrors.NewConflict(schema.GroupResource{}, "req-1", nil),
+		"timeout":  apierrors.NewTimeoutError("slow", 1),
+	} {
+		t.Run(name, func(t *testing.T) {
+			inCluster(t, byHand, func(c *cluster) {
+				end := c.fail("update", "certificatesigningrequests", err)
+				c.create(honest())
+				c.say("req-1", certificatesv1.CertificateApproved)
+				pass(10 * time.Minute)
+				c.want("Approved")
+				end()
+				pass(time.Minute)
+				c.want("Approved issued")
+				if c.asked() != 1 {
+					t.Errorf("the CA was asked %d times", c.asked())
+				}
+			})
+		})
+	}
+}
+
+// A webhook or a policy of the cluster's refuses the status, and others go on to edit the object.
+func TestCertificateThatIsRefusedIsNotMadeAgain(t *testing.T) {
+	inCluster(t, byHand, func(c *cluster) {
+		end := c.fail("update", "certificatesigningrequests", apierrors.NewInvalid(schema.GroupKind{}, "req-1", nil))
+		c.create(honest())
+		c.say("req-1", certificatesv1.CertificateApproved)
+		for i := range 5 {
+			pass(10 * time.Minute)
+			edited := c.get("req-1").DeepCopy()
+			edited.Labels, edited.ResourceVersion = map[string]string{"a": fmt.Sprint(i)}, edited.ResourceVersion+"z"
+			if err := c.client.Tracker().Update(requests, edited, ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+		end()
+		pass(time.Minute)
+		c.want("Approved issued")
+		if c.asked() != 1 || !strings.Contains(c.log.String(), "cannot write the certificate") {
+			t.Errorf("the CA was asked %d times; the log: %s", c.asked(), c.log.String())
+		}
+	})
+}
+
+// Somebody edits the object between our read and our write.
+func TestEditedRequestGetsItsCertificate(t *testing.T) {
+	inCluster(t, byHand, func(c *cluster) {
+		c.ca.Always(catest.Fault{Delay: 20 * time.Second})
+		c.create(honest())
+		c.say("req-1", certificatesv1.CertificateApproved)
+		edited := c.get("req-1").DeepCopy()
+		edited.Labels, edited.ResourceVersion = map[string]string{"a": "b"}, edited.ResourceVersion+"z"
+		if err := c.client.Tracker().Update(requests, edited, ""); err != nil {
+			t.Fatal(err)
+		}
+		pass(2 * time.Minute)
+		c.want("Approved issued")
+		if c.get("req-1").Labels["a"] != "b" || c.asked() != 1 {
+			t.Errorf("labels %v, asked %d times", c.get("req-1").Labels, c.asked())
+		}
+	})
+}
+
+func TestRequestThatGoesMeanwhileGetsNothing(t *testing.T) {
+	for name, end := range map[string]func(c *cluster){
+		"failed":  func(c *cluster) { c.say("req-1", certificatesv1.CertificateFailed) },
+		"deleted": func(c *cluster) { _ = c.client.Tracker().Delete(requests, "", "req-1") },
+		"made anew": func(c *cluster) {
+			_ = c.client.Tracker().Delete(requests, "", "req-1")
+			r := honest()
+			r.UID = "another"
+			c.create(r)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inCluster(t, byHand, func(c *cluster) {
+				c.ca.Always(catest.Fault{Delay: 20 * time.Second})
+				c.create(honest())
+				c.say("req-1", certificatesv1.CertificateApproved)
+				pass(time.Second)
+				end(c)
+				pass(10 * time.Minute)
+				if c.tally(&c.writes) > 0 || c.happened("issued") > 0 {
+					t.Errorf("%d writes, events %v", c.tally(&c.writes), c.events)
+				}
+			})
+		})
+	}
+}
+
+// slowAnswers are an API server whose watch is faster than its answers.
+type slowAnswers struct{ *fake.Clientset }
+
+func (s slowAnswers) CertificatesV1() typed.CertificatesV1Interface {
+	return slowCertificates{s.Clientset.CertificatesV1()}
+}
+
+type slowCertificates struct{ typed.CertificatesV1Interface }
+
+func (s slowCertificates) CertificateSigningRequests() typed.CertificateSigningRequestInterface {
+	return slowRequests{s.CertificatesV1Interface.CertificateSigningRequests()}
+}
+
+type slowRequests struct {
+	typed.CertificateSigningRequestInterface
+}
+
+func (s slowRequests) UpdateApproval(ctx context.Context, name string, r *request, o metav1.UpdateOptions) (*request, error) {
+	written, err := s.CertificateSigningRequestInterface.UpdateApproval(ctx, name, r, o)
+	time.Sleep(100 * time.Millisecond)
+	return written, cmp.Or(err, ctx.Err())
+}
+
+func (s slowRequests) UpdateStatus(ctx context.Context, r *request, o metav1.UpdateOptions) (*request, error) {
+	written, err := s.CertificateSigningRequestInterface.UpdateStatus(ctx, r, o)
+	time.Sleep(100 * time.Millisecond)
+	return written, cmp.Or(err, ctx.Err())
+}
+
+// Our own write comes back by the watch, which ends the work on the request.
+func TestOutcomeIsCountedAlthoughTheWatchIsFaster(t *testing.T) {
+	for result, change := range map[string]func(r *request){
+		"issued": func(*request) {},
+		"denied": func(r *request) { r.Spec.Username = "joe" },
+		"failed": func(r *request) { r.Spec.Request = csrOf(pki.ECDSAP384, nil) },
+	} {
+		t.Run(result, func(t *testing.T) {
+			inCluster(t, func(c *cluster) { c.conf.Client = slowAnswers{c.client} }, func(c *cluster) {
+				r := honest()
+				change(r)
+				c.create(r)
+				pass(time.Minute)
+				if c.happened(result) != 1 || result != "issued" && !strings.Contains(c.log.String(), "request refused") {
+					t.Errorf("events %v; the log: %s", c.events, c.log.String())
+				}
+			})
+		})
+	}
+}
+
+// What an informer knows can be old: its watch is dead here.
+func TestStaleInformerHasNoWord(t *testing.T) {
+	for name, change := range map[string]func(c *cluster, r *request){
+		"failed":     func(c *cluster, _ *request) { c.say("req-1", certificatesv1.CertificateFailed) },
+		"made anew":  func(_ *cluster, r *request) { r.UID = "another" },
+		"unapproved": func(_ *cluster, r *request) { r.Status.Conditions = nil },
+	} {
+		for _, when := range []time.Duration{0, 10 * time.Second} { // before the door looks, and while the CA works
+			t.Run(fmt.Sprint(name, " after ", when), func(t *testing.T) {
+				var release func()
+				inCluster(t, func(c *cluster) {
+					byHand(c)
+					c.client.PrependWatchReactor("*", func(clienttesting.Action) (bool, watch.Interface, error) { return true, watch.NewFake(), nil })
+					release = c.fail("get", "certificatesigningrequests", errors.New("connection refused"))
+					c.create(honest())
+					c.say("req-1", certificatesv1.CertificateApproved)
+					c.ca.Always(catest.Fault{Delay: 20 * time.Second})
+				}, func(c *cluster) {
+					if when > 0 {
+						release()
+						pass(when)
+					}
+					if name == "failed" {
+						change(c, nil)
+					} else {
+						r := c.get("req-1").DeepCopy()
+						change(c, r)
+						r.ResourceVersion += "z"
+						if err := c.client.Tracker().Update(requests, r, ""); err != nil {
+							t.Fatal(err)
+						}
+					}
+					release()
+					pass(10 * time.Minute)
+					if got := c.get("req-1"); len(got.Status.Certificate) > 0 && (name != "unapproved" || when == 0) || c.tally(&c.writes) > 1 {
+						t.Errorf("it has a certificate: %s", c.log.String())
+					}
+					if when == 0 && c.asked() > 0 {
+						t.Error("the CA was asked")
+					}
+				})
+			})
+		}
+	}
+}
+
+// Between two terms of a leader nothing is lost, and a CA that recognizes repeats makes one.
+func TestNextTermGoesOn(t *testing.T) {
+	inCluster(t, nil, func(c *cluster) {
+		c.ca.Next(1, catest.Fault{Hang: true})
+		c.create(honest())
+		c.stop()
+		if c.door.Ready() == nil {
+			t.Error("ready after its end")
+		}
+		c.run()
+		pass(5 * time.Minute)
+		c.want("Approved issued")
+		if all := c.ca.Requests(); len(all) > 2 || all[0].ID != all[len(all)-1].ID {
+			t.Errorf("%d requests", len(all))
+		}
+	})
+}
+
+func TestChangedPolicyIsAskedAgain(t *testing.T) {
+	asked := 0
+	inCluster(t, func(c *cluster) {
+		c.conf.Issuer = issuerFunc(func(ctx context.Context, req ra.Request) (ra.Certificate, error) {
+			cert, err := c.engine.Issue(ctx, req)
+			if asked++; asked == 1 {
+				cert.Identity = pki.Identity{DNSNames: []string{"other.example.org"}}
+			}
+			return cert, err
+		})
+	}, func(c *cluster) {
+		c.create(honest())
+		c.want("Approved")
+		pass(time.Minute)
+		c.want("Approved issued")
+	})
+}
+
+func TestManyRequestsAreAllSigned(t *testing.T) {
+	inCluster(t, nil, func(c *cluster) {
+		for i := range 300 {
+			r := c.account(i)
+			c.create(r)
+		}
+		pass(time.Minute)
+		if c.happened("issued") != 300 || c.asked() != 300 {
+			t.Errorf("events %v, %d asked", c.events, c.asked())
+		}
+	})
+}
+
+// Thousands of requests of one holder have to wait for each other, for as long as they live.
+func TestWaitingRequestsCostFewCalls(t *testing.T) {
+	const many = 50
+	inCluster(t, func(c *cluster) {
+		c.conf.Issuer = issuerFunc(func(context.Context, ra.Request) (ra.Certificate, error) {
+			err := ca.Errorf(ca.RateLimited, "8 requests of this holder wait already")
+			err.RetryAfter = 5 * time.Second
+			return ra.Certificate{}, err
+		})
+	}, func(c *cluster) {
+		for i := range many {
+			r := honest()
+			r.Name, r.UID = fmt.Sprint("req-", i), types.UID(fmt.Sprint(i))
+			c.create(r)
+		}
+		pass(10 * time.Minute)
+		before := c.tally(&c.reads)
+		pass(10 * time.Minute)
+		if each := (c.tally(&c.reads) - before) / many; each > 3*12 {
+			t.Errorf("each cost %d reads in 10 minutes", each)
+		}
+	})
+}
+
+// A list from an API server's cache may show requests as they were before the last leader served
+// them, and each of these would cost a certificate.
+func TestFirstListIsTheLatest(t *testing.T) {
+	var versions []string
+	inCluster(t, func(c *cluster) {
+		c.client.PrependReactor("list", "certificatesigningrequests", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			versions = append(versions, action.(clienttesting.ListActionImpl).ListOptions.ResourceVersion)
+			return false, nil, nil
+		})
+	}, func(c *cluster) {
+		synctest.Wait()
+		if !slices.Equal(versions, []string{""}) {
+			t.Errorf("versions %q are listed", versions)
+		}
+	})
+}
+
+func TestWrongSettingsAreRefused(t *testing.T) {
+	good := csr.Config{
+		Cluster: "home", Client: fake.NewClientset(), Issuer: issuerFunc(nil), Decide: func(ra.Subject, string) ra.Decision { return ra.Decision{} },
+		Signers: []csr.Signer{{Name: signer}},
+	}
+	for want, change := range map[string]func(*csr.Config){
+		"needs Cluster":           func(c *csr.Config) { c.Decide = nil },
+		"reserved for Kubernetes": func(c *csr.Config) { c.Signers = []csr.Signer{{Name: "kubernetes.io/kube-apiserver-client"}} },
+		"is there twice":          func(c *csr.Config) { c.Signers = []csr.Signer{{Name: signer}, {Name: signer}} },
+	} {
+		cfg := good
+		change(&cfg)
+		if _, err := csr.New(cfg); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("want %q, got %v", want, err)
+		}
+	}
+	if _, err := csr.New(good); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,197 @@
+// Package csr signs CertificateSigningRequests (certificates.k8s.io/v1) for signer names of our
+// own. A [Door] follows those of its signers; it approves what the policy grants, if the operator
+// lets it ([Signer.Approve]), and signs what is approved, whoever approved it: an approval only
+// says that somebody wants it signed, and the policy decides all the same.
+//
+// The requester is who the API server says created the request (spec.username): see [SubjectOf]. A
+// request is right if its subject is empty, its names are exactly those that the policy gives the
+// requester, and its usages are within the rule's. What can never be right is Denied before it is
+// approved and Failed after that; both are final, so they are only said about the live object.
+// Everything else stays pending: a CA or an API server that is away, a quota, an unknown error.
+//
+//	informer ──▶ signing.Work ──▶ live object ──▶ judge ──▶ approve ──▶ Issue ──▶ status.certificate
+//	                  ▲                             │                     │
+//	                  └───────── pending ◀──────────┴─────────────────────┴──▶ Denied or Failed
+//
+// Kubernetes deletes requests: an hour after they were signed, approved or refused, and a day after
+// they were made (kube-controller-manager, csrcleaner).
+//
+// Rights: get, list and watch certificatesigningrequests, update certificatesigningrequests/status,
+// sign on the signers, and get on serviceaccounts and pods; to approve, also update
+// certificatesigningrequests/approval and approve on the signers.
+package csr
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	informers "k8s.io/client-go/informers/certificates/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/countersign-dev/countersign/internal/clock"
+	"github.com/countersign-dev/countersign/internal/loglimit"
+	"github.com/countersign-dev/countersign/kubernetes/signing"
+	"github.com/countersign-dev/countersign/ra"
+)
+
+type request = certificatesv1.CertificateSigningRequest
+
+// Config configures a [Door].
+type Config struct {
+	// Cluster is the verified name of the cluster, for [ra.Subject].
+	Cluster string
+	// Client is a client of that cluster. It should allow 50 calls a second or more.
+	Client kubernetes.Interface
+	// Issuer has the door [signing.CSRDoor] of each signer.
+	Issuer signing.Issuer
+	// Decide returns what the policy in force grants: [ra.Engine.Decide].
+	Decide  func(s ra.Subject, door string) ra.Decision
+	Signers []Signer
+	// Now is the wall clock. Default: the system's.
+	Now func() time.Time
+	// Observe hears of each outcome, for metrics. It must not block. Default: none.
+	Observe func(Event)
+	// Log is for operators. Default: [slog.Default].
+	Log *slog.Logger
+}
+
+// Signer is a signer name that the door serves.
+type Signer struct {
+	// Name is the signer's name, such as example.com/workloads.
+	Name string
+	// Approve approves what the policy grants and denies what it never will. Default: somebody
+	// else approves.
+	Approve bool
+}
+
+// Event is an outcome. Its texts are few, and none comes from a request.
+type Event struct {
+	// Signer is a name from [Config.Signers].
+	Signer string
+	// Result is "approved", "issued", "denied", "failed", "pending" (it comes back), or
+	// "undelivered" (a certificate that the API server has not taken).
+	Result string
+}
+
+// The results of an [Event].
+const (
+	resultApproved    = "approved"
+	resultIssued      = "issued"
+	resultDenied      = "denied"
+	resultFailed      = "failed"
+	resultPending     = "pending"
+	resultUndelivered = "undelivered"
+)
+
+// Door signs the requests of one cluster.
+type Door struct {
+	cfg     Config
+	signers map[string]Signer
+	reads   *signing.Slots
+	writes  *signing.Slots
+	gates   signing.Gates
+
+	follower *signing.Follower[*request]
+}
+
+// New checks the settings. It asks the API server nothing before Run.
+func New(cfg Config) (*Door, error) {
+	d := &Door{cfg: cfg.withDefaults(), signers: map[string]Signer{}, reads: signing.NewSlots(), writes: signing.NewSlots(), gates: signing.Gates{}}
+	if cfg.Cluster == "" || cfg.Client == nil || cfg.Issuer == nil || cfg.Decide == nil || len(cfg.Signers) == 0 {
+		return nil, errors.New("csr: Config needs Cluster, Client, Issuer, Decide and Signers")
+	}
+	for _, s := range cfg.Signers {
+		if err := signing.CheckName(s.Name); err != nil {
+			return nil, err
+		}
+		if _, twice := d.signers[s.Name]; twice {
+			return nil, fmt.Errorf("the signer %q is there twice", s.Name)
+		}
+		d.signers[s.Name], d.gates[s.Name] = s, signing.NewGate()
+	}
+	d.follower = &signing.Follower[*request]{
+		What: "certificate signing requests", Signers: slices.Collect(maps.Keys(d.signers)), Informer: d.informer,
+		Open: d.open, Owner: owner, Handle: d.handle, Log: d.cfg.Log,
+	}
+	return d, nil
+}
+
+func (c Config) withDefaults() Config {
+	if c.Now == nil {
+		c.Now = clock.Wall
+	}
+	if c.Observe == nil {
+		c.Observe = func(Event) {}
+	}
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	c.Log = loglimit.Limit(c.Log).With("cluster", c.Cluster)
+	return c
+}
+
+// Run works until ctx ends and all is quiet. It may be called again then, as leadership comes and
+// goes, but not twice at once.
+func (d *Door) Run(ctx context.Context) { d.follower.Run(ctx) }
+
+// Ready returns nil while the door runs and has seen all requests that there were when it began.
+func (d *Door) Ready() error { return d.follower.Ready() }
+
+// Shut returns the signers for which no certificates are asked, as they could not be written.
+func (d *Door) Shut() []signing.Shut { return d.gates.Shut() }
+
+// informer follows the requests for one signer.
+func (d *Door) informer(signer string) cache.SharedIndexInformer {
+	informer := informers.NewFilteredCertificateSigningRequestInformer(d.cfg.Client, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
+		o.FieldSelector = "spec.signerName=" + signer
+		signing.Latest(o)
+	})
+	_ = informer.SetTransform(trim) // it fails only once the informer runs
+	return informer
+}
+
+// open reports whether there is anything to do. It does not trust the server to have chosen.
+func (d *Door) open(r *request) bool {
+	s, ours := d.signers[r.Spec.SignerName]
+	return ours && !finished(r) && (s.Approve || has(r, certificatesv1.CertificateApproved))
+}
+
+// finished reports whether all is said about a request.
+func finished(r *request) bool {
+	return len(r.Status.Certificate) > 0 || has(r, certificatesv1.CertificateDenied) || has(r, certificatesv1.CertificateFailed)
+}
+
+func has(r *request, kind certificatesv1.RequestConditionType) bool {
+	for _, c := range r.Status.Conditions {
+		if c.Type == kind && c.Status == corev1.ConditionTrue {
+			return true
+		}
+	}
+	return false
+}
+
+// trim leaves what tells whether there is anything to do: all else is read from the live object.
+func trim(object any) (any, error) {
+	r, ok := object.(*request)
+	if !ok {
+		return object, nil
+	}
+	small := &request{ObjectMeta: metav1.ObjectMeta{Name: r.Name, UID: r.UID, CreationTimestamp: r.CreationTimestamp, ResourceVersion: r.ResourceVersion}}
+	small.Spec.SignerName, small.Spec.Username = r.Spec.SignerName, r.Spec.Username
+	if len(r.Status.Certificate) > 0 {
+		small.Status.Certificate = []byte{'-'}
+	}
+	for _, c := range r.Status.Conditions {
+		small.Status.Conditions = append(small.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{Type: c.Type, Status: c.Status})
+	}
+	return small, nil
+}

@@ -1,0 +1,18 @@
+// Package signing has what the doors of Kubernetes' certificate APIs share: which signer names
+// are ours to serve ([CheckName]), the engine's door for each ([PodDoor], [CSRDoor]), what an
+// error of the engine means for a request ([OutcomeOf]), the loop that works on many requests at
+// once ([Follower], [Work]), and what keeps one owner's requests from harming those of others
+// ([Gate], [Slots]). The doors are the packages below.
+package signing
+
+import (
+	"context"
+
+	"github.com/countersign-dev/countersign/ra"
+)
+
+// Issuer gets certificates for verified subjects. It is an [*ra.Engine], or something in front
+// of one, and keeps the promises of [ra.Engine.Issue].
+type Issuer interface {
+	Issue(ctx context.Context, req ra.Request) (ra.Certificate, error)
+}

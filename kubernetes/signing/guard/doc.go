@@ -1,0 +1,41 @@
+// Package guard looks, in each cluster, for what makes a registration authority dangerous there:
+//
+//   - An authority that the API server takes clients' certificates of could sign an administrator.
+//     [ClientCA] knows the API server's client CAs, and the issuer that [Issuer] returns refuses
+//     such an authority.
+//   - Whoever may create PodCertificateRequests can ask for any pod's certificate, as a request
+//     does not say who made it. [Admission] looks for the ValidatingAdmissionPolicy that lets
+//     nodes alone create them, and warns while there is none.
+package guard
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/countersign-dev/countersign/kubernetes/signing"
+)
+
+const (
+	// interval is the time between looks. Both are rarely changed.
+	interval = 5 * time.Minute
+	// shortest and longest bound the pauses after a failed look, which double.
+	shortest, longest = time.Second, time.Minute
+	// callTimeout limits each call to the API server.
+	callTimeout = 10 * time.Second
+)
+
+// repeat calls look until ctx ends: each interval, and sooner while it fails.
+func repeat(ctx context.Context, look func(context.Context) error) {
+	pause := time.Duration(0)
+	for ctx.Err() == nil {
+		next := interval
+		if look(ctx) == nil {
+			pause = 0
+		} else {
+			pause = min(max(2*pause, shortest), longest)
+			next = pause
+		}
+		signing.Sleep(ctx, next+rand.N(next/10+1))
+	}
+}

@@ -1,0 +1,56 @@
+package signing
+
+import (
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/text"
+	"github.com/countersign-dev/countersign/ra"
+	"github.com/countersign-dev/countersign/sdk/ca"
+)
+
+const (
+	// soonest and latest bound when a request comes back. The engine keeps its place by its
+	// first ask and answers what has to wait from memory, so that coming back is cheap; a
+	// request lives for 15 minutes, and must not sleep through the end of an outage.
+	soonest = time.Second
+	latest  = time.Minute
+)
+
+// Outcome is what an error of [Issuer.Issue] means for the request.
+type Outcome struct {
+	// Final says that the request can never be right. If not, it stays pending.
+	Final bool
+	// KeyType says that it is the type of its key, and Names that it is a name it asks for.
+	KeyType, Names bool
+	// Message says why, in a sentence fit for a status: it is bounded and has no token.
+	Message string
+	// Again is how long a pending request waits before it is asked for once more.
+	Again time.Duration
+}
+
+// OutcomeOf returns what an error means. Final is only what the engine refused by itself
+// ([ra.Refused]): no rule grants it, or the CSR is wrong. A final word about a pod holds until
+// somebody deletes the pod, and a pod that was refused a refresh keeps running until its
+// certificate ends.
+//
+// An authority's own Denied and Invalid are not final, although the same request may fare no
+// better: they also come of a role that lacks a right, a template or a pool that is configured
+// wrongly, and of an expired credential, all of which an operator mends while the request
+// waits. The engine audits them and backs off, to one call a minute for each holder, and
+// Kubernetes deletes the request after 15 minutes, so asking for ever costs little.
+func OutcomeOf(err error) Outcome {
+	return Outcome{
+		Final: ra.Refused(err), KeyType: errors.Is(err, ra.ErrKeyType), Names: errors.Is(err, ra.ErrNames),
+		Message: text.Clean(strings.TrimPrefix(err.Error(), ca.ReasonFor(err).String()+": ")),
+		Again:   Spread(min(max(ca.RetryAfter(err), soonest), latest)),
+	}
+}
+
+// Spread returns a wait of d to one and a half times d, so that those who were refused together
+// do not come back together.
+func Spread(d time.Duration) time.Duration {
+	return d + rand.N(max(d/2, 1))
+}

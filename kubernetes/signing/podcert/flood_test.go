@@ -1,0 +1,140 @@
+package podcert_test
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/countersign-dev/countersign/internal/test/ratest"
+	"github.com/countersign-dev/countersign/ra"
+)
+
+// crowd lets there be any number of pods, pod-1 with the UID pod-1 and so on.
+func (c *cluster) crowd() {
+	made := metav1.NewTime(time.Now().Add(-time.Hour))
+	c.client.PrependReactor("get", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		name := action.(clienttesting.GetAction).GetName()
+		return true, &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name), CreationTimestamp: made},
+			Spec:       corev1.PodSpec{ServiceAccountName: "web", NodeName: "node-1"},
+		}, nil
+	})
+	named := rule()
+	named.Names.SPIFFEID = "spiffe://example.org/pod/{pod}"
+	c.ra.Policy = ratest.Policy(c.t, named)
+}
+
+// of is the nth pod's request, the given time after its first.
+func of(n int, first, made time.Time) *request {
+	r := honest()
+	pod := fmt.Sprintf("pod-%d", n)
+	r.Name, r.UID = fmt.Sprintf("req-%d-%d", n, made.Unix()), types.UID(fmt.Sprintf("%s-%d", pod, made.Sub(first)))
+	r.CreationTimestamp, r.Spec.PodName, r.Spec.PodUID = metav1.NewTime(made), pod, types.UID(pod)
+	return r
+}
+
+// Ten thousand pods and a CA of seven certificates a second: 24 minutes, and no request lives
+// for more than 15. A kubelet makes another then, and its pod keeps its place.
+func TestTenThousandPodsAtSevenASecond(t *testing.T) {
+	const pods, life, each = 10000, 15 * time.Minute, 100 * time.Millisecond
+	var first time.Time
+	inCluster(t, func(c *cluster) {
+		c.ra.Authorities[0].Limits = ra.Limits{Rate: 7, Burst: 1}
+		c.crowd()
+		first = time.Now().Truncate(time.Second)
+		time.Sleep(pods * each)
+		for n := range pods {
+			c.make(of(n, first, first.Add(time.Duration(n)*each)))
+		}
+	}, func(c *cluster) {
+		for range 30 {
+			time.Sleep(time.Minute)
+			c.clean(first, life)
+		}
+		if n := c.happened("issued"); n != pods || c.happened("denied")+c.happened("failed")+c.happened("undelivered") > 0 {
+			t.Errorf("%v", c.events)
+		}
+		var order []string
+		asked := map[string]int{}
+		for _, call := range c.ca.Requests() {
+			order = append(order, call.SubjectID)
+			asked[call.SubjectID]++
+		}
+		if len(asked) != pods || len(order) > pods+1 { // the first one shows the backdating
+			t.Errorf("%d calls for %d pods", len(order), len(asked))
+		}
+		late := 0
+		for place, id := range slices.Compact(order) {
+			var n int
+			if _, err := fmt.Sscanf(id, "spiffe://example.org/pod/pod-%d", &n); err != nil {
+				t.Fatal(err)
+			}
+			late = max(late, place-n)
+		}
+		if late > 100 {
+			t.Errorf("one was asked for %d places after its own", late)
+		}
+	})
+}
+
+// clean is what Kubernetes does with requests that are old, and kubelets without an answer then.
+func (c *cluster) clean(first time.Time, life time.Duration) {
+	c.t.Helper()
+	list, err := c.tracker.List(requests, certificates, "")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	all := list.(*requestList).Items
+	slices.SortFunc(all, func(a, b request) int {
+		return cmp.Compare(a.CreationTimestamp.UnixNano(), b.CreationTimestamp.UnixNano())
+	})
+	now := time.Now()
+	for i, r := range all {
+		if now.Sub(r.CreationTimestamp.Time) < life {
+			continue
+		}
+		if err := c.tracker.Delete(requests, r.Namespace, r.Name); err != nil {
+			c.t.Fatal(err)
+		}
+		if len(r.Status.Conditions) == 0 {
+			var n int
+			if _, err := fmt.Sscanf(r.Spec.PodName, "pod-%d", &n); err != nil {
+				c.t.Fatal(err)
+			}
+			c.make(of(n, first, now))
+		}
+		if i%20 == 0 {
+			synctest.Wait() // the fake's watch holds 100 events
+		}
+	}
+}
+
+func TestFloodOfBadRequestsIsRefusedAndBarelyLogged(t *testing.T) {
+	inCluster(t, func(c *cluster) { c.crowd() }, func(c *cluster) {
+		for n := range 2000 {
+			r := of(n, time.Now(), time.Now())
+			r.Spec.StubPKCS10Request = []byte("none")
+			c.make(r)
+			if n%20 == 0 {
+				synctest.Wait() // the fake's watch holds 100 events
+			}
+		}
+		synctest.Wait()
+		if n := c.happened("failed"); n != 2000 {
+			t.Errorf("%v", c.events)
+		}
+		if lines := strings.Count(c.log.String(), "\n"); lines > 300 {
+			t.Errorf("%d log lines", lines)
+		}
+	})
+}

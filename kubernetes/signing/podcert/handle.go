@@ -1,0 +1,107 @@
+package podcert
+
+import (
+	"context"
+	"encoding/pem"
+	"errors"
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/text"
+	"github.com/countersign-dev/countersign/kubernetes/signing"
+	"github.com/countersign-dev/countersign/ra"
+	"github.com/countersign-dev/countersign/sdk/ca"
+)
+
+// defaultSeconds is what the API server sets where a request says no lifetime.
+const defaultSeconds = 86400
+
+// handle works on one request and returns when to come back to it.
+func (d *Door) handle(ctx context.Context, r *request) time.Duration {
+	cert, err := d.issue(ctx, r)
+	if err == nil {
+		err = d.deliver(ctx, r, cert)
+	}
+	if no, final := errors.AsType[*finalError](err); final {
+		err = d.refuse(ctx, r, no)
+	}
+	switch {
+	case err == nil:
+		return signing.Over // whatever a late informer may show of it
+	case ctx.Err() != nil:
+		return 0 // deleted, or no longer ours to decide
+	}
+	return d.pending(r, err)
+}
+
+// issue returns a certificate, a *finalError, or an error that leaves the request pending.
+func (d *Door) issue(ctx context.Context, r *request) (ra.Certificate, error) {
+	names, err := judge(r)
+	if err != nil {
+		return ra.Certificate{}, err
+	}
+	gate := d.gates[r.Spec.SignerName]
+	if err := gate.Check(r.Namespace); err != nil { // before the lookups, but a trial is for one who passed them
+		return ra.Certificate{}, err
+	}
+	if err := d.verify(ctx, r, false); err != nil {
+		return ra.Certificate{}, err
+	}
+	cert, err := gate.Issue(ctx, d.cfg.Issuer, r.Namespace, d.order(r, names))
+	if err == nil || errors.Is(err, signing.ErrShut) {
+		return cert, err
+	}
+	out := signing.OutcomeOf(err)
+	if !out.Final {
+		return cert, &signing.PendingError{Again: out.Again, Err: err, Quiet: true} // the engine logs and audits it
+	}
+	if err := d.verify(ctx, r, true); err != nil {
+		return cert, err
+	}
+	return cert, final(out, ca.ReasonFor(err))
+}
+
+// final words what the engine refused.
+func final(out signing.Outcome, reason ca.Reason) error {
+	switch {
+	case out.KeyType:
+		return denied(reasonKeyType, "%s; change keyType of the pod's podCertificate volume", out.Message)
+	case out.Names:
+		return denied(reasonAnnotations, "%s; change it in userAnnotations of the pod's podCertificate volume, under %s", out.Message, AnnotationDNSNames)
+	case reason == ca.Denied:
+		return denied(reasonPolicy, "the policy for this signer does not grant the pod a certificate: %s", out.Message)
+	}
+	return failed("%s", out.Message)
+}
+
+// order is what the engine is asked for. All of it is verified, or grants nothing.
+func (d *Door) order(r *request, names []string) ra.Request {
+	seconds := int32(defaultSeconds)
+	if r.Spec.MaxExpirationSeconds != nil {
+		seconds = *r.Spec.MaxExpirationSeconds
+	}
+	return ra.Request{
+		Subject: ra.Subject{
+			Kind: ra.Pod, Cluster: d.cfg.Cluster, Namespace: r.Namespace,
+			ServiceAccount: r.Spec.ServiceAccountName, ServiceAccountUID: string(r.Spec.ServiceAccountUID),
+			Pod: r.Spec.PodName, PodUID: string(r.Spec.PodUID),
+			Node: string(r.Spec.NodeName), NodeUID: string(r.Spec.NodeUID),
+			Verified: "pod certificate request",
+		},
+		Door:     signing.PodDoor(r.Spec.SignerName).Name,
+		CSR:      pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: r.Spec.StubPKCS10Request}),
+		DNSNames: names, TTL: time.Duration(seconds) * time.Second, Object: string(r.UID), Asked: r.CreationTimestamp.Time,
+	}
+}
+
+// pending logs why a request has to wait, and returns for how long.
+func (d *Door) pending(r *request, err error) time.Duration {
+	again, level := signing.Pending(err)
+	d.observe(r, resultPending)
+	d.cfg.Log.Log(context.Background(), level, "pod certificate request stays pending", "request", r.Namespace+"/"+r.Name,
+		"pod", r.Spec.PodName, "signer", r.Spec.SignerName, "again", again.Round(time.Second), "error", text.Clean(err.Error()))
+	return again
+}
+
+func (d *Door) observe(r *request, result string) {
+	d.cfg.Observe(Event{Signer: r.Spec.SignerName, Result: result})
+}

@@ -1,0 +1,86 @@
+package trustbundle
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"time"
+
+	"github.com/countersign-dev/countersign/kubernetes/signing"
+	"github.com/countersign-dev/countersign/ra"
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+// Hold returns an issuer that gives out a certificate only once its root is in the bundle of the
+// request's signer in this cluster. The engine holds back what is signed below a new root; the
+// roots that it learns first, with the first certificate perhaps, it trusts at once.
+//
+// While a bundle cannot be written at all, next is not asked, as that would cost certificates. A
+// signer without a bundle, or with that of another authority, is not held up.
+func (d *Door) Hold(next signing.Issuer) signing.Issuer {
+	h := holder{next, map[string]*keeper{}}
+	for _, k := range d.keepers {
+		h.doors[signing.PodDoor(k.bundle.Signer).Name] = k
+		h.doors[signing.CSRDoor(k.bundle.Signer).Name] = k
+	}
+	return h
+}
+
+type holder struct {
+	next  signing.Issuer
+	doors map[string]*keeper
+}
+
+// Issue implements [signing.Issuer].
+func (h holder) Issue(ctx context.Context, req ra.Request) (ra.Certificate, error) {
+	k := h.doors[req.Door]
+	if k == nil {
+		return h.next.Issue(ctx, req)
+	}
+	if _, err := k.state(); k.had().Len() == 0 && err != nil && k.door.cfg.Roots(k.bundle.Authority).Len() > 0 {
+		return ra.Certificate{}, k.unpublished(err)
+	}
+	cert, err := h.next.Issue(ctx, req)
+	if err != nil || cert.Authority != k.bundle.Authority {
+		return cert, err
+	}
+	if err := k.await(ctx, cert.Chain); err != nil {
+		return ra.Certificate{}, err
+	}
+	return cert, nil
+}
+
+func (k *keeper) unpublished(err error) error {
+	out := ca.Errorf(ca.Unavailable, "ClusterTrustBundle %q lacks the certificate's root: %w", k.name, err)
+	out.RetryAfter = 10 * time.Second // thousands may be waiting
+	return out
+}
+
+// await returns once the object holds the root of a chain, or has held it: pods have it then, and what
+// somebody took from the object since is no reason to let their certificates end. The engine tells of
+// new roots by Changed.
+func (k *keeper) await(ctx context.Context, chain []byte) error {
+	certs, err := pki.ParseCertificates(chain)
+	if err != nil {
+		return k.unpublished(err)
+	}
+	for {
+		moved := k.moves()
+		if below(k.had(), certs[len(certs)-1]) {
+			return nil
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return k.unpublished(ctx.Err())
+		}
+	}
+}
+
+// below reports whether one of the roots has signed the certificate.
+func below(roots *pki.Bundle, cert *x509.Certificate) bool {
+	return roots.Filter(func(root *x509.Certificate) bool {
+		return bytes.Equal(root.RawSubject, cert.RawIssuer) && cert.CheckSignatureFrom(root) == nil
+	}).Len() > 0
+}

@@ -1,0 +1,105 @@
+package trustbundle_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/test/certtest"
+	"github.com/countersign-dev/countersign/kubernetes/signing"
+	"github.com/countersign-dev/countersign/ra"
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+// engine is an engine that learns its root with the first certificate.
+type engine struct {
+	d         *desk
+	root      *certtest.Pair
+	authority string
+	asked     int
+}
+
+func (o *engine) Issue(context.Context, ra.Request) (ra.Certificate, error) {
+	o.asked++
+	leaf := o.root.Leaf(o.d.t, time.Hour)
+	o.d.has(o.authority, pki.NewBundle(o.root.Cert))
+	return ra.Certificate{Authority: o.authority, Chain: pki.NewBundle(leaf.Cert).PEM()}, nil
+}
+
+// asks returns what became of a request after a while; "waits" if nothing did.
+func asks(ctx context.Context, t *testing.T, issuer signing.Issuer, door string) func() string {
+	t.Helper()
+	got := "waits"
+	go func() {
+		cert, err := issuer.Issue(ctx, ra.Request{Door: door})
+		switch {
+		case err != nil && (!errors.Is(err, ca.ErrUnavailable) || ra.Refused(err) || cert.Chain != nil):
+			t.Errorf("%v, and a certificate of %d bytes", err, len(cert.Chain))
+		case err != nil:
+			got = err.Error()
+		default:
+			got = "issued"
+		}
+	}()
+	return func() string { synctest.Wait(); return got }
+}
+
+func TestCertificateWaitsForItsRoot(t *testing.T) {
+	for _, door := range []ra.Door{signing.PodDoor(signer), signing.CSRDoor(signer)} {
+		inBubble(t, nil, func(d *desk) {
+			o := &engine{d: d, root: certtest.Root(t), authority: "ca"}
+			issuer := d.Hold(o)
+			d.server.Set(func() { d.server.err = errAway })
+			d.start()
+			first := asks(d.t.Context(), d.t, issuer, door.Name)
+			d.pass(time.Minute)
+			if got := first(); got != "waits" {
+				t.Errorf("the first %s", got)
+			}
+			second := asks(d.t.Context(), d.t, issuer, door.Name)
+			if got := second(); !strings.Contains(got, errAway.Error()) || o.asked != 1 {
+				t.Errorf("the second: %s; asked %d times", got, o.asked)
+			}
+			d.server.Set(func() { d.server.err = nil })
+			d.pass(2 * time.Minute)
+			if got := first(); got != "issued" {
+				t.Errorf("the first %s", got)
+			}
+			third := asks(d.t.Context(), d.t, issuer, door.Name)
+			if got := third(); got != "issued" {
+				t.Errorf("the third %s", got)
+			}
+		})
+	}
+}
+
+func TestCallerThatGoesAwayIsNotHeld(t *testing.T) {
+	inBubble(t, nil, func(d *desk) {
+		d.server.Set(func() { d.server.err = errAway })
+		d.start()
+		ctx, cancel := context.WithCancel(d.t.Context())
+		got := asks(ctx, d.t, d.Hold(&engine{d: d, root: certtest.Root(t), authority: "ca"}), signing.PodDoor(signer).Name)
+		d.pass(time.Minute)
+		cancel()
+		if got := got(); !strings.Contains(got, "canceled") {
+			t.Error(got)
+		}
+	})
+}
+
+func TestCertificateOfAnotherAuthorityIsNotHeld(t *testing.T) {
+	inBubble(t, nil, func(d *desk) {
+		d.server.Set(func() { d.server.err = errAway })
+		d.start()
+		issuer := d.Hold(&engine{d: d, root: certtest.Root(t), authority: "other"})
+		for _, door := range []string{signing.PodDoor(signer).Name, "another"} {
+			if got := asks(d.t.Context(), d.t, issuer, door)(); got != "issued" {
+				t.Errorf("at door %s: %s", door, got)
+			}
+		}
+	})
+}

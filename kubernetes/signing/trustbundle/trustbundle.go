@@ -1,0 +1,228 @@
+// Package trustbundle keeps one ClusterTrustBundle (certificates.k8s.io/v1, Kubernetes 1.37) up to
+// date for each signer name, so that pods can mount the roots of what the signer signs: create a
+// [Door] with [New], call [Door.Run] while leading, and [Door.Changed] when an authority's roots
+// change.
+//
+// The object is called DOMAIN:PATH:SUFFIX after the signer DOMAIN/PATH, holds all roots of the
+// authority as PEM, and bears the label [ManagedBy]. An authority that is away, and names no roots,
+// changes nothing. What somebody else changes or deletes is restored; the more often that is
+// needed, the slower, down to once a minute. An object that exists and is not ours is left alone
+// unless [Bundle.Adopt] says otherwise.
+//
+// Whoever has the verb attest on the signer can publish more bundles for it, and a pod that
+// selects bundles by signer name mounts the roots of all of them: RBAC guards that, not this package.
+package trustbundle
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/validate/content"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/countersign-dev/countersign/internal/loglimit"
+	"github.com/countersign-dev/countersign/kubernetes/signing"
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+// The label of the objects that are ours, which a pod's volume may select by.
+const (
+	ManagedBy = "app.kubernetes.io/managed-by"
+	Manager   = "countersign-ra"
+)
+
+// maxSize is the API server's limit (certificates.MaxTrustBundleSize).
+const maxSize = 1 << 20
+
+// Bundle says whose roots to publish for a signer name.
+type Bundle struct {
+	Signer    string
+	Authority string
+	// Name is the object's, DOMAIN:PATH:SUFFIX. Default: [DefaultName].
+	Name string
+	// Adopt takes over an object of that name which exists without our label. Default: it is
+	// left alone, and nothing is published.
+	Adopt bool
+}
+
+// Config configures a [Door].
+type Config struct {
+	// Cluster is the name of the cluster in messages.
+	Cluster string
+	// Client reaches its API server. It needs get, list, watch, create and update on
+	// clustertrustbundles, and the verb attest on each signer. Required.
+	Client  kubernetes.Interface
+	Bundles []Bundle
+	// Roots returns the roots to publish, from memory; none, if none are known. Required.
+	Roots func(authority string) *pki.Bundle
+	// Written hears which roots all bundles of an authority in this cluster hold, often
+	// with the same ones; fewer, perhaps none, if somebody has removed some that cannot be put
+	// back, or had when Run began. It must not block. Default: none.
+	Written func(authority string, roots *pki.Bundle)
+	// Held returns nil while this replica may write: lease.Held. Default: always.
+	Held func() error
+	// Log is for operators. Default: [slog.Default].
+	Log *slog.Logger
+}
+
+// Door publishes trust bundles in one cluster. It is safe for concurrent use.
+type Door struct {
+	cfg     Config
+	keepers []*keeper
+
+	order sync.Mutex // held while Config.Written is called: what it hears last is what is known
+}
+
+// Status is the state of one bundle.
+type Status struct {
+	Signer, Authority, Object string
+	// Roots are the fingerprints that the object was last seen with; none before that.
+	Roots []string
+	// Error says why it is not as it should be; empty if it is.
+	Error string
+}
+
+// New checks the settings. It asks nothing.
+func New(cfg Config) (*Door, error) {
+	cfg.Bundles = slices.Clone(cfg.Bundles)
+	for i, b := range cfg.Bundles {
+		cfg.Bundles[i].Name = cmp.Or(b.Name, DefaultName(b.Signer))
+	}
+	if cfg.Written == nil {
+		cfg.Written = func(string, *pki.Bundle) {}
+	}
+	if cfg.Held == nil {
+		cfg.Held = func() error { return nil }
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
+	cfg.Log = loglimit.Limit(cfg.Log)
+	if err := cfg.check(); err != nil {
+		return nil, fmt.Errorf("trustbundle: %w", err)
+	}
+	d := &Door{cfg: cfg}
+	for _, b := range cfg.Bundles {
+		d.keepers = append(d.keepers, d.newKeeper(b))
+	}
+	return d, nil
+}
+
+func (c Config) check() error {
+	var errs []error
+	if c.Client == nil || c.Roots == nil {
+		errs = append(errs, errors.New("Config.Client and Config.Roots are required"))
+	}
+	signers := map[string]bool{}
+	for _, b := range c.Bundles {
+		errs = append(errs, b.check())
+		if signers[b.Signer] {
+			errs = append(errs, fmt.Errorf("there are two bundles of signer %.64q: a signer has one", b.Signer))
+		}
+		signers[b.Signer] = true
+	}
+	return errors.Join(errs...)
+}
+
+func (b Bundle) check() error {
+	if err := signing.CheckName(b.Signer); err != nil {
+		return err
+	}
+	suffix, ok := strings.CutPrefix(b.Name, prefix(b.Signer))
+	switch {
+	case b.Authority == "":
+		return fmt.Errorf("the bundle of signer %q names no authority", b.Signer)
+	case !ok || len(content.IsDNS1123Subdomain(suffix)) > 0:
+		return fmt.Errorf("the bundle of signer %q is called %.64q: use %s and a suffix of lower case letters, digits, '-' and '.'", b.Signer, b.Name, prefix(b.Signer))
+	}
+	return nil
+}
+
+// DefaultName returns the name of a signer's object unless a [Bundle] says otherwise. It is what
+// the rights of deploy/kustomize/ra are for.
+func DefaultName(signer string) string { return prefix(signer) + "bundle" }
+
+// prefix is what the API server demands of the names of a signer's bundles.
+func prefix(signer string) string { return strings.ReplaceAll(signer, "/", ":") + ":" }
+
+// Run keeps the bundles until ctx ends, and returns when all goroutines are done. It may be called
+// again after that, but not twice at once.
+func (d *Door) Run(ctx context.Context) {
+	var wg sync.WaitGroup
+	for _, k := range d.keepers {
+		wg.Go(func() { k.run(ctx) })
+	}
+	wg.Wait()
+}
+
+// Changed says that an authority has other roots now. It never blocks: what to publish is asked
+// of [Config.Roots], so roots is for the signature of ra.Config.RootsChanged alone.
+func (d *Door) Changed(authority string, _ *pki.Bundle) {
+	for _, k := range d.keepers {
+		if k.bundle.Authority == authority {
+			poke(k.changed)
+		}
+	}
+}
+
+// Ready returns nil while each bundle holds the roots of its authority, or these are not known
+// yet. Otherwise it says what is missing.
+func (d *Door) Ready() error {
+	var errs []error
+	for _, k := range d.keepers {
+		if err := k.ready(); err != nil {
+			errs = append(errs, fmt.Errorf("cluster %q: ClusterTrustBundle %q: %w", d.cfg.Cluster, k.name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Status returns the state of each bundle.
+func (d *Door) Status() []Status {
+	var all []Status
+	for _, k := range d.keepers {
+		s := Status{Signer: k.bundle.Signer, Authority: k.bundle.Authority, Object: k.name}
+		held, _ := k.state()
+		s.Roots = held.Fingerprints()
+		if err := k.ready(); err != nil {
+			s.Error = err.Error()
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// confirm tells which roots all bundles of the authority hold, unless one was not seen yet.
+func (d *Door) confirm(authority string) {
+	d.order.Lock()
+	defer d.order.Unlock()
+	var common *pki.Bundle
+	for _, k := range d.keepers {
+		if k.bundle.Authority != authority {
+			continue
+		}
+		held, _ := k.state()
+		if held == nil {
+			return
+		}
+		if common == nil {
+			common = held
+		}
+		common = common.Filter(held.Contains)
+	}
+	d.cfg.Written(authority, common)
+}
+
+// poke leaves one notice in a channel that holds one.
+func poke(notices chan<- struct{}) {
+	select {
+	case notices <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,150 @@
+package ra
+
+import (
+	"context"
+	"time"
+
+	"github.com/countersign-dev/countersign/ra/internal/schedule"
+	"github.com/countersign-dev/countersign/sdk/ca"
+)
+
+// keep is how long a certificate waits for a caller who went away and asks again.
+const keep = time.Minute
+
+// flight is the work for one order, and those who wait for it. The engine's lock guards all
+// that changes, but for what fly alone touches.
+type flight struct {
+	ctx       context.Context // the engine's, with the trace
+	order     *order
+	authority *authority
+	history   *history
+	item      schedule.Item
+	begun     time.Time // monotonic: when it was put in line
+	callers   int
+	started   bool
+	probe     *stop // the stop that it tries, or nil
+
+	landed bool
+	at     time.Time // monotonic
+	cert   Certificate
+	err    error
+	done   chan struct{} // closed when it has landed
+}
+
+// end settles a flight that made no call. The lock is held.
+func (e *Engine) end(f *flight, err error) {
+	e.refund(f.history, f.order.Subject.tenant())
+	e.settle(f, Certificate{}, err)
+}
+
+// settle tells all callers. What succeeded and was not collected stays for a while.
+func (e *Engine) settle(f *flight, cert Certificate, err error) {
+	f.landed, f.at, f.cert, f.err = true, time.Now(), cert, err
+	if err != nil && e.flights[f.order.base] == f {
+		delete(e.flights, f.order.base)
+	}
+	close(f.done)
+}
+
+// forget drops certificates that nobody came back for.
+func (e *Engine) forget(now time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for base, f := range e.flights {
+		if f.landed && f.callers == 0 && now.Sub(f.at) >= keep {
+			delete(e.flights, base)
+		}
+	}
+}
+
+// start makes the call for a flight whose turn has come, or ends it. The lock is held.
+func (e *Engine) start(f *flight, s slot, now time.Time) {
+	a := f.authority
+	err := a.closed(f.order, now)
+	if err == nil {
+		err = f.history.paused(now) // another key of the same holder failed meanwhile
+	}
+	if err == nil {
+		err = e.wanted(f.order)
+	}
+	if err != nil {
+		a.queue.Return(&f.item, now)
+		e.end(f, err)
+		return
+	}
+	f.started = true
+	f.probe = a.stops.begin(f.order)
+	if !a.calling() {
+		a.began = now
+	}
+	a.slots[s].busy = true
+	e.tasks.Go(func() { a.fly(f, s, now) })
+}
+
+// wanted returns an error if the policy in force does not grant the order any more. It is asked
+// before the authority is, and before its certificate is given out.
+func (e *Engine) wanted(o *order) error {
+	if e.granted(o) {
+		return nil
+	}
+	return ca.Errorf(ca.Aborted, "the policy has changed meanwhile: ask again")
+}
+
+// granted reports whether the policy in force decides the same, and the door is there.
+func (e *Engine) granted(o *order) bool {
+	if _, there := e.doors.Load().by[o.Door]; !there {
+		return false
+	}
+	p := e.policy.Load()
+	if p == o.policy {
+		return true
+	}
+	d, err := p.grant(o.Request)
+	return err == nil && d.Rule == o.decision.Rule && d.Authority == o.decision.Authority &&
+		d.MaxTTL >= o.ttl && d.Usages == o.decision.Usages && d.Identity.Equal(o.decision.Identity) &&
+		checkKey(o.csr.PublicKey, d.KeyTypes) == nil
+}
+
+// outcome is what a call brought.
+type outcome struct {
+	cert     Certificate
+	ends     time.Time
+	err      error // for the callers
+	answered error // of the call itself; nil if the authority answered with a certificate
+	called   bool  // the authority was asked
+	took     time.Duration
+}
+
+// land takes the outcome of a call. The lock is not held.
+func (e *Engine) land(f *flight, s slot, out outcome) {
+	e.mu.Lock()
+	now, wall := time.Now(), e.cfg.Now()
+	a := f.authority
+	a.vacate(s, &f.item)
+	a.met = a.met || out.called && out.answered == nil
+	if out.called {
+		a.queue.Done(&f.item, out.answered, now)
+	} else {
+		a.queue.Return(&f.item, now)
+	}
+	stopped := a.stops.settle(f.order, f.probe, out.err, now, wall)
+	if out.err == nil {
+		f.history.issued(out.ends)
+	} else {
+		f.history.failed(out.err, now, wall)
+	}
+	if out.answered != nil || !out.called {
+		e.refund(f.history, f.order.Subject.tenant())
+	}
+	e.settle(f, out.cert, toCaller(out.err))
+	e.mu.Unlock()
+	a.poke()
+	if stopped {
+		e.cfg.Log.Error("stopped asking the authority for a rule: its replies cannot be given out",
+			"authority", a.conf.Name, "rule", f.order.decision.Rule, "error", out.err)
+	}
+	e.cfg.Observe(Event{
+		Authority: a.conf.Name, Rule: f.order.decision.Rule, Result: result(out.err),
+		Waited: f.item.Began().Sub(f.begun), Took: out.took,
+	})
+}

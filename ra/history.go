@@ -1,0 +1,99 @@
+package ra
+
+import (
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/rotation"
+	"github.com/countersign-dev/countersign/ra/internal/schedule"
+	"github.com/countersign-dev/countersign/sdk/ca"
+)
+
+const (
+	// maxHolders and maxNamespaces bound what is remembered. Who is forgotten has a full
+	// budget again.
+	maxHolders    = 200000
+	maxNamespaces = 20000
+	// maxCallers bounds those that wait for certificates of one holder.
+	maxCallers = 8
+	// longestWait bounds an authority's own word.
+	longestWait = 10 * time.Minute
+)
+
+// history is what is remembered of a holder. No protocol says whether who asks still holds a
+// certificate, and a new key says nothing, so it is remembered here.
+type history struct {
+	ends    time.Time // when the last certificate issued to it ends
+	asked   time.Time // the first ask since; zero: none
+	budget  schedule.Bucket
+	callers int // that wait now
+	waits   rotation.Waits
+	tried   time.Time // monotonic: the last call since that brought nothing; zero: none did
+	until   time.Time // monotonic: no call for it before
+	err     error     // why
+}
+
+// paused returns the error of the last call while its wait runs. What was final for that
+// request is not for this one, which nobody has looked at.
+func (h *history) paused(now time.Time) error {
+	left := h.until.Sub(now)
+	if left <= 0 || h.err == nil {
+		return nil
+	}
+	reason := ca.ReasonFor(h.err)
+	if ca.ActionFor(h.err) == ca.EndAttempt {
+		reason = ca.RateLimited
+	}
+	err := ca.Errorf(reason, "not tried again yet: %v", h.err)
+	err.RetryAfter = left
+	return err
+}
+
+// failed sets the wait after a call. An authority's own word counts as it is, as the queue
+// slows down for all.
+func (h *history) failed(err error, now, wall time.Time) {
+	wait := ca.RetryAfter(err)
+	if wait == 0 && ca.ReasonFor(err) != ca.RateLimited {
+		wait = h.waits.After(err, now, max(0, h.ends.Sub(wall)), 0)
+	}
+	h.until, h.err, h.tried = now.Add(min(max(wait, time.Second), longestWait)), toCaller(err), now
+}
+
+// issued records a certificate.
+func (h *history) issued(ends time.Time) {
+	h.ends, h.asked, h.tried, h.err = ends, time.Time{}, time.Time{}, nil
+	h.waits.Reset()
+}
+
+// rank returns the place in the queue: by the first ask while nothing is held, else by the
+// middle of what is left of it then.
+func (h *history) rank() (renewal bool, rank time.Time) {
+	if left := h.ends.Sub(h.asked); left > 0 {
+		return true, h.asked.Add(left / 2)
+	}
+	return false, h.asked
+}
+
+// spend takes one certificate from the budgets, or says how long that has to wait.
+func (e *Engine) spend(h *history, tenant string, now time.Time) error {
+	b, space := e.cfg.Budget, e.namespaces.get(tenant)
+	if wait := h.budget.Wait(now, perSecond(b.HolderEvery), float64(b.Holder)); wait > 0 {
+		return exhausted("this holder has had as many certificates as it may for now", wait)
+	}
+	if wait := space.Wait(now, perSecond(b.NamespaceEvery), float64(b.Namespace)); wait > 0 {
+		return exhausted("its namespace has had as many certificates as it may for now", wait)
+	}
+	h.budget.Spend()
+	space.Spend()
+	return nil
+}
+
+func (e *Engine) refund(h *history, tenant string) {
+	h.budget.Refund()
+	e.namespaces.get(tenant).Refund()
+}
+
+func exhausted(text string, wait time.Duration) error {
+	return &ca.Error{Reason: ca.RateLimited, Message: text, RetryAfter: max(wait, time.Second)}
+}
+
+func perSecond(every time.Duration) float64 { return 1 / every.Seconds() }

@@ -1,0 +1,270 @@
+package istioca_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	security "istio.io/api/security/v1alpha1"
+
+	"github.com/countersign-dev/countersign/ra/istioca"
+	"github.com/countersign-dev/countersign/sdk/authn"
+)
+
+const method = security.IstioCertificateService_CreateCertificate_FullMethodName
+
+// ends waits for the status of an opened call.
+func ends(stream grpc.ClientStream) codes.Code {
+	return status.Code(stream.RecvMsg(&security.IstioCertificateResponse{}))
+}
+
+// slow cannot tell who made-up tokens are of until ctx ends.
+type slow struct{ authn.Authenticator }
+
+func (s slow) Authenticate(ctx context.Context, c authn.Credential) (authn.Identity, error) {
+	if strings.HasPrefix(c.Token.Reveal(), "made-up") {
+		<-ctx.Done()
+		return authn.Identity{}, authn.Errorf(authn.ErrUnavailable, "nobody answers about %s", c.Token.Reveal())
+	}
+	return s.Authenticator.Authenticate(ctx, c)
+}
+
+func withSlow(l istioca.Limits) func(*mesh, *parts) {
+	return func(m *mesh, p *parts) {
+		shop(m, p)
+		p.door.Tokens = []authn.Named{{Name: "slow", Authenticator: slow{authn.Clusters(m.reviewer)}}}
+		p.door.Limits = l
+	}
+}
+
+func TestCallsBeingAuthenticatedAreLimited(t *testing.T) {
+	inBubble(t, withSlow(istioca.Limits{Authentications: 3, AuthenticationsOfAddress: 2}), func(t *testing.T, m *mesh) {
+		one, other := m.dial("192.0.2.1"), m.dial("192.0.2.2")
+		defer one.Close()
+		defer other.Close()
+		var all []<-chan error
+		begin := func(conn *grpc.ClientConn) {
+			all = append(all, m.as(conn, "made-up-token-of-a-stranger", home).begin(t.Context(), wish{identity: web}))
+			synctest.Wait()
+		}
+		began := time.Now()
+		for _, conn := range []*grpc.ClientConn{one, one, one, other, other} {
+			begin(conn)
+		}
+		for i, want := range []istioca.Result{2: istioca.OverOwnLimit, 4: istioca.OverLimit} {
+			if want == "" {
+				continue
+			}
+			if err := <-all[i]; status.Code(err) != codes.ResourceExhausted || time.Since(began) > 0 {
+				t.Errorf("call %d after %s: %v, want %s", i, time.Since(began), err, want)
+			}
+		}
+		for _, i := range []int{0, 1, 3} {
+			if err := <-all[i]; status.Code(err) != codes.Unavailable {
+				t.Errorf("call %d: %v", i, err)
+			}
+		}
+		if held := time.Since(began); held != 10*time.Second {
+			t.Errorf("authentication took %s", held)
+		}
+		if strings.Contains(m.log.String(), "made-up-token") {
+			t.Error("the token is in the log")
+		}
+		m.as(other, "web-token", home).must(wish{identity: web})
+	})
+}
+
+func TestMessageOfAStrangerIsNotAwaited(t *testing.T) {
+	inBubble(t, shop, func(t *testing.T, m *mesh) {
+		conn := m.dial("192.0.2.1")
+		defer conn.Close()
+		began := time.Now()
+		if code := ends(m.as(conn, "made-up", home).open(t.Context())); code != codes.Unauthenticated || time.Since(began) > 0 {
+			t.Errorf("after %s: %s", time.Since(began), code)
+		}
+	})
+}
+
+func TestRequestMustArriveInTime(t *testing.T) {
+	inBubble(t, shop, func(t *testing.T, m *mesh) {
+		conn := m.dial("192.0.2.1")
+		defer conn.Close()
+		began := time.Now()
+		if code := ends(m.as(conn, "web-token", home).open(t.Context())); code != codes.DeadlineExceeded {
+			t.Errorf("got %s", code)
+		}
+		if waited := time.Since(began); waited != 10*time.Second {
+			t.Errorf("waited for %s", waited)
+		}
+	})
+}
+
+func TestSecondMessageIsRefused(t *testing.T) {
+	inBubble(t, shop, func(t *testing.T, m *mesh) {
+		conn := m.dial("192.0.2.1")
+		defer conn.Close()
+		stream := m.as(conn, "web-token", home).open(t.Context())
+		for range 2 {
+			if err := stream.SendMsg(&security.IstioCertificateRequest{Csr: csrOf(newKey(), web)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if code := ends(stream); code == codes.OK {
+			t.Error("it was served")
+		}
+		if n := len(m.ca.Requests()); n > 0 {
+			t.Error("the CA was asked")
+		}
+	})
+}
+
+func TestCallsOfOneCallerAreLimited(t *testing.T) {
+	inBubble(t, func(m *mesh, p *parts) {
+		shop(m, p)
+		p.door.Limits.CallsOfCaller = 2
+	}, func(t *testing.T, m *mesh) {
+		conn := m.dial("192.0.2.1")
+		defer conn.Close()
+		m.ca.Fail(away)
+		c := m.as(conn, "ztunnel-token", home)
+		ctx, cancel := context.WithCancel(t.Context())
+		for range 2 {
+			defer func(done <-chan error) { <-done }(c.begin(ctx, wish{identity: ztunnel}))
+		}
+		synctest.Wait()
+		defer cancel()
+		c.refused(wish{identity: ztunnel}, codes.ResourceExhausted)
+		if m.last() != istioca.OverOwnLimit {
+			t.Errorf("the event is %q", m.last())
+		}
+		m.ca.Fail(nil)
+		m.as(conn, "web-token", home).must(wish{identity: web}) // of the same connection
+	})
+}
+
+func TestCallsOfAllAreLimited(t *testing.T) {
+	inBubble(t, func(m *mesh, p *parts) {
+		shop(m, p)
+		p.door.Limits.Calls = 1
+	}, func(t *testing.T, m *mesh) {
+		conn := m.dial("192.0.2.1")
+		defer conn.Close()
+		m.ca.Fail(away)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer func(done <-chan error) { <-done }(m.as(conn, "ztunnel-token", home).begin(ctx, wish{identity: ztunnel}))
+		defer cancel()
+		synctest.Wait()
+		m.as(conn, "web-token", home).refused(wish{identity: web}, codes.ResourceExhausted)
+		if m.last() != istioca.OverLimit {
+			t.Errorf("the event is %q", m.last())
+		}
+	})
+}
+
+// What is too much for a connection waits in the client.
+func TestCallsOfOneConnectionAreLimited(t *testing.T) {
+	inBubble(t, func(m *mesh, p *parts) {
+		shop(m, p)
+		p.door.Limits.CallsOfConnection = 2
+	}, func(t *testing.T, m *mesh) {
+		conn := m.dial("192.0.2.1")
+		defer conn.Close()
+		c := m.as(conn, "web-token", home)
+		c.must(wish{identity: web}) // the client knows the server's settings then
+		m.ca.Fail(away)
+		began := time.Now()
+		var all []<-chan error
+		for range 3 {
+			all = append(all, c.begin(t.Context(), wish{identity: web}))
+		}
+		for _, done := range all {
+			if err := <-done; status.Code(err) != codes.Unavailable {
+				t.Error(err)
+			}
+		}
+		if held := time.Since(began); held != 20*time.Second { // each is held for ten
+			t.Errorf("three calls took %s", held)
+		}
+	})
+}
+
+func TestTenThousandIdentitiesOnOneConnectionCostTheCANothing(t *testing.T) {
+	inBubble(t, shop, func(t *testing.T, m *mesh) {
+		conn := m.dial("192.0.2.1")
+		defer conn.Close()
+		c := m.as(conn, "ztunnel-token", home)
+		csr := csrOf(newKey(), web)
+		for i := range 10_000 {
+			w := impersonating(fmt.Sprintf("spiffe://cluster.local/ns/shop/sa/x%d", i))
+			w.csr = csr
+			c.refused(w, codes.PermissionDenied)
+		}
+		if n := len(m.ca.Requests()); n > 0 {
+			t.Errorf("the CA was asked %d times", n)
+		}
+	})
+}
+
+func TestSizesAreThoseOfTheSettings(t *testing.T) {
+	inBubble(t, func(m *mesh, p *parts) {
+		shop(m, p)
+		p.door.Limits.CSR, p.door.Limits.Metadata = 1000, 100
+	}, func(_ *testing.T, m *mesh) {
+		conn := m.dial("192.0.2.1")
+		defer conn.Close()
+		c := m.as(conn, "web-token", home)
+		c.refused(wish{csr: csrOf(newKey(), web) + strings.Repeat("\n", 1000)}, codes.InvalidArgument)
+		c.refused(fields("x", strings.Repeat("x", 100)), codes.InvalidArgument)
+		c.must(fields("x", "unknown keys do no harm"))
+	})
+}
+
+// isClosed reports whether the server closed a connection at once.
+func isClosed(conn net.Conn) bool {
+	began := time.Now()
+	_ = conn.SetReadDeadline(began.Add(time.Second))
+	_, err := conn.Read(make([]byte, 1))
+	return err != nil && time.Since(began) == 0
+}
+
+func (m *mesh) raw(ip string) net.Conn {
+	m.mu.Lock()
+	m.from = &net.TCPAddr{IP: net.ParseIP(ip), Port: 40000}
+	m.mu.Unlock()
+	conn := must(m.on.DialContext(m.t.Context()))
+	synctest.Wait() // it is accepted, with that address
+	return conn
+}
+
+func TestConnectionsOfOneAddressAreLimited(t *testing.T) {
+	inBubble(t, func(_ *mesh, p *parts) { p.door.Limits.ConnectionsOfAddress = 1 }, func(t *testing.T, m *mesh) {
+		first, second, other := m.raw("2001:db8::1"), m.raw("2001:db8::ffff:1"), m.raw("2001:db8:0:1::1")
+		defer first.Close()
+		defer other.Close()
+		if !isClosed(second) || isClosed(other) {
+			t.Error("the second of one network is open, or the first of another is not")
+		}
+		if m.last() != istioca.OverOwnLimit {
+			t.Errorf("the event is %q", m.last())
+		}
+	})
+}
+
+func TestHandshakeMustEndInTime(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, m *mesh) {
+		conn := m.raw("192.0.2.1")
+		defer conn.Close()
+		began := time.Now()
+		_, err := conn.Read(make([]byte, 1))
+		if waited := time.Since(began); err == nil || waited != 10*time.Second {
+			t.Errorf("after %s: %v", waited, err)
+		}
+	})
+}

@@ -1,0 +1,171 @@
+package ra
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/call"
+	"github.com/countersign-dev/countersign/internal/peers"
+	"github.com/countersign-dev/countersign/internal/rotation"
+	"github.com/countersign-dev/countersign/internal/text"
+	"github.com/countersign-dev/countersign/ra/internal/rootphase"
+	"github.com/countersign-dev/countersign/sdk/ca"
+)
+
+// recordVersion is the one that this program writes. Records without one are of the time before.
+const recordVersion = 1
+
+// authorityRecord is what an authority's Store keeps.
+type authorityRecord struct {
+	Version    int             `json:"version"`
+	Backdating time.Duration   `json:"backdating"`
+	Roots      json.RawMessage `json:"roots"`
+}
+
+// parseRecord reads a record; nothing is an empty one. The error wraps [peers.ErrNewer] for a record
+// that another program knows how to read.
+func parseRecord(text []byte) (kept authorityRecord, err error) {
+	if len(text) == 0 {
+		return kept, nil
+	}
+	if err := peers.CheckVersion(text, recordVersion); err != nil {
+		return kept, err
+	}
+	if err := json.Unmarshal(text, &kept); err != nil {
+		return authorityRecord{}, fmt.Errorf("the record is malformed: %w", err)
+	}
+	return kept, nil
+}
+
+// firstRecord is how long a follower waits while there is no usable record. At the very first
+// start, the leader writes it once the CA has published roots; a record that was deleted or is
+// unusable, at its next look.
+const firstRecord = 15 * time.Second
+
+// restore takes over the record of the last run. Without one, the first roots are trusted; if it is of
+// no use, they wait.
+func (a *authority) restore() {
+	for end := time.Now().Add(firstRecord); ; {
+		kept, there, err := a.read()
+		if a.engine.ctx.Err() != nil {
+			return
+		}
+		if there && err == nil || !a.conf.Roots.Led || !time.Now().Before(end) {
+			a.begin(kept, err)
+			return
+		}
+		select {
+		case <-a.engine.ctx.Done():
+			return
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// begin begins with a record, or without what is of no use of it.
+func (a *authority) begin(kept authorityRecord, err error) {
+	e := a.engine
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	conf := a.conf.Roots.phases()
+	a.phases, a.back = rootphase.New(conf), max(0, kept.Backdating)
+	a.met = a.back > 0
+	if len(kept.Roots) > 0 && err == nil {
+		var phases *rootphase.Machine
+		if phases, err = rootphase.Restore(conf, kept.Roots, e.cfg.Now()); err == nil {
+			a.phases = phases
+		}
+	}
+	if a.judge(err); err != nil {
+		a.phases = rootphase.Rebuild(conf)
+		e.cfg.Log.Warn("the roots of an authority are published, and wait until it signs below them or all have them", "authority", a.conf.Name)
+	}
+}
+
+// judge remembers why the record is of no use, and logs it if that has changed. The lock is held.
+func (a *authority) judge(err error) {
+	before := a.useless
+	if a.useless = err; err == nil || before != nil && before.Error() == err.Error() {
+		return
+	}
+	does := "; the leader replaces it"
+	if errors.Is(err, peers.ErrNewer) {
+		does = "; it is left as it is"
+	}
+	a.engine.cfg.Log.Error("cannot use the record of an authority's roots"+does, "authority", a.conf.Name, "error", text.Clean(err.Error()))
+}
+
+// read loads the record, and tries again for as long as the Store cannot tell whether there is
+// one: until then nothing is signed. The error says that the record is of no use, or that the engine
+// was closed first.
+func (a *authority) read() (kept authorityRecord, there bool, err error) {
+	var waits rotation.Waits
+	for {
+		record, err := a.load()
+		if err == nil {
+			kept, err := parseRecord(record)
+			return kept, len(record) > 0, err
+		}
+		if ca.ReasonFor(err) == ca.Invalid {
+			return kept, true, err
+		}
+		wait := waits.Next(rotation.Row{First: time.Second, Most: 30 * time.Second})
+		a.engine.cfg.Log.Error("cannot read the record of an authority's roots; nothing is signed until it can be read",
+			"authority", a.conf.Name, "error", text.Clean(err.Error()), "next_try", wait)
+		if rotation.Sleep(a.engine.ctx, wait, a.engine.cfg.Now, nil); a.engine.ctx.Err() != nil {
+			return kept, false, a.engine.ctx.Err()
+		}
+	}
+}
+
+func (a *authority) load() ([]byte, error) {
+	store := a.engine.cfg.Store
+	if store == nil {
+		return nil, nil
+	}
+	return call.Do(a.engine.ctx, a.conf.Timeout, a.records, func(ctx context.Context) ([]byte, error) {
+		return store.Load(ctx, a.conf.Name)
+	})
+}
+
+// keep keeps the record, and takes what others have written into it.
+func (a *authority) keep(ending bool) {
+	if shared := a.engine.updater(); shared != nil {
+		a.sync(shared, ending)
+		return
+	}
+	a.save()
+}
+
+// save keeps the record if it has changed. If that fails, the next look tries again. It writes nothing
+// over one of a newer version.
+func (a *authority) save() {
+	e := a.engine
+	e.mu.Lock()
+	dirty := a.dirty && e.cfg.Store != nil && !errors.Is(a.useless, peers.ErrNewer)
+	a.dirty = false
+	kept := authorityRecord{recordVersion, a.back, nil}
+	if dirty {
+		kept.Roots = a.phases.Record()
+	}
+	e.mu.Unlock()
+	if !dirty {
+		return
+	}
+	record, err := json.Marshal(kept)
+	if err == nil {
+		// At the end, too, when the engine's context is over.
+		_, err = call.Do(context.WithoutCancel(e.ctx), a.conf.Timeout, a.records, func(ctx context.Context) (struct{}, error) {
+			return struct{}{}, e.cfg.Store.Save(ctx, a.conf.Name, record)
+		})
+	}
+	if err != nil {
+		e.cfg.Log.Warn("cannot keep what is known of an authority's roots", "authority", a.conf.Name, "error", text.Clean(err.Error()))
+		e.mu.Lock()
+		a.dirty = true
+		e.mu.Unlock()
+	}
+}

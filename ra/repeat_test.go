@@ -1,0 +1,173 @@
+package ra_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/countersign-dev/countersign/ra"
+	"github.com/countersign-dev/countersign/sdk/ca"
+)
+
+func TestRepeatHasSameIDOverRestart(t *testing.T) {
+	inBubble(t, nil, func(h *house) {
+		h.ca.Known = map[string]ca.Certificate{}
+		req := request()
+		req.Object, req.Asked = "uid-of-the-request", time.Now()
+		first := h.must(req)
+		h.Close()
+		h.open()
+		synctest.Wait()
+		time.Sleep(4 * time.Minute)
+		if again := h.must(req); again.Serial != first.Serial || again.RequestID != first.RequestID {
+			t.Errorf("a second certificate after the restart: %s, %s", again.RequestID, first.RequestID)
+		}
+		time.Sleep(2 * time.Minute)
+		if later := h.must(req); later.Serial == first.Serial || later.RequestID == first.RequestID {
+			t.Error("a repeat after more than five minutes brings the old certificate")
+		}
+		ids := map[string]bool{}
+		for _, change := range []func(*ra.Request){
+			func(r *ra.Request) { r.Object = "another" }, func(r *ra.Request) { r.CSR = empty(3) },
+			func(r *ra.Request) { r.TTL = 2 * time.Hour }, func(r *ra.Request) { r.Subject.ServiceAccount = "db" },
+		} {
+			other := req
+			change(&other)
+			ids[h.must(other).RequestID] = true
+		}
+		if len(ids) != 4 {
+			t.Errorf("different requests share an ID: %v", ids)
+		}
+		for id := range ids {
+			if len(id) != 36 || id[14] != '8' || !slices.Contains([]byte("89ab"), id[19]) {
+				t.Errorf("%s is no UUID of version 8", id)
+			}
+		}
+	})
+}
+
+// An authority that recognizes a repeat for longer than we mean it to answers with what the
+// door cannot take.
+func TestStaleRepeatIsAskedAnew(t *testing.T) {
+	inBubble(t, nil, func(h *house) {
+		h.ca.Known = map[string]ca.Certificate{}
+		h.ca.Backdate = 2 * time.Minute
+		if _, err := h.pod(); err != nil { // the backdating is known from now on
+			t.Fatal(err)
+		}
+		req := request()
+		req.Object, req.Asked = "uid", time.Now()
+		first := h.must(req)
+		time.Sleep(4 * time.Minute)
+		again := h.must(req)
+		if again.Serial == first.Serial || time.Since(again.NotBefore) > 5*time.Minute {
+			t.Errorf("the certificate began %s ago", time.Since(again.NotBefore))
+		}
+		if s := h.Status()[0]; len(s.Stopped) > 0 {
+			t.Errorf("the authority is stopped: %+v", s.Stopped)
+		}
+	})
+}
+
+func TestPolicyChangeEndsWaitingRequests(t *testing.T) {
+	inBubble(t, func(c *ra.Config) { c.Authorities[0].Limits = ra.Limits{Rate: 0.1, Burst: 1} }, func(h *house) {
+		h.must(request())
+		done := make(chan error, 2)
+		for _, account := range []string{"web", "db"} {
+			req := request()
+			req.CSR, req.Subject.ServiceAccount, req.Subject.PodUID = empty(1), account, account
+			go func() { _, err := h.Issue(context.WithoutCancel(h.t.Context()), req); done <- err }()
+		}
+		synctest.Wait()
+		rule := mesh()
+		rule.Match.ServiceAccounts = []string{"web"}
+		if err := h.SetPolicy(policy(t, rule)); err != nil {
+			t.Fatal(err)
+		}
+		errs := []error{<-done, <-done}
+		if !slices.Contains(errs, nil) || !errors.Is(errors.Join(errs...), ca.ErrAborted) {
+			t.Errorf("got %v", errs)
+		}
+		if err := h.SetPolicy(policy(t, ra.Rule{Name: "x", Authority: "none", Match: ra.Match{Doors: []string{"none"}}, Names: mesh().Names})); err == nil ||
+			!strings.Contains(err.Error(), `no authority "none"`) || !strings.Contains(err.Error(), `no door "none"`) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// What the authority signs for somebody who is taken out meanwhile is given to nobody, also if it
+// was written down as issued by then.
+func TestCertificateForWhoIsTakenOutMeanwhileIsDiscarded(t *testing.T) {
+	for name, test := range map[string]struct {
+		slow   func(h *house) (goOn chan struct{})
+		issued int
+	}{
+		"while the authority works": {func(h *house) chan struct{} {
+			goOn := make(chan struct{})
+			h.ca.Set(func() { h.ca.Before = func(context.Context, ca.SignRequest) error { <-goOn; return nil } })
+			return goOn
+		}, 0},
+		"while the audit log is written": {func(h *house) chan struct{} { return h.paper.Hangs() }, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, nil, func(h *house) {
+				goOn, done := test.slow(h), make(chan error, 1)
+				go func() { _, err := h.issue(request()); done <- err }()
+				synctest.Wait()
+				other := mesh()
+				other.Match.ServiceAccounts = []string{"db"}
+				if err := h.SetPolicy(policy(t, other)); err != nil {
+					t.Fatal(err)
+				}
+				close(goOn)
+				if err := <-done; !errors.Is(err, ca.ErrAborted) {
+					t.Errorf("got %v", err)
+				}
+				lines := h.paper.Lines(t, "discarded")
+				if len(lines) != 1 || lines[0]["reason"] != "aborted" || lines[0]["serial"] == nil || len(h.paper.Lines(t, "issued")) != test.issued {
+					t.Errorf("the audit log has %s", h.paper)
+				}
+				if got := h.results(); !slices.Equal(got, []string{"aborted"}) {
+					t.Errorf("the metrics have %q", got)
+				}
+				if s := h.Status()[0]; len(s.Stopped) > 0 {
+					t.Errorf("the authority is stopped: %+v", s.Stopped)
+				}
+				h.refused(request(), ca.ErrDenied)
+				if err := h.SetPolicy(policy(t, mesh())); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Minute)
+				h.must(request())
+			})
+		})
+	}
+}
+
+func TestKeptCertificateIsForThePolicyInForce(t *testing.T) {
+	inBubble(t, nil, func(h *house) {
+		goOn := make(chan struct{})
+		h.ca.Set(func() { h.ca.Before = func(context.Context, ca.SignRequest) error { <-goOn; return nil } })
+		ctx, cancel := context.WithCancel(h.t.Context())
+		gone := make(chan error, 1)
+		go func() { _, err := h.Issue(ctx, request()); gone <- err }()
+		synctest.Wait()
+		cancel()
+		<-gone
+		close(goOn)
+		synctest.Wait()
+		rule := mesh()
+		rule.Usages = ra.Client
+		if err := h.SetPolicy(policy(t, rule)); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = h.issue(request())
+		if n := h.ca.Issued(); n != 2 {
+			t.Errorf("a certificate that was kept is given out for other usages: %d were made", n)
+		}
+	})
+}

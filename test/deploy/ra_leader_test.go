@@ -1,0 +1,76 @@
+//go:build e2e
+
+package deploy_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/countersign-dev/countersign/kubernetes/signing/lease"
+	"github.com/countersign-dev/countersign/kubernetes/signing/records"
+)
+
+// leads runs a replica until it leads, and returns what ends it.
+func leads(t *testing.T, client kubernetes.Interface, identity string) (l *lease.Lease, end func()) {
+	t.Helper()
+	l, err := lease.New(lease.Config{Client: client, Namespace: raNamespace, Name: raAccount, Identity: identity, Duration: 3 * time.Second})
+	must(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	began, done := make(chan struct{}, 10), make(chan struct{})
+	go func() {
+		defer close(done)
+		l.Run(ctx, func(ctx context.Context) {
+			began <- struct{}{}
+			<-ctx.Done()
+		})
+	}()
+	end = func() {
+		cancel()
+		<-done
+	}
+	t.Cleanup(end)
+	select {
+	case <-began:
+	case <-time.After(time.Minute):
+		t.Fatalf("%s does not lead: %+v", identity, l.Status())
+	}
+	return l, end
+}
+
+// The base's rights suffice to lead, to keep records and to hand both over.
+func TestRealLeaderHandsItsRecordsOver(t *testing.T) {
+	c, client, _ := raBound(t)
+	first, end := leads(t, client, "first")
+	kept, err := records.New(records.Config{Client: client, Namespace: raNamespace, Name: raAccount, Held: first.Held})
+	must(t, err)
+	got, err := kept.Load(t.Context(), "vault")
+	if err != nil || got != nil {
+		t.Errorf("%s, %v", got, err)
+	}
+	must(t, kept.Save(t.Context(), "vault", []byte(`{"a":1}`)))
+	must(t, kept.Save(t.Context(), "vault", []byte(`{"a":2}`)))
+	end()
+	second, _ := leads(t, client, "second")
+	if err := kept.Save(t.Context(), "vault", []byte(`{"a":3}`)); err == nil {
+		t.Error("the first one still writes")
+	}
+	next, err := records.New(records.Config{Client: client, Namespace: raNamespace, Name: raAccount, Held: second.Held})
+	must(t, err)
+	if got, err := next.Load(t.Context(), "vault"); err != nil || string(got) != `{"a":2}` {
+		t.Errorf("%s, %v", got, err)
+	}
+	c.Stop() // the API server is away for longer than the lease
+	soon(t, "the lease is lost", func() error {
+		if second.Held() == nil {
+			return errors.New("it is held")
+		}
+		return nil
+	})
+	c.Resume()
+	soon(t, "it leads again", second.Held)
+	must(t, next.Save(t.Context(), "vault", []byte(`{"a":4}`)))
+}
