@@ -165,6 +165,9 @@ func TestHangingAPIServerDelaysNoOther(t *testing.T) {
 
 // Three thousand at once were denied for a minute, two thirds of them.
 func TestFullQueueIsNotADenial(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	const all = 3000
 	f := newAPI()
 	f.slow = 320 * time.Millisecond // 50 a second

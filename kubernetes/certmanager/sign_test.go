@@ -413,6 +413,9 @@ func (h *house) flood(namespace string, n int) (full int) {
 
 // Floods leave room for other namespaces and other authorities, and cost no worker.
 func TestFloodsLeaveRoomForOthers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("many of them")
+	}
 	inHouse(t, nil, func(h *house) {
 		h.desk.room = 400
 		h.ca.Always(catest.Fault{Delay: 25 * time.Second})

@@ -64,6 +64,9 @@ func TestClientsOnlyReadsNoObjects(t *testing.T) {
 
 func TestClientIsSyncedOnceItsCredentialIsAccepted(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	s := servers(t, "local", "east")
 	local, east := s[0], s[1]
 	local.put(remotes("r", 0, map[string][]byte{"east": east.kubeconfig("")}))

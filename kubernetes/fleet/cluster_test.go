@@ -87,6 +87,9 @@ func TestEachChangeIsNotifiedOnce(t *testing.T) {
 
 func TestReturningAPIServerIsFollowedAgain(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	s := servers(t, "local", "east")
 	local, east := s[0], s[1]
 	web := func(text string) *corev1.Secret {

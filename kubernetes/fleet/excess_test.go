@@ -11,6 +11,9 @@ import (
 
 // One that was good until now is let go of in the same way, and comes back.
 func TestExcessiveClusterIsDroppedAndRetried(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	s := servers(t, "local", "east")
 	local, east := s[0], s[1]
 	east.put(secret("shop", "web", "", map[string][]byte{"tls.crt": []byte("1")}))
@@ -82,6 +85,9 @@ func TestRetriesOfExcessAreBounded(t *testing.T) {
 }
 
 func TestAlwaysExcessiveClusterIsGivenUpUntilChange(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	s := servers(t, "local", "east")
 	local, east := s[0], s[1]
 	east.answer(hostile(events(added+"}}\n"), list("")))
@@ -106,6 +112,9 @@ func TestAlwaysExcessiveClusterIsGivenUpUntilChange(t *testing.T) {
 
 // A kubeconfig that leads to too much costs nothing of what an earlier one reaches.
 func TestServingClusterStaysWhenNextIsExcessive(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	s := servers(t, "local", "east", "next")
 	local, east, next := s[0], s[1], s[2]
 	next.answer(hostile(events(added+"}}\n"), list("")))
@@ -129,6 +138,9 @@ func TestServingClusterStaysWhenNextIsExcessive(t *testing.T) {
 }
 
 func TestNextKubeconfigServesWhenFirstIsExcessive(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	s := servers(t, "local", "east", "next")
 	local, east, next := s[0], s[1], s[2]
 	local.put(remotes("r", 0, map[string][]byte{"east": east.kubeconfig("")}))

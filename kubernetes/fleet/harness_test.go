@@ -15,9 +15,13 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/countersign-dev/countersign/internal/test/logtest"
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	proctest.Overlap(8)
+	goleak.VerifyTestMain(m)
+}
 
 // patience is for what happens at once, on a machine that is busy.
 const patience = 2 * time.Minute

@@ -136,6 +136,9 @@ func TestMalformedKubeconfigKeepsCluster(t *testing.T) {
 
 func TestUnsyncedRemoteDoesNotDelayOthers(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	for name, fault := range map[string]int{"it refuses": http.StatusForbidden, "it cuts": -1, "it hangs": -2} {
 		s := servers(t, "local", "east")
 		s[1].fail(fault)
@@ -233,6 +236,9 @@ func TestSwapHasNoGap(t *testing.T) {
 
 func TestUnsyncedKubeconfigIsGivenUpUntilChange(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	s := servers(t, "local", "east", "next")
 	local, east, next := s[0], s[1], s[2]
 	east.fail(http.StatusServiceUnavailable)

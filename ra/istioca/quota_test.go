@@ -9,6 +9,9 @@ import (
 
 // With the race detector the model takes minutes.
 func TestFleetSharesAQuota(t *testing.T) {
+	if testing.Short() {
+		t.Skip("many of them")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		f := scaled(200)
 		f.kill = f.bound() / 2

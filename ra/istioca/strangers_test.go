@@ -196,6 +196,9 @@ func TestCallsOfOneConnectionAreLimited(t *testing.T) {
 }
 
 func TestTenThousandIdentitiesOnOneConnectionCostTheCANothing(t *testing.T) {
+	if testing.Short() {
+		t.Skip("many of them")
+	}
 	inBubble(t, shop, func(t *testing.T, m *mesh) {
 		conn := m.dial("192.0.2.1")
 		defer conn.Close()

@@ -396,6 +396,9 @@ func TestChangedPolicyIsAskedAgain(t *testing.T) {
 }
 
 func TestManyRequestsAreAllSigned(t *testing.T) {
+	if testing.Short() {
+		t.Skip("many of them")
+	}
 	inCluster(t, nil, func(c *cluster) {
 		for i := range 300 {
 			r := c.account(i)
@@ -410,6 +413,9 @@ func TestManyRequestsAreAllSigned(t *testing.T) {
 
 // Thousands of requests of one holder have to wait for each other, for as long as they live.
 func TestWaitingRequestsCostFewCalls(t *testing.T) {
+	if testing.Short() {
+		t.Skip("many of them")
+	}
 	const many = 50
 	inCluster(t, func(c *cluster) {
 		c.conf.Issuer = issuerFunc(func(context.Context, ra.Request) (ra.Certificate, error) {

@@ -52,6 +52,9 @@ func janes(n int) *request {
 
 // A hundred requests, and an account that may not sign: that must not cost a hundred certificates.
 func TestCertificatesAreNotAskedForThatCannotBeDelivered(t *testing.T) {
+	if testing.Short() {
+		t.Skip("many of them")
+	}
 	const many = 100
 	inCluster(t, byHand, func(c *cluster) {
 		end := c.fail("update", "certificatesigningrequests", apierrors.NewForbidden(requests.GroupResource(), "req", errors.New("no rights")))
@@ -104,6 +107,9 @@ func TestWritesThatFailStopTheirRequesterAlone(t *testing.T) {
 }
 
 func TestFloodOfOneRequesterDelaysNoOther(t *testing.T) {
+	if testing.Short() {
+		t.Skip("many of them")
+	}
 	slow := func(ctx context.Context, name string) error {
 		if !strings.HasPrefix(name, "jane-") {
 			return nil

@@ -45,6 +45,9 @@ func beStopped(server string) {
 }
 
 func TestStoppedLeaderCallsNoCAWhenItWakesUp(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	s := newAPIServer()
 	server := httptest.NewServer(s)
 	defer server.Close()

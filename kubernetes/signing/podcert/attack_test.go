@@ -190,6 +190,9 @@ func TestRequestThatIsBeingDeletedIsLeftAlone(t *testing.T) {
 
 // An API server that takes no writes has trouble enough.
 func TestThoseWhoWaitForWritesAskTheAPIServerNothing(t *testing.T) {
+	if testing.Short() {
+		t.Skip("many of them")
+	}
 	const pods = 1000
 	var lookups atomic.Int64
 	inCluster(t, func(c *cluster) {

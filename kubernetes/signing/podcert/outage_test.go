@@ -349,6 +349,9 @@ func TestFirstListIsTheLatest(t *testing.T) {
 // A thousand pods, and an account that may not write: that must not cost a thousand
 // certificates, nor the pods their places.
 func TestCertificatesAreNotAskedForThatCannotBeDelivered(t *testing.T) {
+	if testing.Short() {
+		t.Skip("many of them")
+	}
 	const pods = 1000
 	var end func()
 	inCluster(t, func(c *cluster) {

@@ -215,6 +215,9 @@ func TestFightIsSlow(t *testing.T) {
 }
 
 func TestFloodOfEventsCostsLittle(t *testing.T) {
+	if testing.Short() {
+		t.Skip("many of them")
+	}
 	inBubble(t, nil, func(d *desk) {
 		each, _ := some(t, 1)
 		d.has("ca", each[0])

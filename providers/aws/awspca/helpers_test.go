@@ -2,6 +2,7 @@ package awspca
 
 import (
 	"crypto"
+	"flag"
 	"os"
 	"path/filepath"
 	"strings"
@@ -33,7 +34,11 @@ var (
 	roleKeys    = aws.Credentials{AccessKeyID: "ASIAIOSFODNN7ROLE000", SecretAccessKey: "cm9sZS1zZWNyZXQtb2YtYS10ZXN0LWtleS0wMA", SessionToken: "IQoJb3JpZ2luX2VjEXAMPLEroleTokenOfATest00"}
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	flag.Parse()
+	_ = flag.Set("test.parallel", "8") // they wait more than they compute
+	goleak.VerifyTestMain(m)
+}
 
 func fileOf(t *testing.T, content []byte) string {
 	t.Helper()

@@ -2,6 +2,7 @@ package googleca
 
 import (
 	"crypto/tls"
+	"flag"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -32,6 +33,8 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	scratch = dir
+	flag.Parse()
+	_ = flag.Set("test.parallel", "8") // they wait more than they compute
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		os.RemoveAll(dir)
 		os.Exit(code)
