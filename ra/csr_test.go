@@ -78,7 +78,7 @@ func dear(t *testing.T) []byte {
 	if _, err := asn1.Unmarshal(block.Bytes, &parts); err != nil {
 		t.Fatal(err)
 	}
-	key, err := x509.MarshalPKIXPublicKey(certtest.DearKey(16384, 65537))
+	key, err := x509.MarshalPKIXPublicKey(certtest.CostlyKey(16384, 65537))
 	if err != nil {
 		t.Fatal(err)
 	}

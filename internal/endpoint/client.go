@@ -61,7 +61,7 @@ type Options struct {
 // Client asks servers. It is safe for concurrent use.
 type Client struct {
 	Options
-	kept
+	sharedTransport
 }
 
 // New returns a client. Nothing is read or asked yet.

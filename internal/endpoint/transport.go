@@ -11,8 +11,8 @@ import (
 	"github.com/countersign-dev/countersign/internal/transport"
 )
 
-// kept is the transport, and with it the connections that are kept.
-type kept struct {
+// sharedTransport is the transport, and with it the connections that are kept.
+type sharedTransport struct {
 	mu    sync.Mutex
 	last  *http.Transport   // nil before the first request
 	roots [sha256.Size]byte // of the root file that it was made with

@@ -23,7 +23,7 @@ type conn struct {
 	streams  map[uint32]*stream // that the client has not ended
 	latest   uint32             // stream of the client
 	padding  padding
-	now      held
+	now      usage
 	over     bool
 	reported int64 // bytes, to the sum
 }
@@ -76,7 +76,7 @@ func (c *conn) end() {
 
 func (c *conn) finish() {
 	c.mu.Lock()
-	c.over, c.now, c.streams = true, held{}, map[uint32]*stream{}
+	c.over, c.now, c.streams = true, usage{}, map[uint32]*stream{}
 	c.mu.Unlock()
 	c.report()
 }
@@ -95,7 +95,7 @@ func (c *conn) report() (over bool) {
 }
 
 // current returns what the connection holds, for the sum.
-func (c *conn) current() held {
+func (c *conn) current() usage {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.reported = c.now.bytes

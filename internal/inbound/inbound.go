@@ -25,18 +25,18 @@ type Sum struct {
 
 	mu   sync.Mutex
 	used int64
-	open map[*conn]held // those that hold some
+	open map[*conn]usage // those that hold some
 }
 
-// held is what a connection holds.
-type held struct {
+// usage is what a connection holds.
+type usage struct {
 	bytes    int64
 	since    time.Time // when it held none for the last time
 	answered bool
 }
 
 // NewSum returns a sum of so many bytes.
-func NewSum(most int64) *Sum { return &Sum{most: most, open: map[*conn]held{}} }
+func NewSum(most int64) *Sum { return &Sum{most: most, open: map[*conn]usage{}} }
 
 // Process is the sum of all servers of this process: half the budget of [memory.Process], besides it.
 var Process = sync.OnceValue(func() *Sum { return NewSum(memory.Process().Most() / 2) })
@@ -72,7 +72,7 @@ func (s *Sum) remove(c *conn) {
 
 // oldest returns the connection to end. The caller holds the lock.
 func (s *Sum) oldest() (oldest *conn) {
-	var its held
+	var its usage
 	for c, h := range s.open {
 		if oldest == nil || before(h, its) < 0 {
 			oldest, its = c, h
@@ -81,7 +81,7 @@ func (s *Sum) oldest() (oldest *conn) {
 	return oldest
 }
 
-func before(a, b held) int {
+func before(a, b usage) int {
 	if a.answered != b.answered {
 		if b.answered {
 			return -1

@@ -37,12 +37,12 @@ func (s *stream) take(b []byte) {
 			s.have, s.held = 0, 0
 			continue
 		}
-		s.held += kept(piece)
+		s.held += buffered(piece)
 	}
 }
 
 // kept returns what gRPC keeps for a piece of so many bytes: its buffers have few sizes.
-func kept(piece int) int64 {
+func buffered(piece int) int64 {
 	switch {
 	case piece <= 1<<10:
 		return int64(piece) + perPiece

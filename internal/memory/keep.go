@@ -7,8 +7,8 @@ import (
 
 type keeperKey struct{}
 
-// keeper holds the claims of calls whose replies are still being read.
-type keeper struct {
+// claims holds the claims of calls whose replies are still being read.
+type claims struct {
 	mu     sync.Mutex
 	over   bool
 	claims []*Claim
@@ -17,11 +17,11 @@ type keeper struct {
 // Keep returns a context for calls whose replies outlive them: what a reply takes is given back
 // by done, as the caller still examines it when the call has returned.
 func Keep(ctx context.Context) (_ context.Context, done func()) {
-	k := &keeper{}
+	k := &claims{}
 	return context.WithValue(ctx, keeperKey{}, k), k.done
 }
 
-func (k *keeper) done() {
+func (k *claims) done() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.over = true
@@ -31,7 +31,7 @@ func (k *keeper) done() {
 	k.claims = nil
 }
 
-func (k *keeper) add(c *Claim) (ok bool) {
+func (k *claims) add(c *Claim) (ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if !k.over {
@@ -44,7 +44,7 @@ func (k *keeper) add(c *Claim) (ok bool) {
 // unless [Keep] made the context.
 func (c *Claim) Returned(ctx context.Context, bytes int64) {
 	c.Shrink(bytes)
-	if k, ok := ctx.Value(keeperKey{}).(*keeper); !ok || !k.add(c) {
+	if k, ok := ctx.Value(keeperKey{}).(*claims); !ok || !k.add(c) {
 		c.Release()
 	}
 }

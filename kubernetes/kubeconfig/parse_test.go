@@ -148,7 +148,7 @@ func TestKeySizesAreBounded(t *testing.T) {
 		return base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
 	}
 	cert, key := pair(t)
-	dear := encode("CERTIFICATE", certtest.Dear(t, certtest.DearKey(9000, 65537)))
+	dear := encode("CERTIFICATE", certtest.Costly(t, certtest.CostlyKey(9000, 65537)))
 	for name, test := range map[string]struct{ text, want string }{
 		"a root's":        {file(server+"\n"+goodCA+dear, bearer), "certificate-authority-data: PEM block 1 has an RSA key of 9000 bits"},
 		"a certificate's": {file(server, "client-certificate-data: "+dear+"\nclient-key-data: "+key), "client-certificate-data: PEM block 1 has an RSA key of 9000 bits"},

@@ -47,7 +47,7 @@ func (s *session) place(resource *discoveryv3.Resource) error {
 	good, err := check(resource)
 	news := false
 	if err == nil {
-		news, err = s.shelf.take(name, resource.GetVersion(), good)
+		news, err = s.store.take(name, resource.GetVersion(), good)
 	}
 	switch {
 	case err != nil:

@@ -26,7 +26,7 @@ const (
 // are safe for concurrent use. Create one with [New].
 type Client struct {
 	cfg Config
-	*shelf
+	*store
 	// changed is signalled when our own certificate changes.
 	changed chan struct{}
 
@@ -41,7 +41,7 @@ func New(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Client{cfg: cfg, shelf: newShelf(cfg), changed: make(chan struct{}, 1)}, nil
+	return &Client{cfg: cfg, store: newStore(cfg), changed: make(chan struct{}, 1)}, nil
 }
 
 // Run talks to the service while any name is watched, until ctx ends. It may be called

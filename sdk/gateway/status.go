@@ -53,7 +53,7 @@ func (c *Client) Status() Status {
 	return status
 }
 
-func (s *shelf) list() []Name {
+func (s *store) list() []Name {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all := make([]Name, 0, len(s.entries))

@@ -14,9 +14,9 @@ type question struct {
 	item  *secret.Item
 }
 
-// counsel is the authority's advice for all identities. One goroutine asks, one question at
+// renewalAdvice is the authority's advice for all identities. One goroutine asks, one question at
 // a time, so that an authority that hangs keeps no signer from its work. Set.mu guards it.
-type counsel struct {
+type renewalAdvice struct {
 	signer  *secret.Signer // asks, and signs nothing
 	waiting []question     // at most one for each entry
 	wake    chan struct{}
@@ -26,7 +26,7 @@ type counsel struct {
 // advisable tells the entry's rotation whether the authority may be asked.
 func (c *Set) advisable(e *entry, now time.Time) {
 	since := e.item.Issued
-	if c.counsel.silent {
+	if c.renewalAdvice.silent {
 		since = time.Time{}
 	}
 	e.rotation.Advisable(rotation.Now(now), since)
@@ -35,9 +35,9 @@ func (c *Set) advisable(e *entry, now time.Time) {
 // consult queues a question.
 func (c *Set) consult(e *entry) {
 	e.rotation.Consult()
-	c.counsel.waiting = append(c.counsel.waiting, question{e, e.item})
+	c.renewalAdvice.waiting = append(c.renewalAdvice.waiting, question{e, e.item})
 	select {
-	case c.counsel.wake <- struct{}{}:
+	case c.renewalAdvice.wake <- struct{}{}:
 	default: // a wake-up is pending
 	}
 }
@@ -48,10 +48,10 @@ func (c *Set) advise() {
 		select {
 		case <-c.ctx.Done():
 			return
-		case <-c.counsel.wake:
+		case <-c.renewalAdvice.wake:
 		}
 		for q, ok := c.nextQuestion(); ok && c.ctx.Err() == nil; q, ok = c.nextQuestion() {
-			info, err := c.counsel.signer.Advice(c.ctx, q.item)
+			info, err := c.renewalAdvice.signer.Advice(c.ctx, q.item)
 			c.advised(q, info, err)
 		}
 	}
@@ -61,13 +61,13 @@ func (c *Set) advise() {
 func (c *Set) nextQuestion() (q question, ok bool) {
 	c.mu.Lock()
 	defer c.unlock()
-	for len(c.counsel.waiting) > 0 {
-		q, c.counsel.waiting = c.counsel.waiting[0], c.counsel.waiting[1:]
+	for len(c.renewalAdvice.waiting) > 0 {
+		q, c.renewalAdvice.waiting = c.renewalAdvice.waiting[0], c.renewalAdvice.waiting[1:]
 		if q.current() {
 			return q, true
 		}
 	}
-	c.counsel.waiting = nil // with its array
+	c.renewalAdvice.waiting = nil // with its array
 	return question{}, false
 }
 
@@ -86,7 +86,7 @@ func (c *Set) advised(q question, info ca.RenewalInfo, err error) {
 	now, e := c.now(), q.entry
 	at := rotation.Now(now)
 	if err != nil {
-		c.counsel.silent = c.counsel.silent || ca.ActionFor(err) == ca.Missing
+		c.renewalAdvice.silent = c.renewalAdvice.silent || ca.ActionFor(err) == ca.Missing
 		e.rotation.Unadvised(at, err)
 		c.say(func() { c.cfg.Log.Debug("no advice on when to renew", "error", secret.NewFailure(err, now, 0).Text) })
 	} else if renew, moved := e.rotation.Advised(at, info); moved {

@@ -61,7 +61,7 @@ func (c *Set) Counts() Counts {
 
 // add counts one entry.
 func (n *Counts) add(e *entry, now time.Time) {
-	if t := e.trouble; t != nil {
+	if t := e.failure; t != nil {
 		n.Failing++
 		if n.Failure == nil || t.failure.At.After(n.Failure.At) {
 			n.Failure = t.failure

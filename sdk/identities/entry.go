@@ -31,7 +31,7 @@ type entry struct {
 	rotation rotation.Machine // says what to do when
 	gone     bool             // removed
 
-	trouble *trouble // nil if the last attempt succeeded
+	failure *failure // nil if the last attempt succeeded
 
 	due    time.Time // next time to look at it
 	dueAt  int
@@ -39,8 +39,8 @@ type entry struct {
 	rankAt int
 }
 
-// trouble is the state of an entry whose last attempt failed.
-type trouble struct {
+// failure is the state of an entry whose last attempt failed.
+type failure struct {
 	failure *secret.Failure
 	order   *secret.Order // to be retried; nil: make a new one
 	refused error         // the authority's refusal of an unverified token
@@ -50,17 +50,17 @@ type trouble struct {
 
 // refusal returns the authority's refusal while the entry pauses for it.
 func (e *entry) refusal(now rotation.Time) error {
-	if e.trouble == nil || e.rotation.Pausing(now) == 0 {
+	if e.failure == nil || e.rotation.Pausing(now) == 0 {
 		return nil
 	}
-	return e.trouble.refused
+	return e.failure.refused
 }
 
 // remembered returns how long to keep an unverified entry without sessions.
 func (e *entry) remembered(now rotation.Time) time.Duration {
 	left := e.rotation.Pausing(now)
-	if e.trouble != nil && e.trouble.refused != nil {
-		left = max(left, e.trouble.until.Sub(now.Mono))
+	if e.failure != nil && e.failure.refused != nil {
+		left = max(left, e.failure.until.Sub(now.Mono))
 	}
 	return left
 }

@@ -12,10 +12,10 @@ import (
 // fail records the error and schedules the next attempt. The held certificate stays.
 func (c *Set) fail(f *flight, now time.Time) {
 	e := f.entry
-	if e.trouble == nil {
-		e.trouble = &trouble{}
+	if e.failure == nil {
+		e.failure = &failure{}
 	}
-	t, at := e.trouble, rotation.Now(now)
+	t, at := e.failure, rotation.Now(now)
 	wait := e.rotation.Failed(at, f.err)
 	t.order = nil
 	if f.order != nil && f.order.Again(f.err) {
@@ -69,7 +69,7 @@ func (c *Set) without(f *flight) bool {
 // refuse ends the streams of an unverified token that the authority refuses. The streams
 // do not learn the authority's message; it is for the operator.
 func (c *Set) refuse(f *flight) {
-	t := f.entry.trouble
+	t := f.entry.failure
 	if t.refused == nil {
 		t.by = f.by
 		c.strangers.addRefused(t.by, 1)

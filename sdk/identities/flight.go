@@ -41,7 +41,7 @@ func (c *Set) start(e *entry, now time.Time) {
 		return
 	}
 	by := processOf(s.caller)
-	stranger := e.id == "" && (e.trouble == nil || e.trouble.refused == nil) // else it counts as refused
+	stranger := e.id == "" && (e.failure == nil || e.failure.refused == nil) // else it counts as refused
 	if stranger && c.holdBack(e, by, now) {
 		return
 	}
@@ -49,8 +49,8 @@ func (c *Set) start(e *entry, now time.Time) {
 	if s.credential != nil {
 		f.token = s.credential.token
 	}
-	if e.trouble != nil {
-		f.order = e.trouble.order
+	if e.failure != nil {
+		f.order = e.failure.order
 	}
 	f.signer = c.idle[len(c.idle)-1]
 	c.idle = c.idle[:len(c.idle)-1]

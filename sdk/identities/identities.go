@@ -38,23 +38,23 @@ type Set struct {
 	signers []*secret.Signer // fixed until Close
 	checks  *checks          // token verifications by the Verifier
 
-	mu          sync.Mutex // held briefly, never over foreign code; see unlock
-	outbox      []func()
-	sessions    map[uint64]*session
-	last        uint64 // number of the last session
-	credentials map[fingerprint]*credential
-	entries     map[string]*entry // by SPIFFE ID
-	nameless    int               // number of entries without an identity yet
-	deadlines   queue             // all entries by due time
-	ready       queue             // entries to request a certificate for, with an identity
-	readyNew    queue             // the same, without an identity yet
-	counsel     counsel
-	starts      int
-	idle        []*secret.Signer // not in use
-	strangers   strangers        // tokens that the authority must vouch for
-	rootsMoved  bool
-	counts      Counts
-	quiet       quiet // limits log lines
+	mu            sync.Mutex // held briefly, never over foreign code; see unlock
+	outbox        []func()
+	sessions      map[uint64]*session
+	last          uint64 // number of the last session
+	credentials   map[fingerprint]*credential
+	entries       map[string]*entry // by SPIFFE ID
+	nameless      int               // number of entries without an identity yet
+	deadlines     queue             // all entries by due time
+	ready         queue             // entries to request a certificate for, with an identity
+	readyNew      queue             // the same, without an identity yet
+	renewalAdvice renewalAdvice
+	starts        int
+	idle          []*secret.Signer // not in use
+	strangers     strangers        // tokens that the authority must vouch for
+	rootsMoved    bool
+	counts        Counts
+	quiet         quiet // limits log lines
 }
 
 var _ secret.Source = (*Set)(nil)
@@ -76,8 +76,8 @@ func New(cfg Config) (*Set, error) {
 		c.signers = append(c.signers, cfg.Manager.Signer(cfg.Certificate.Authorities[0]))
 	}
 	c.idle = slices.Clone(c.signers)
-	c.counsel = counsel{signer: cfg.Manager.Signer(cfg.Certificate.Authorities[0]), wake: make(chan struct{}, 1)}
-	c.signers = append(c.signers, c.counsel.signer)
+	c.renewalAdvice = renewalAdvice{signer: cfg.Manager.Signer(cfg.Certificate.Authorities[0]), wake: make(chan struct{}, 1)}
+	c.signers = append(c.signers, c.renewalAdvice.signer)
 	c.flights = make(chan *flight, cfg.Limits.InFlight)
 	c.unwatch, err = cfg.Manager.Watch(secret.Caller{}, c.rootsAt, func(string) { c.rootsHaveMoved() })
 	if err != nil {
@@ -123,14 +123,14 @@ func (c *Set) closeSigners() {
 func (c *Set) Kick() {
 	c.mu.Lock()
 	defer c.unlock()
-	silent := c.counsel.silent
-	c.counsel.silent = false // its provider may be another
+	silent := c.renewalAdvice.silent
+	c.renewalAdvice.silent = false // its provider may be another
 	for _, e := range c.deadlines.all() {
 		e.rotation.Kick()
 		if silent && e.item != nil {
 			c.advisable(e, c.now())
 		}
-		if e.trouble != nil || silent {
+		if e.failure != nil || silent {
 			c.schedule(e)
 		}
 	}

@@ -194,7 +194,7 @@ func (c *Set) enter(e *entry, peer secret.Caller, cred *credential) (*session, e
 		s.caller.ID = e.id
 	}
 	c.sessions[c.last] = s
-	if cred != nil && cred.sessions == 0 && e.trouble != nil && e.id != "" {
+	if cred != nil && cred.sessions == 0 && e.failure != nil && e.id != "" {
 		e.rotation.Kick() // this token was not tried yet
 	}
 	e.add(s)

@@ -196,7 +196,7 @@ func (c *Set) dropNameless(e *entry) {
 	if e.token.entry == e {
 		e.token.entry = nil
 	}
-	if t := e.trouble; t != nil && t.refused != nil {
+	if t := e.failure; t != nil && t.refused != nil {
 		c.strangers.addRefused(t.by, -1)
 	}
 }

@@ -51,7 +51,7 @@ func (c *Set) merge(from, to *entry) {
 
 // arrive takes a verified certificate, to serve now or when it becomes valid.
 func (c *Set) arrive(e *entry, item *secret.Item) {
-	e.trouble, e.next = nil, item
+	e.failure, e.next = nil, item
 	e.rotation.Issued(rotation.Term{Begins: item.NotBefore, Renew: item.RenewAt, Ends: item.NotAfter})
 	c.schedule(e)
 }

@@ -15,14 +15,14 @@ import (
 
 func rootWith(t *testing.T, key *rsa.PublicKey) []byte {
 	t.Helper()
-	return block("CERTIFICATE", certtest.Dear(t, key))
+	return block("CERTIFICATE", certtest.Costly(t, key))
 }
 
 func TestExpensiveKeyIsRefusedBeforeAnySignature(t *testing.T) {
 	for want, key := range map[string]*rsa.PublicKey{
-		"an RSA key of 8193 bits":   certtest.DearKey(8193, 65537),
-		"an RSA key of 300000 bits": certtest.DearKey(300_000, 65537),
-		"a public exponent of more": certtest.DearKey(2048, 1<<32+1),
+		"an RSA key of 8193 bits":   certtest.CostlyKey(8193, 65537),
+		"an RSA key of 300000 bits": certtest.CostlyKey(300_000, 65537),
+		"a public exponent of more": certtest.CostlyKey(2048, 1<<32+1),
 	} {
 		text := rootWith(t, key)
 		if _, err := ParseCertificates(text); err == nil || !strings.Contains(err.Error(), want) {
@@ -32,7 +32,7 @@ func TestExpensiveKeyIsRefusedBeforeAnySignature(t *testing.T) {
 			t.Errorf("%s, as a root: %v", want, err)
 		}
 	}
-	if _, err := ParseCertificates(rootWith(t, certtest.DearKey(8192, 1<<32-1))); err != nil {
+	if _, err := ParseCertificates(rootWith(t, certtest.CostlyKey(8192, 1<<32-1))); err != nil {
 		t.Errorf("the largest key that is allowed: %v", err)
 	}
 }
@@ -47,7 +47,7 @@ func (f forged) Sign(io.Reader, []byte, crypto.SignerOpts) ([]byte, error) {
 }
 
 func TestCSRWithExpensiveKeyIsRefusedBeforeSignature(t *testing.T) {
-	text, err := CreateCSR(forged{certtest.DearKey(16_384, 65537)}, mustIdentity(t, "spiffe://example.org/web", nil, nil))
+	text, err := CreateCSR(forged{certtest.CostlyKey(16_384, 65537)}, mustIdentity(t, "spiffe://example.org/web", nil, nil))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,7 +38,7 @@ type bundle struct {
 	mu       sync.Mutex
 	contents map[string]content // by path, what was last good
 	faults   []string           // of the files, when they were last read
-	told     []told             // by the feeds of the spec
+	replies  []reply            // by the feeds of the spec
 	reads    int                // how often a content changed
 	held     []*x509.RevocationList
 	made     made      // replaced by the Set's goroutine alone
@@ -46,7 +46,7 @@ type bundle struct {
 	since    time.Time // since when
 
 	served string // the version that the watchers know; owned by the Set's goroutine
-	said   said   // what was logged; owned by the Set's goroutine
+	logged logged // what was logged; owned by the Set's goroutine
 }
 
 // content is what one file holds.
@@ -134,8 +134,8 @@ func (b *bundle) contentsNow() []content {
 	for _, path := range b.spec.Files {
 		all = append(all, b.contents[path])
 	}
-	for _, told := range b.told {
-		all = append(all, told.content)
+	for _, last := range b.replies {
+		all = append(all, last.content)
 	}
 	return all
 }
@@ -252,9 +252,9 @@ func (b *bundle) itemOf(item *secret.Item, v verdict) *secret.Item {
 // failure returns why the newest lists were rejected; nil if they were taken. The caller holds b.mu.
 func (b *bundle) failure(now time.Time) *secret.Failure {
 	faults := slices.Clone(b.faults)
-	for _, told := range b.told {
-		if told.fault != "" {
-			faults = append(faults, told.fault)
+	for _, last := range b.replies {
+		if last.fault != "" {
+			faults = append(faults, last.fault)
 		}
 	}
 	faults = append(faults, b.made.refused...)

@@ -21,8 +21,8 @@ type Feed struct {
 	Follow func(ctx context.Context, take func(lists []byte, err error))
 }
 
-// told is the last reply of a feed, and the failure since.
-type told struct {
+// reply is the last reply of a feed, and the failure since.
+type reply struct {
 	content
 	fault string
 }
@@ -74,21 +74,21 @@ func (l *listener) retry() {
 // hear takes a reply of feed i. Lists that cannot be read leave its previous reply in place.
 func (b *bundle) hear(i int, lists []byte, err error) {
 	b.mu.Lock()
-	last := b.told[i].content // replaced by the feed's goroutine alone
+	last := b.replies[i].content // replaced by the feed's goroutine alone
 	b.mu.Unlock()
-	next := told{content: last}
+	next := reply{content: last}
 	if err == nil && !bytes.Equal(lists, last.text) {
 		next.content, err = parsed(lists)
 	}
 	if err != nil {
-		next = told{last, text.Clean(fmt.Sprintf("%s: %v", b.spec.Feeds[i].Name, err))}
+		next = reply{last, text.Clean(fmt.Sprintf("%s: %v", b.spec.Feeds[i].Name, err))}
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !bytes.Equal(next.text, last.text) {
 		b.reads++
 	}
-	b.told[i] = next
+	b.replies[i] = next
 }
 
 // parsed parses a feed's reply.

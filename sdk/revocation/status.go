@@ -10,8 +10,8 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// said is the last logged state, so that each state is logged once.
-type said struct {
+// logged is the last logged state, so that each state is logged once.
+type logged struct {
 	fault, foreign, without, served string
 	soon                            map[string]bool // lists that end soon
 }
@@ -24,8 +24,8 @@ func (b *bundle) report() {
 	m, failure := b.made, b.failure(now)
 	b.mu.Unlock()
 	b.reportFailure(failure)
-	if foreign := strings.Join(m.foreign, ", "); foreign != b.said.foreign {
-		b.said.foreign = foreign
+	if foreign := strings.Join(m.foreign, ", "); foreign != b.logged.foreign {
+		b.logged.foreign = foreign
 		if foreign != "" {
 			b.log.Warn("revocation lists ignored, as no CA in the trust bundle has that name", "ca", text.Clean(foreign))
 		}
@@ -38,9 +38,9 @@ func (b *bundle) report() {
 func (b *bundle) reportFailure(failure *secret.Failure) {
 	switch {
 	case failure == nil:
-		b.said.fault = ""
-	case failure.Text != b.said.fault:
-		b.said.fault = failure.Text
+		b.logged.fault = ""
+	case failure.Text != b.logged.fault:
+		b.logged.fault = failure.Text
 		b.log.Warn("revocation lists are invalid", "error", failure.Text, "keeps_the_last", b.served != "")
 		b.tell(failure)
 	}
@@ -49,10 +49,10 @@ func (b *bundle) reportFailure(failure *secret.Failure) {
 // reportLack logs the CAs whose peers are refused, or why no peer is checked.
 func (b *bundle) reportLack(m made, now time.Time) {
 	without := strings.Join(m.without, "; ")
-	if without == b.said.without {
+	if without == b.logged.without {
 		return
 	}
-	b.said.without = without
+	b.logged.without = without
 	if without == "" {
 		b.log.Info("every CA of the trust bundle has a current revocation list")
 		return
@@ -70,10 +70,10 @@ func (b *bundle) tell(failure *secret.Failure) {
 }
 
 func (b *bundle) reportServed(m made) {
-	if m.item == nil || m.item.Version == b.said.served {
+	if m.item == nil || m.item.Version == b.logged.served {
 		return
 	}
-	b.said.served = m.item.Version
+	b.logged.served = m.item.Version
 	if m.item == m.from {
 		return // without lists, which reportLack has logged
 	}
@@ -92,11 +92,11 @@ func (b *bundle) announce(m made, now time.Time) {
 			continue
 		}
 		key := fmt.Sprint(nameOf(s.ca), s.list.NextUpdate)
-		if soon[key] = true; !b.said.soon[key] {
+		if soon[key] = true; !b.logged.soon[key] {
 			b.log.Warn("a revocation list ends soon and has no successor", "ca", nameOf(s.ca), "next_update", s.list.NextUpdate)
 		}
 	}
-	b.said.soon = soon
+	b.logged.soon = soon
 }
 
 // Complete adds the state of the lists to that of the secrets. A nil Set adds nothing.

@@ -34,7 +34,7 @@ type path struct {
 }
 
 // bundle is the trust bundle that peers are verified with.
-type bundle = held[roots]
+type bundle = cached[roots]
 
 func newBundle(o Options, name string) *bundle {
 	return &bundle{source: o.Source, caller: o.Caller, name: name, kind: secret.TrustBundle, parse: parseRoots}

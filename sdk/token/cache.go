@@ -48,7 +48,7 @@ type Cache struct {
 	CacheOptions
 
 	mu      sync.Mutex
-	kept    map[cacheKey]kept
+	tokens  map[cacheKey]cachedToken
 	flights map[cacheKey]*flight
 }
 
@@ -56,8 +56,8 @@ var _ ca.TokenExchanger = (*Cache)(nil)
 
 type cacheKey [sha256.Size]byte
 
-// kept is a cached token with the subject token it was exchanged for.
-type kept struct {
+// cachedToken is a cached token with the subject token it was exchanged for.
+type cachedToken struct {
 	ca.ExchangedToken
 	subject ca.Token
 	again   rotation.Pause // until the next exchange
@@ -65,7 +65,9 @@ type kept struct {
 }
 
 // good reports whether the token is used without another exchange.
-func (k kept) good(now rotation.Time) bool { return now.Wall.Before(k.Expiry) && !k.again.Over(now) }
+func (k cachedToken) good(now rotation.Time) bool {
+	return now.Wall.Before(k.Expiry) && !k.again.Over(now)
+}
 
 // flight is an exchange in progress, with the number of its waiting callers.
 type flight struct {
@@ -86,7 +88,7 @@ func NewCache(exchanger ca.TokenExchanger, opts CacheOptions) *Cache {
 		opts.Now = clock.Wall
 	}
 	opts.Log = cmp.Or(opts.Log, slog.Default())
-	return &Cache{exchanger: exchanger, CacheOptions: opts, kept: map[cacheKey]kept{}, flights: map[cacheKey]*flight{}}
+	return &Cache{exchanger: exchanger, CacheOptions: opts, tokens: map[cacheKey]cachedToken{}, flights: map[cacheKey]*flight{}}
 }
 
 // ExchangeToken returns the cached token for req or waits for an exchange. A caller leaves
@@ -123,7 +125,7 @@ func keyOf(req ca.TokenRequest) cacheKey {
 func (c *Cache) join(ctx context.Context, key cacheKey, req ca.TokenRequest) (ca.ExchangedToken, *flight) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if held, ok := c.kept[key]; ok && held.good(rotation.Now(c.Now())) {
+	if held, ok := c.tokens[key]; ok && held.good(rotation.Now(c.Now())) {
 		return held.ExchangedToken, nil
 	}
 	f := c.flights[key]
@@ -193,8 +195,8 @@ func (c *Cache) land(key cacheKey, f *flight, subject ca.Token, begun time.Time)
 // settle caches the result. After a transient failure the cached token stays in use until
 // it expires; a refusal removes it.
 func (c *Cache) settle(key cacheKey, f *flight, subject ca.Token, begun time.Time) (hidden error) {
-	held, ok := c.kept[key]
-	delete(c.kept, key)
+	held, ok := c.tokens[key]
+	delete(c.tokens, key)
 	switch {
 	case f.err == nil && f.token.Expiry.IsZero():
 		// Its lifetime is unknown, so do not cache it.
@@ -203,32 +205,32 @@ func (c *Cache) settle(key cacheKey, f *flight, subject ca.Token, begun time.Tim
 		margin := min(c.Margin, f.token.Expiry.Sub(begun)/marginPart)
 		now := rotation.Now(c.Now())
 		again := rotation.NewPause(f.token.Expiry.Add(-margin).Sub(now.Wall), now)
-		c.kept[key] = kept{ExchangedToken: f.token, subject: subject, again: again}
+		c.tokens[key] = cachedToken{ExchangedToken: f.token, subject: subject, again: again}
 	case ok && ca.ActionFor(f.err) == ca.Wait && c.Now().Before(held.Expiry):
 		now := rotation.Now(c.Now())
 		held.again = rotation.NewPause(held.waits.After(f.err, now.Mono, held.Expiry.Sub(now.Wall), 0), now)
-		hidden, c.kept[key], f.token, f.err = f.err, held, held.ExchangedToken, nil
+		hidden, c.tokens[key], f.token, f.err = f.err, held, held.ExchangedToken, nil
 	}
 	return hidden
 }
 
 // makeRoom removes expired tokens and, if needed, the one that expires first.
 func (c *Cache) makeRoom() {
-	if len(c.kept) < c.Most {
+	if len(c.tokens) < c.Most {
 		return
 	}
 	now := c.Now()
 	var first cacheKey
 	var end time.Time
-	for key, held := range c.kept {
+	for key, held := range c.tokens {
 		if !now.Before(held.Expiry) {
-			delete(c.kept, key)
+			delete(c.tokens, key)
 		} else if end.IsZero() || held.Expiry.Before(end) {
 			first, end = key, held.Expiry
 		}
 	}
-	if len(c.kept) >= c.Most {
-		delete(c.kept, first)
+	if len(c.tokens) >= c.Most {
+		delete(c.tokens, first)
 	}
 }
 
@@ -236,9 +238,9 @@ func (c *Cache) makeRoom() {
 func (c *Cache) drop(t ca.Token) (subject ca.Token, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for key, held := range c.kept {
+	for key, held := range c.tokens {
 		if held.AccessToken == t {
-			delete(c.kept, key)
+			delete(c.tokens, key)
 			return held.subject, true
 		}
 	}

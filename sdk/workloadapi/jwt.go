@@ -76,7 +76,7 @@ func (s *Service) FetchJWTSVID(ctx context.Context, in *workloadv1.JWTSVIDReques
 }
 
 // jwtSVIDs has the JWTSource sign for these identities.
-func (s *Service) jwtSVIDs(ctx context.Context, caller secret.Caller, identities []held, audiences []string) (*workloadv1.JWTSVIDResponse, error) {
+func (s *Service) jwtSVIDs(ctx context.Context, caller secret.Caller, identities []liveIdentity, audiences []string) (*workloadv1.JWTSVIDResponse, error) {
 	out := &workloadv1.JWTSVIDResponse{}
 	ctx = holder.With(ctx, caller.ID)
 	for _, h := range identities {
@@ -175,11 +175,11 @@ func (s *Service) viewOf(ctx context.Context, version func(view) string, whole f
 // has reports whether no identity with this SPIFFE ID is still to come, or none at all if it is
 // empty: a call gets one reply, so what is missing from it stays missing.
 func (v view) has(id string) bool {
-	return !v.pending || id != "" && slices.ContainsFunc(v.identities, func(h held) bool { return h.pair.id == id })
+	return !v.pending || id != "" && slices.ContainsFunc(v.identities, func(h liveIdentity) bool { return h.pair.id == id })
 }
 
 // named returns the identities with this SPIFFE ID; all, if it is empty.
-func (v view) named(id string) (all []held, err error) {
+func (v view) named(id string) (all []liveIdentity, err error) {
 	for _, h := range v.identities {
 		if id == "" || h.pair.id == id {
 			all = append(all, h)

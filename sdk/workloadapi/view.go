@@ -17,7 +17,7 @@ import (
 
 // view is everything a caller currently gets.
 type view struct {
-	identities []held
+	identities []liveIdentity
 	bundles    []ownBundle          // of the identities' trust domains
 	federated  map[string]*document // by the SPIFFE ID of the trust domain
 	foreign    []string             // federated trust domains, with roots or without
@@ -31,8 +31,8 @@ type view struct {
 	ends time.Time
 }
 
-// held is an identity with its current documents.
-type held struct {
+// liveIdentity is an identity with its current documents.
+type liveIdentity struct {
 	Identity
 	pair, roots *document
 }
@@ -89,7 +89,7 @@ func earlier(a, b time.Time) time.Time {
 
 // hold looks up the certificate first: the roots it needs are available before it. With
 // errPending, the roots may be there.
-func (s *Service) hold(caller secret.Caller, identity Identity) (h held, err error) {
+func (s *Service) hold(caller secret.Caller, identity Identity) (h liveIdentity, err error) {
 	h.Identity = identity
 	if h.pair, err = s.document(caller, identity.Certificate, secret.KeyPair); err != nil && !errors.Is(err, errPending) {
 		return h, err
@@ -189,7 +189,7 @@ func (v view) hasForeignRoots() bool {
 
 // owns reports whether a trust domain is that of an identity which the caller has.
 func (v view) owns(domain string) bool {
-	return slices.ContainsFunc(v.identities, func(h held) bool { return h.pair.domain == "spiffe://"+domain })
+	return slices.ContainsFunc(v.identities, func(h liveIdentity) bool { return h.pair.domain == "spiffe://"+domain })
 }
 
 func (v view) federatedVersion() string {

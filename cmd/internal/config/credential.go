@@ -12,18 +12,18 @@ import (
 // hidden stands for a value that is not shown.
 const hidden = "(set)"
 
-// sight is what is known about a value that a provider gets.
-type sight struct {
+// visibility is what is known about a value that a provider gets.
+type visibility struct {
 	place reference.Place
 	// known means that the provider has declared which of its settings are secret. Otherwise each
 	// may be.
 	known bool
 }
 
-func (s sight) below(key string) sight { return sight{s.place.Below(key), s.known} }
+func (s visibility) below(key string) visibility { return visibility{s.place.Below(key), s.known} }
 
 // pass adds a provider's settings or variables.
-func (e *explainer) pass(path string, value any, from string, see sight) {
+func (e *explainer) pass(path string, value any, from string, see visibility) {
 	above, _ := cutLast(path)
 	if own := e.from(path, false); own != byDefault {
 		from = own
@@ -45,7 +45,7 @@ func (e *explainer) pass(path string, value any, from string, see sight) {
 
 // opens reports whether the entries of an object are shown one by one. Their names are not
 // secret.
-func (s sight) opens(path string, value any) bool {
+func (s visibility) opens(path string, value any) bool {
 	if _, ok := s.reference(value); ok {
 		return false
 	}
@@ -53,7 +53,7 @@ func (s sight) opens(path string, value any) bool {
 }
 
 // reference returns what is shown of a secret given by reference.
-func (s sight) reference(value any) (shown map[string]any, ok bool) {
+func (s visibility) reference(value any) (shown map[string]any, ok bool) {
 	if !s.known || !s.place.Secret() {
 		return nil, false
 	}
@@ -61,7 +61,7 @@ func (s sight) reference(value any) (shown map[string]any, ok bool) {
 }
 
 // revealed returns what may be shown of a value.
-func (s sight) revealed(path string, value any) any {
+func (s visibility) revealed(path string, value any) any {
 	if shown, ok := s.reference(value); ok {
 		return shown
 	}

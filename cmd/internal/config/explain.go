@@ -40,12 +40,12 @@ type explainer struct {
 	secrets reference.Paths
 }
 
-// sight is what is known about a map: a provider's settings, or variables and such.
-func (e *explainer) sight(t reflect.Type) sight {
+// visibility is what is known about a map: a provider's settings, or variables and such.
+func (e *explainer) visibility(t reflect.Type) visibility {
 	if t != reflect.TypeFor[map[string]any]() {
-		return sight{known: true}
+		return visibility{known: true}
 	}
-	return sight{e.secrets.Root(), e.secrets != nil}
+	return visibility{e.secrets.Root(), e.secrets != nil}
 }
 
 func (e *explainer) walk(v reflect.Value, path string) {
@@ -65,7 +65,7 @@ func (e *explainer) walk(v reflect.Value, path string) {
 			e.walk(v.Index(i), join(path, labelOf(v.Index(i), i)))
 		}
 	case t.Kind() == reflect.Map:
-		see := e.sight(t)
+		see := e.visibility(t)
 		for _, key := range slices.Sorted(maps.Keys(entries(v))) {
 			e.pass(join(path, key), entries(v)[key], e.from(path, false), see.below(key))
 		}

@@ -33,15 +33,15 @@ type CA struct {
 	now    func() time.Time
 	jwt    *jwtKeys
 
-	held atomic.Pointer[held] // replaced by the goroutine of watch only
-	own  ownList
-	stop context.CancelFunc
-	done chan struct{} // closed when that goroutine ends
-	over <-chan struct{}
+	current atomic.Pointer[inUse] // replaced by the goroutine of watch only
+	own     ownList
+	stop    context.CancelFunc
+	done    chan struct{} // closed when that goroutine ends
+	over    <-chan struct{}
 }
 
-// held is the authority in use.
-type held struct {
+// inUse is the authority in use.
+type inUse struct {
 	*authority
 	replaced chan struct{} // closed when another takes its place
 }
@@ -119,7 +119,7 @@ func (c *CA) take(files *files) error {
 		c.log.Warn("others can read the CA's key or its group can write it; use mode 0600 or 0640",
 			"path", filepath.Join(c.dir, keyFile), "mode", files.keyMode.Perm().String())
 	}
-	before := c.held.Swap(&held{next, make(chan struct{})})
+	before := c.current.Swap(&inUse{next, make(chan struct{})})
 	if before != nil {
 		close(before.replaced)
 	}
@@ -151,7 +151,7 @@ func (c *CA) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, e
 	if err != nil {
 		return ca.Certificate{}, err
 	}
-	a := c.held.Load().authority
+	a := c.current.Load().authority
 	begin, end, err := a.lifetime(req.TTL, c.limits.maxTTL, c.now())
 	if err != nil {
 		return ca.Certificate{}, err
@@ -169,14 +169,14 @@ func (c *CA) CertifiesNames(context.Context) error { return nil }
 
 // Roots implements [ca.RootSource]. It returns the certificates of root-cert.pem.
 func (c *CA) Roots(context.Context) ([]byte, error) {
-	return c.held.Load().roots.PEM(), nil
+	return c.current.Load().roots.PEM(), nil
 }
 
 // WatchRoots implements [ca.RootWatcher]. It returns [ca.Unavailable] after [CA.Close].
 func (c *CA) WatchRoots(ctx context.Context, changed func(roots []byte) error) error {
 	var told *pki.Bundle
 	for {
-		now := c.held.Load()
+		now := c.current.Load()
 		if !now.roots.Equal(told) {
 			if err := changed(now.roots.PEM()); err != nil {
 				return err

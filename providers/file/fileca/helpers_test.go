@@ -46,7 +46,7 @@ func printOpen(settings Settings) {
 		return
 	}
 	defer c.Close()
-	fmt.Print(c.held.Load().roots.Fingerprints()[0])
+	fmt.Print(c.current.Load().roots.Fingerprints()[0])
 }
 
 // itself returns a command that runs the test binary with that variable.

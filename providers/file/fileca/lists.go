@@ -46,7 +46,7 @@ type ownList struct {
 // the root and the leaves. Without these files nothing is revoked. A CA that may not sign lists
 // and has none there is [ca.Unimplemented].
 func (c *CA) Revocations(context.Context) ([]byte, error) {
-	a := c.held.Load().authority
+	a := c.current.Load().authority
 	lists, issuers, err := c.readLists()
 	if err != nil {
 		return nil, err

@@ -37,7 +37,7 @@ func TestListOfNothingIsSignedWithoutFiles(t *testing.T) {
 			}
 			c := mustOpen(t, Settings{Dir: filepath.Join(t.TempDir(), "ca"), SelfSigned: true, KeyType: key})
 			lists, issuers := listsOf(t, c)
-			if len(lists) != 1 || len(issuers) != 0 || !pki.SignedCRL(lists[0], c.held.Load().cert) || !pki.CRLCurrent(lists[0], time.Now()) || len(lists[0].RevokedCertificateEntries) != 0 {
+			if len(lists) != 1 || len(issuers) != 0 || !pki.SignedCRL(lists[0], c.current.Load().cert) || !pki.CRLCurrent(lists[0], time.Now()) || len(lists[0].RevokedCertificateEntries) != 0 {
 				t.Errorf("%+v, %d issuers", lists, len(issuers))
 			}
 		})
@@ -126,7 +126,7 @@ func TestListsOfOperatorAreReturned(t *testing.T) {
 	if lists, _ := listsOf(t, c); len(lists) != 2 || !bytes.Equal(pki.EncodeCRLs(lists[:1]), above[0]) {
 		t.Errorf("%d lists", len(lists))
 	}
-	own, err := c.held.Load().list(nil, time.Now())
+	own, err := c.current.Load().list(nil, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

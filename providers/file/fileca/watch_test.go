@@ -82,7 +82,7 @@ func TestBadChangeKeepsCAAndIsLoggedOnce(t *testing.T) {
 	dir := folderOf(t, good)
 	log := newLogged()
 	w := looking(t, dir, log)
-	before := w.ca.held.Load()
+	before := w.ca.current.Load()
 	for _, bad := range []struct {
 		name    string
 		content []byte
@@ -114,7 +114,7 @@ func TestBadChangeKeepsCAAndIsLoggedOnce(t *testing.T) {
 		t.Errorf("logged %q", text)
 	}
 	log.mustBeSilent(t)
-	if w.ca.held.Load() != before {
+	if w.ca.current.Load() != before {
 		t.Error("another CA is held")
 	}
 	req, check := web.request(t, "")
@@ -158,7 +158,7 @@ func TestWatchersGetOnlyRootChanges(t *testing.T) {
 	roots := following(t, c)
 	roots.mustSee(t, "the first", authority)
 	// The same CA without its chain file is another set with the same roots.
-	before := c.held.Load()
+	before := c.current.Load()
 	if err := os.Remove(filepath.Join(dir, chainFile)); err != nil {
 		t.Fatal(err)
 	}

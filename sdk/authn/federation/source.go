@@ -55,7 +55,7 @@ type domain struct {
 // the endpoint fails. Callers must not modify the bundle.
 func (s *Source) Bundle(trustDomain string) *pki.Bundle {
 	if d := s.domains[trustDomain]; d != nil {
-		return d.held()
+		return d.current()
 	}
 	if s.Roots != nil {
 		return s.Roots(trustDomain)
@@ -63,7 +63,7 @@ func (s *Source) Bundle(trustDomain string) *pki.Bundle {
 	return nil
 }
 
-func (d *domain) held() *pki.Bundle {
+func (d *domain) current() *pki.Bundle {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.roots
@@ -122,7 +122,7 @@ func spread(d time.Duration) time.Duration { return d - rand.N(d/10+1) }
 func (s *Source) take(d *domain, got published, err error) {
 	if err != nil {
 		problem := d.fail(err)
-		s.Log.Warn("cannot fetch SPIFFE bundle", "trust_domain", d.TrustDomain, "held", d.held().Len(), "error", problem)
+		s.Log.Warn("cannot fetch SPIFFE bundle", "trust_domain", d.TrustDomain, "held", d.current().Len(), "error", problem)
 		return
 	}
 	s.keep(d, got)
@@ -163,7 +163,7 @@ func (s *Source) keep(d *domain, got published) {
 // settingsFor verifies a server by its SPIFFE ID with the current roots.
 func (s *Source) settingsFor(server spiffeid.ID) func() *tls.Config {
 	return func() *tls.Config {
-		return tlsconfig.TLSClientConfig(held{s}, tlsconfig.AuthorizeID(server))
+		return tlsconfig.TLSClientConfig(bundleSource{s}, tlsconfig.AuthorizeID(server))
 	}
 }
 
@@ -182,11 +182,11 @@ func (d *domain) unheard() bool {
 	return d.status.Fetched.IsZero()
 }
 
-// held supplies go-spiffe with the roots held here.
-type held struct{ source *Source }
+// bundleSource supplies go-spiffe with the roots held here.
+type bundleSource struct{ source *Source }
 
 // GetX509BundleForTrustDomain returns the roots, or an error if there are none.
-func (h held) GetX509BundleForTrustDomain(trustDomain spiffeid.TrustDomain) (*x509bundle.Bundle, error) {
+func (h bundleSource) GetX509BundleForTrustDomain(trustDomain spiffeid.TrustDomain) (*x509bundle.Bundle, error) {
 	roots := h.source.verifiers(trustDomain.Name())
 	if roots.Len() == 0 {
 		return nil, fmt.Errorf("no roots for trust domain %q", trustDomain.Name())

@@ -167,11 +167,11 @@ func TestTrustDomainCanRevokeAllRoots(t *testing.T) {
 func TestRootWithAnExpensiveKeyIsLeftOut(t *testing.T) {
 	root := newRoot(t, "root")
 	for want, key := range map[string]*rsa.PublicKey{
-		"key 2 of the bundle has an RSA key of 8193 bits": certtest.DearKey(8193, 65537),
-		"a public exponent of more":                       certtest.DearKey(2048, 1<<32+1),
-		"":                                                certtest.DearKey(8192, 65537),
+		"key 2 of the bundle has an RSA key of 8193 bits": certtest.CostlyKey(8193, 65537),
+		"a public exponent of more":                       certtest.CostlyKey(2048, 1<<32+1),
+		"":                                                certtest.CostlyKey(8192, 65537),
 	} {
-		dear, err := x509.ParseCertificate(certtest.Dear(t, key))
+		dear, err := x509.ParseCertificate(certtest.Costly(t, key))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -77,7 +77,7 @@ func New(cfg Config) (*Reviewer, error) {
 		client:   endpoint.New(endpoint.Options{RootFile: cfg.RootFile, Transport: cfg.Transport, MaxBody: maxReply, KeepAlive: true}),
 		slots:    &slots{most: maxInFlight, ofPeer: maxOfPeer, by: map[string]int{}},
 		flights:  map[tokenKey]*flight{},
-		kept:     &kept{most: cfg.Most, byToken: map[tokenKey]entry{}},
+		cache:    &cache{most: cfg.Most, byToken: map[tokenKey]entry{}},
 	}, nil
 }
 

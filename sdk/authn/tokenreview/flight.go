@@ -63,7 +63,7 @@ func (r *Reviewer) fly(ctx context.Context, f *flight, key tokenKey, c authn.Cre
 
 func (r *Reviewer) answer(ctx context.Context, f *flight, key tokenKey, c authn.Credential) (authn.Identity, error) {
 	// An earlier review may have ended since the caller looked.
-	if id, ok := r.kept.get(key, r.cfg.Now()); ok {
+	if id, ok := r.cache.get(key, r.cfg.Now()); ok {
 		return id, nil
 	}
 	free, ok := r.slots.take(ctx, c.Peer)
@@ -78,6 +78,6 @@ func (r *Reviewer) answer(ctx context.Context, f *flight, key tokenKey, c authn.
 	if err != nil {
 		return authn.Identity{}, err // and cached for no one
 	}
-	r.kept.put(key, id, r.until(id), r.cfg.Now())
+	r.cache.put(key, id, r.until(id), r.cfg.Now())
 	return id, nil
 }

@@ -23,7 +23,7 @@ type Reviewer struct {
 	template authn.Template
 	client   *endpoint.Client
 	slots    *slots
-	kept     *kept
+	cache    *cache
 
 	mu      sync.Mutex
 	flights map[tokenKey]*flight
@@ -41,7 +41,7 @@ func (r *Reviewer) Authenticate(ctx context.Context, c authn.Credential) (authn.
 		return authn.Identity{}, authn.Errorf(authn.ErrRefused, "%s", fault)
 	}
 	key := tokenKey(sha256.Sum256([]byte(c.Token.Reveal())))
-	if id, ok := r.kept.get(key, r.cfg.Now()); ok {
+	if id, ok := r.cache.get(key, r.cfg.Now()); ok {
 		return id, nil
 	}
 	// The first caller may go away: the review continues for the others.

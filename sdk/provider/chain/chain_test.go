@@ -204,7 +204,7 @@ func TestUselessBagIsInternalError(t *testing.T) {
 		"there are none": {}, "neither PEM nor PKCS #7": []byte("sesame"), "neither PEM nor PKCS": good[:len(good)-1], "there are none ": pkcs7(t), "want CERTIFICATE, PKCS7 or CMS": pem.EncodeToMemory(&pem.Block{Type: "X", Bytes: []byte("sesame")}),
 		`PEM block 2 "CERTIFICATE" at line `: append(pemOf(root), "-----BEGIN CERTIFICATE-----\nsesame"...), "there are more than 64": bytes.Repeat(pemOf(root), 65), "there are more than 64 ": pkcs7(t, slices.Repeat([]*certtest.Pair{root}, 65)...),
 		"bytes, 1048576 are allowed": make([]byte, 1<<20+1), "none of the authority's 1 certificates has the key of the CSR": pemOf(root), "certificate 1 of 1 is malformed": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("sesame")}),
-		"RSA key of 16384 bits": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certtest.Dear(t, certtest.DearKey(16384, 65537))}),
+		"RSA key of 16384 bits": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certtest.Costly(t, certtest.CostlyKey(16384, 65537))}),
 	} {
 		_, err := chain.Certificate(csrOf(t, end), bag)
 		if len(bag) == 0 || says == "there are none " {

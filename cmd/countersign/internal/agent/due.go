@@ -14,7 +14,7 @@ func (p *providers) due(name string) (end time.Time, due bool) {
 	if a == nil {
 		return time.Time{}, false
 	}
-	if counts, ok := p.crowd.counts(a, time.Now()); ok {
+	if counts, ok := p.countsCache.counts(a, time.Now()); ok {
 		return dueOfMany(counts)
 	}
 	return a.Due(name)
@@ -26,15 +26,15 @@ func dueOfMany(c identities.Counts) (end time.Time, due bool) {
 	return c.NextExpiry, !c.NextExpiry.IsZero() && c.Failing+c.InFlight+c.Waiting > 0
 }
 
-// crowd keeps the counts of an agent of many identities for a second, as each request asks
+// countsCache keeps the counts of an agent of many identities for a second, as each request asks
 // for them.
-type crowd struct {
+type countsCache struct {
 	mu   sync.Mutex
 	last identities.Counts
 	at   time.Time
 }
 
-func (c *crowd) counts(a *agent.Agent, now time.Time) (counts identities.Counts, ok bool) {
+func (c *countsCache) counts(a *agent.Agent, now time.Time) (counts identities.Counts, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if now.Sub(c.at) < time.Second {

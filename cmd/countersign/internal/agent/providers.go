@@ -24,14 +24,14 @@ import (
 
 // providers are the provider processes of the configuration.
 type providers struct {
-	opts   pluginhost.Options
-	mu     sync.Mutex
-	byName map[string]*pluginhost.Provider
-	groups pluginhost.ProcessGroups
-	tokens *wiring.TokenCache          // used by the start, then under the reloader's lock
-	stream workloads.Followed          // the hook for tokens of streams
-	agent  atomic.Pointer[agent.Agent] // notified when a provider is ready, asked what is due
-	crowd  crowd
+	opts        pluginhost.Options
+	mu          sync.Mutex
+	byName      map[string]*pluginhost.Provider
+	groups      pluginhost.ProcessGroups
+	tokens      *wiring.TokenCache          // used by the start, then under the reloader's lock
+	stream      workloads.Followed          // the hook for tokens of streams
+	agent       atomic.Pointer[agent.Agent] // notified when a provider is ready, asked what is due
+	countsCache countsCache
 	// recorder remembers errors from the first step on, which is finding the providers.
 	recorder status.Recorder
 }

@@ -13,7 +13,7 @@ import (
 
 // Watch adds what is collected from the agent, and from its report, at each scrape.
 func (m *Metrics) Watch(a *agent.Agent, report func() status.Report) {
-	m.Registry.MustRegister(&held{a}, &workloads{a}, &relayed{a}, reported(report))
+	m.Registry.MustRegister(&collector{a}, &workloads{a}, &relayed{a}, reported(report))
 }
 
 var (
@@ -61,18 +61,18 @@ func (s supervised) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// held collects the current state of the agent.
-type held struct{ agent *agent.Agent }
+// collector collects the current state of the agent.
+type collector struct{ agent *agent.Agent }
 
 // Describe implements [prometheus.Collector].
-func (h *held) Describe(to chan<- *prometheus.Desc) {
+func (h *collector) Describe(to chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{heldDesc, startDesc, expiryDesc, rootsDesc, renewDesc, tokenDesc, crlDesc, crlSoonDesc, lackDesc, streamsDesc} {
 		to <- desc
 	}
 }
 
 // Collect implements [prometheus.Collector].
-func (h *held) Collect(to chan<- prometheus.Metric) {
+func (h *collector) Collect(to chan<- prometheus.Metric) {
 	value := func(desc *prometheus.Desc, v float64, labels ...string) {
 		to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v, labels...)
 	}

@@ -129,8 +129,8 @@ const configuration = "configuration"
 // kind is an error that does not come from a CA.
 type kind struct{ reason, does, do string }
 
-// troubles are what a provider's states mean.
-var troubles = map[pluginhost.State]kind{
+// problems are what a provider's states mean.
+var problems = map[pluginhost.State]kind{
 	pluginhost.Backoff: ended, pluginhost.CircuitOpen: endedOften, pluginhost.Refused: unwanted,
 }
 

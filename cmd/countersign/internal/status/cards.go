@@ -26,7 +26,7 @@ func (m *markup) secrets(r Report) {
 
 func (m *markup) secret(r Report, s secret.Status) {
 	m.put("\n<article>\n<h3>%v</h3>\n", clean(s.Name))
-	m.mark(r.MarkOf(s))
+	m.badge(r.BadgeOf(s))
 	if s.Item != nil {
 		m.life(r.LifeOf(s.Item), s.Item.Kind == secret.TrustBundle)
 	}
@@ -242,7 +242,7 @@ func (m *markup) providers(r Report) {
 
 func (m *markup) provider(p overview.Provider) {
 	m.put("\n<article>\n<h3>%v</h3>\n", clean(p.Name))
-	m.mark(mark(p.Mark()))
+	m.badge(badge(p.Mark()))
 	m.put("<dl class=\"facts\">\n<dt>Since</dt><dd>")
 	m.moment(p.Since)
 	version := ""

@@ -45,8 +45,8 @@ func JWTSVIDsOf(provider string, audiences []string, s jwtsvid.Status) *JWTSVIDs
 	return j
 }
 
-func (j *JWTSVIDs) mark() mark {
-	return map[string]mark{
+func (j *JWTSVIDs) badge() badge {
+	return map[string]badge{
 		jwtOffered:     {"offered", good},
 		jwtWaiting:     {"waiting for the provider's keys", fair},
 		jwtFailing:     {"offered; the last request failed", fair},
@@ -72,7 +72,7 @@ func (m *markup) jwtSVIDs(j *JWTSVIDs) {
 		return
 	}
 	m.section("jwt-svids", "JWT-SVIDs", func() {
-		m.mark(j.mark())
+		m.badge(j.badge())
 		failures := 0
 		for _, n := range j.Failures {
 			failures += n

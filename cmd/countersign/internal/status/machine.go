@@ -87,12 +87,12 @@ func (m *markup) kept(s *State) {
 	}
 }
 
-// troubles describes in sentences what beside the secrets is wrong, worst first.
-func (r Report) troubles() (all []mark) {
-	say := func(grade, words string) { all = append(all, mark{words, grade}) }
+// problems describes in sentences what beside the secrets is wrong, worst first.
+func (r Report) problems() (all []badge) {
+	say := func(grade, words string) { all = append(all, badge{words, grade}) }
 	var old []string
 	for _, o := range r.Outputs {
-		if o.mark(r.At).Grade == bad {
+		if o.badge(r.At).Grade == bad {
 			old = append(old, o.Name)
 		}
 	}
@@ -103,7 +103,7 @@ func (r Report) troubles() (all []mark) {
 		say(fair, "The state cannot be kept.")
 	}
 	if trouble := r.JWTSVIDs.trouble(); trouble != "" {
-		say(r.JWTSVIDs.mark().Grade, trouble)
+		say(r.JWTSVIDs.badge().Grade, trouble)
 	}
 	if r.Configuration.Refused != "" {
 		say(fair, "The changed configuration was refused.")
@@ -114,10 +114,10 @@ func (r Report) troubles() (all []mark) {
 	return all
 }
 
-// Warnings are the troubles as one line each, for a probe's answer.
+// Warnings are the problems as one line each, for a probe's answer.
 func (r Report) Warnings() []string {
 	var all []string
-	for _, t := range r.troubles() {
+	for _, t := range r.problems() {
 		all = append(all, strings.TrimSuffix(t.Words, "."))
 	}
 	return all

@@ -32,8 +32,8 @@ func (m *markup) moment(t time.Time) {
 	m.put(`<time datetime="%v">%v <span class="far">(%v)</span></time>`, at.Exact, at.Shown, at.Far)
 }
 
-// mark writes a state.
-func (m *markup) mark(s mark) { m.put(`<p><span class="mark %v">%v</span></p>`, s.Grade, s.Words) }
+// badge writes a state.
+func (m *markup) badge(s badge) { m.put(`<p><span class="mark %v">%v</span></p>`, s.Grade, s.Words) }
 
 // fact writes one line of a list of facts, unless it is empty.
 func (m *markup) fact(name, value string) {

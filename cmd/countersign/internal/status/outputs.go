@@ -132,21 +132,21 @@ func (o Output) Unwritten() bool { return o.unwritten != nil }
 // Untold reports a program that does not know of the files; see [Output.Unwritten].
 func (o Output) Untold() bool { return o.untold != nil }
 
-// mark returns the state of an output at a time.
-func (o Output) mark(now time.Time) mark {
+// badge returns the state of an output at a time.
+func (o Output) badge(now time.Time) badge {
 	switch {
 	case !o.NotAfter.IsZero() && now.After(o.NotAfter):
-		return mark{"the files have expired", bad}
+		return badge{"the files have expired", bad}
 	case o.State == outputNotWritten && o.Written.IsZero():
-		return mark{"not written since the agent started", bad}
+		return badge{"not written since the agent started", bad}
 	case o.State == outputNotWritten:
-		return mark{"the files are old: writing them fails", bad}
+		return badge{"the files are old: writing them fails", bad}
 	case o.State == outputNotTold:
-		return mark{"written; reload failed", bad}
+		return badge{"written; reload failed", bad}
 	case o.State == outputWaiting:
-		return mark{"waiting for its secrets", fair}
+		return badge{"waiting for its secrets", fair}
 	}
-	return mark{"up to date", good}
+	return badge{"up to date", good}
 }
 
 // outputs writes the table of outputs.
@@ -165,7 +165,7 @@ func (m *markup) outputs(r Report) {
 
 func (m *markup) output(o Output) {
 	m.put("\n<article>\n<h3>%v</h3>\n", clean(o.Name))
-	m.mark(o.mark(m.now))
+	m.badge(o.badge(m.now))
 	m.put("<dl class=\"facts\">\n")
 	m.id("Folder", clean(o.Folder))
 	m.at("Last written", o.Written)

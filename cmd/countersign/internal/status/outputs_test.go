@@ -46,8 +46,8 @@ func TestOutputIsBehindUntilWrittenAndReloaded(t *testing.T) {
 		if o.Failure != nil {
 			said = o.Failure.Text
 		}
-		if o.State != c.state || o.mark(r.At).Grade != c.grade || said != c.said {
-			t.Errorf("%s: %s, %s, %q", c.name, o.State, o.mark(r.At).Grade, said)
+		if o.State != c.state || o.badge(r.At).Grade != c.grade || said != c.said {
+			t.Errorf("%s: %s, %s, %q", c.name, o.State, o.badge(r.At).Grade, said)
 		}
 		if sum := r.Summary(); c.grade == bad != (sum.Grade == bad && strings.Contains(sum.Words, "Files are behind: web.")) {
 			t.Errorf("%s: the page shows %+v", c.name, sum)

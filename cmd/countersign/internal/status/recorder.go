@@ -68,7 +68,7 @@ func whereOf(name, authority string) string {
 // Provider records a change of a provider's state.
 func (r *Recorder) Provider(s pluginhost.Status) {
 	where := "provider " + s.Name
-	if kind, ok := troubles[s.State]; ok {
+	if kind, ok := problems[s.State]; ok {
 		r.add(Error{At: s.Since, Where: where, Reason: kind.reason, Text: s.LastError, Does: kind.does, Do: kind.do})
 	}
 	for kind, said := range map[kind]string{turnedDown: s.LastReload, untaken: s.LastSecret} {

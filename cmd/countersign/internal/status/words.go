@@ -29,48 +29,48 @@ func cleanAll(list []string) string {
 // short is the beginning of a fingerprint, enough to recognize it.
 func short(s string) string { return s[:min(16, len(s))] }
 
-// mark is a state in words with its grade.
-type mark struct{ Words, Grade string }
+// badge is a state in words with its grade.
+type badge struct{ Words, Grade string }
 
 // The grades.
 const good, fair, bad = "good", "fair", "bad"
 
-// MarkOf returns the state of a secret.
-func (r Report) MarkOf(s secret.Status) mark {
+// BadgeOf returns the state of a secret.
+func (r Report) BadgeOf(s secret.Status) badge {
 	switch {
 	case !s.ExpiredSince.IsZero():
-		return mark{"expired", "bad"}
+		return badge{"expired", "bad"}
 	case s.Released:
-		return mark{"idle, renewed on request", "good"}
+		return badge{"idle, renewed on request", "good"}
 	case s.Revocation != nil && s.Item != nil && !s.Held:
-		return mark{"not served: it has no revocation list", "bad"}
+		return badge{"not served: it has no revocation list", "bad"}
 	case !s.Held && s.Failure != nil:
-		return mark{"not held: requests are failing", "bad"}
+		return badge{"not held: requests are failing", "bad"}
 	case !s.Held:
-		return mark{"not held yet", "fair"}
+		return badge{"not held yet", "fair"}
 	case s.Failure != nil:
-		return mark{"held; renewal is failing", "fair"}
+		return badge{"held; renewal is failing", "fair"}
 	case s.Revocation != nil && len(s.Revocation.Without) > 0:
-		return mark{"held; a revocation list is missing or expired", "bad"}
+		return badge{"held; a revocation list is missing or expired", "bad"}
 	case s.Revocation != nil && s.Revocation.Failure != nil:
-		return mark{"held; a revocation list is invalid", "fair"}
+		return badge{"held; a revocation list is invalid", "fair"}
 	case s.Missing != "":
-		return mark{"held; a root is missing", "fair"}
+		return badge{"held; a root is missing", "fair"}
 	}
-	return mark{"held", "good"}
+	return badge{"held", "good"}
 }
 
 // Summary is the overall state in one sentence.
-func (r Report) Summary() mark {
+func (r Report) Summary() badge {
 	held := 0
 	for _, s := range r.Secrets {
 		if s.Held {
 			held++
 		}
 	}
-	whole := mark{"All secrets are held.", "good"}
+	whole := badge{"All secrets are held.", "good"}
 	if held < len(r.Secrets) {
-		whole = mark{fmt.Sprintf("%d of %d secrets held.", held, len(r.Secrets)), "bad"}
+		whole = badge{fmt.Sprintf("%d of %d secrets held.", held, len(r.Secrets)), "bad"}
 	}
 	ready := 0
 	for _, p := range r.Providers {
@@ -82,12 +82,12 @@ func (r Report) Summary() mark {
 		whole.Words += fmt.Sprintf(" %d of %d providers ready.", ready, len(r.Providers))
 		whole.Grade = worse(whole.Grade, "fair")
 	}
-	for _, t := range r.troubles() {
+	for _, t := range r.problems() {
 		whole.Words += " " + t.Words
 		whole.Grade = worse(whole.Grade, t.Grade)
 	}
 	for _, s := range r.Secrets {
-		whole.Grade = worse(whole.Grade, r.MarkOf(s).Grade)
+		whole.Grade = worse(whole.Grade, r.BadgeOf(s).Grade)
 	}
 	return whole
 }

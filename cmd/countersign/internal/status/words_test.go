@@ -54,12 +54,12 @@ func TestSummaryShowsWorstState(t *testing.T) {
 		name      string
 		secrets   []secret.Status
 		providers []overview.Provider
-		want      mark
+		want      badge
 	}{
-		{"all well", []secret.Status{held}, []overview.Provider{{State: "ready"}}, mark{"All secrets are held.", "good"}},
-		{"one expired", []secret.Status{held, {ExpiredSince: time.Unix(1, 0)}}, nil, mark{"1 of 2 secrets held.", "bad"}},
-		{"one failing", []secret.Status{held, failing}, nil, mark{"All secrets are held.", "fair"}},
-		{"a provider away", []secret.Status{held}, []overview.Provider{{State: "ready"}, {State: "backoff"}}, mark{"All secrets are held. 1 of 2 providers ready.", "fair"}},
+		{"all well", []secret.Status{held}, []overview.Provider{{State: "ready"}}, badge{"All secrets are held.", "good"}},
+		{"one expired", []secret.Status{held, {ExpiredSince: time.Unix(1, 0)}}, nil, badge{"1 of 2 secrets held.", "bad"}},
+		{"one failing", []secret.Status{held, failing}, nil, badge{"All secrets are held.", "fair"}},
+		{"a provider away", []secret.Status{held}, []overview.Provider{{State: "ready"}, {State: "backoff"}}, badge{"All secrets are held. 1 of 2 providers ready.", "fair"}},
 	} {
 		if got := (Report{Secrets: c.secrets, Providers: c.providers}).Summary(); got != c.want {
 			t.Errorf("%s: got %+v, want %+v", c.name, got, c.want)

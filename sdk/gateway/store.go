@@ -12,8 +12,8 @@ import (
 	"github.com/countersign-dev/countersign/sdk/xds"
 )
 
-// shelf stores the watched names and their secrets. It does no networking.
-type shelf struct {
+// store stores the watched names and their secrets. It does no networking.
+type store struct {
 	maxNames, maxBytes int
 	linger             time.Duration
 	// wanted is signalled when a name is added.
@@ -40,15 +40,15 @@ type entry struct {
 
 var errFull = errors.New("so many names are watched already that there is room for no other")
 
-func newShelf(c Config) *shelf {
-	return &shelf{
+func newStore(c Config) *store {
+	return &store{
 		maxNames: c.MaxNames, maxBytes: c.MaxBytes, linger: c.Linger,
 		wanted: make(chan struct{}, 1), entries: map[string]*entry{},
 	}
 }
 
 // Peek implements [xds.Source].
-func (s *shelf) Peek(_ secret.Caller, name string) (*xds.Resource, error) {
+func (s *store) Peek(_ secret.Caller, name string) (*xds.Resource, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch e := s.entries[name]; {
@@ -66,7 +66,7 @@ func (s *shelf) Peek(_ secret.Caller, name string) (*xds.Resource, error) {
 }
 
 // Watch implements [xds.Source]. It subscribes to the name.
-func (s *shelf) Watch(_ secret.Caller, name string, notify func(string)) (stop func(), err error) {
+func (s *store) Watch(_ secret.Caller, name string, notify func(string)) (stop func(), err error) {
 	if !valid(name) {
 		return nil, xds.ErrUnknown
 	}
@@ -91,14 +91,14 @@ func (s *shelf) Watch(_ secret.Caller, name string, notify func(string)) (stop f
 	return func() { s.leave(e, id) }, nil
 }
 
-func (s *shelf) wake() {
+func (s *store) wake() {
 	select {
 	case s.wanted <- struct{}{}:
 	default: // a signal is already pending
 	}
 }
 
-func (s *shelf) leave(e *entry, id uint64) {
+func (s *store) leave(e *entry, id uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(e.watchers, id)
@@ -112,7 +112,7 @@ type want struct {
 }
 
 // names returns the names to subscribe to.
-func (s *shelf) names() map[string]want {
+func (s *store) names() map[string]want {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all := make(map[string]want, len(s.entries))
@@ -124,7 +124,7 @@ func (s *shelf) names() map[string]want {
 
 // take stores a valid secret and reports whether it changed. A name dropped meanwhile
 // is ignored.
-func (s *shelf) take(name, version string, c checked) (news bool, err error) {
+func (s *store) take(name, version string, c checked) (news bool, err error) {
 	s.mu.Lock()
 	e := s.entries[name]
 	if e == nil {
@@ -141,13 +141,13 @@ func (s *shelf) take(name, version string, c checked) (news bool, err error) {
 		e.held, e.since = c.resource, time.Now()
 	}
 	e.sent, e.notAfter, e.unknown, e.fault = version, c.notAfter, false, ""
-	s.unlockAndTell(name, e, news)
+	s.unlockAndNotify(name, e, news)
 	return news, nil
 }
 
 // remove drops the secret of a name: the service does not know it, or it is no longer
 // for this gateway.
-func (s *shelf) remove(name string) (news bool) {
+func (s *store) remove(name string) (news bool) {
 	s.mu.Lock()
 	e := s.entries[name]
 	if e == nil {
@@ -157,12 +157,12 @@ func (s *shelf) remove(name string) (news bool) {
 	news = !e.unknown
 	s.bytes -= size(e.held)
 	*e = entry{id: e.id, watchers: e.watchers, idle: e.idle, unknown: true}
-	s.unlockAndTell(name, e, news)
+	s.unlockAndNotify(name, e, news)
 	return news
 }
 
-// unlockAndTell unlocks the shelf, then notifies the watchers.
-func (s *shelf) unlockAndTell(name string, e *entry, news bool) {
+// unlockAndNotify unlocks the store, then notifies the watchers.
+func (s *store) unlockAndNotify(name string, e *entry, news bool) {
 	var tell []func(string)
 	if news {
 		tell = slices.Collect(maps.Values(e.watchers))
@@ -174,7 +174,7 @@ func (s *shelf) unlockAndTell(name string, e *entry, news bool) {
 }
 
 // refuse records why the last version of a name was rejected.
-func (s *shelf) refuse(name, fault string) {
+func (s *store) refuse(name, fault string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e := s.entries[name]; e != nil {
@@ -183,13 +183,13 @@ func (s *shelf) refuse(name, fault string) {
 }
 
 // sweep drops names that have had no watcher for a while.
-func (s *shelf) sweep(now time.Time) {
+func (s *store) sweep(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.drop(now)
 }
 
-func (s *shelf) drop(now time.Time) {
+func (s *store) drop(now time.Time) {
 	for name, e := range s.entries {
 		if len(e.watchers) == 0 && now.Sub(e.idle) >= s.linger {
 			s.bytes -= size(e.held)

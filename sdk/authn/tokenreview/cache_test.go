@@ -67,16 +67,16 @@ func TestCacheIsBoundedAndHoldsNoToken(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := len(r.kept.byToken); n != 10 {
+	if n := len(r.cache.byToken); n != 10 {
 		t.Errorf("%d answers are kept", n)
 	}
-	if shown := fmt.Sprintf("%+v", r.kept.byToken); strings.Contains(shown, "eyJhbGciOiJSUzI1NiJ9") {
+	if shown := fmt.Sprintf("%+v", r.cache.byToken); strings.Contains(shown, "eyJhbGciOiJSUzI1NiJ9") {
 		t.Errorf("a token is kept: %s", shown)
 	}
 }
 
 func TestExpiredEntriesAreEvictedFirst(t *testing.T) {
-	k := &kept{most: 3, byToken: map[tokenKey]entry{}}
+	k := &cache{most: 3, byToken: map[tokenKey]entry{}}
 	for i := range byte(3) {
 		k.put(tokenKey{i}, authn.Identity{}, now.Add(time.Duration(i)*time.Minute), now)
 	}

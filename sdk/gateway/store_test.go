@@ -24,10 +24,10 @@ func good(version string, bytes int) checked {
 	return checked{resource: &xds.Resource{Version: version, Body: &anypb.Any{Value: make([]byte, bytes)}}}
 }
 
-// onShelf watches names on a shelf for two names and 100 bytes; the slice gets the notices.
-func onShelf(t *testing.T, names ...string) (s *shelf, notices *[]string, stop func()) {
+// onStore watches names on a store for two names and 100 bytes; the slice gets the notices.
+func onStore(t *testing.T, names ...string) (s *store, notices *[]string, stop func()) {
 	t.Helper()
-	s, notices = newShelf(Config{MaxNames: 2, MaxBytes: 100, Linger: time.Minute}), &[]string{}
+	s, notices = newStore(Config{MaxNames: 2, MaxBytes: 100, Linger: time.Minute}), &[]string{}
 	stop = func() {}
 	for _, name := range names {
 		var err error
@@ -38,7 +38,7 @@ func onShelf(t *testing.T, names ...string) (s *shelf, notices *[]string, stop f
 	return s, notices, stop
 }
 
-func (s *shelf) mustTake(t *testing.T, name string, c checked) {
+func (s *store) mustTake(t *testing.T, name string, c checked) {
 	t.Helper()
 	if _, err := s.take(name, "sent", c); err != nil {
 		t.Fatal(err)
@@ -46,7 +46,7 @@ func (s *shelf) mustTake(t *testing.T, name string, c checked) {
 }
 
 func TestShelfHoldsExactlyItsByteLimit(t *testing.T) {
-	s, _, _ := onShelf(t, web, other)
+	s, _, _ := onStore(t, web, other)
 	s.mustTake(t, web, good("1", 60))
 	if _, err := s.take(other, "sent", good("1", 41)); err == nil {
 		t.Error("101 bytes are held")
@@ -57,7 +57,7 @@ func TestShelfHoldsExactlyItsByteLimit(t *testing.T) {
 
 func TestDroppedNameFreesItsBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _, stop := onShelf(t, web)
+		s, _, stop := onStore(t, web)
 		s.mustTake(t, web, good("1", 100))
 		stop()
 		time.Sleep(time.Minute - 1)
@@ -79,7 +79,7 @@ func TestDroppedNameFreesItsBytes(t *testing.T) {
 
 func TestRemovedNameIsDroppedAtItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _, stop := onShelf(t, web)
+		s, _, stop := onStore(t, web)
 		stop()
 		time.Sleep(30 * time.Second)
 		s.remove(web)
@@ -91,7 +91,7 @@ func TestRemovedNameIsDroppedAtItsTime(t *testing.T) {
 }
 
 func TestSameContentIsNotifiedOnce(t *testing.T) {
-	s, notices, _ := onShelf(t, web)
+	s, notices, _ := onStore(t, web)
 	asked := s.names()[web].id
 	for _, version := range []string{"a", "a", "b"} {
 		s.mustTake(t, web, good(version, 1))
@@ -111,7 +111,7 @@ func TestSameContentIsNotifiedOnce(t *testing.T) {
 
 // A name may be dropped while an answer for it is on its way.
 func TestAnswerForDroppedNameIsIgnored(t *testing.T) {
-	s, _, _ := onShelf(t)
+	s, _, _ := onStore(t)
 	news, err := s.take(web, "sent", good("1", 1))
 	s.refuse(web, "malformed")
 	if news || err != nil || s.remove(web) || len(s.list()) != 0 || s.bytes != 0 {
@@ -120,7 +120,7 @@ func TestAnswerForDroppedNameIsIgnored(t *testing.T) {
 }
 
 func TestFullShelfRefusesFurtherNames(t *testing.T) {
-	s, _, stop := onShelf(t, web, other)
+	s, _, stop := onStore(t, web, other)
 	if _, err := s.Watch(secret.Caller{}, "kubernetes://third", func(string) {}); err == nil {
 		t.Error("a third name is watched")
 	}

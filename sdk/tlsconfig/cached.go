@@ -11,8 +11,8 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// held is a secret in the form that TLS needs, parsed once for each version.
-type held[T any] struct {
+// cached is a secret in the form that TLS needs, parsed once for each version.
+type cached[T any] struct {
 	source secret.Source
 	caller secret.Caller
 	name   string
@@ -36,7 +36,7 @@ func (f *form[T]) of(item *secret.Item) bool {
 
 // get returns the current secret and allocates nothing if that version was seen before.
 // The error is an [*Error].
-func (h *held[T]) get() (*T, error) {
+func (h *cached[T]) get() (*T, error) {
 	f, err := h.now()
 	if err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func (h *held[T]) get() (*T, error) {
 }
 
 // version returns the current version, or "", and when it replaced another.
-func (h *held[T]) version() (version string, since time.Time) {
+func (h *cached[T]) version() (version string, since time.Time) {
 	f, err := h.now()
 	if err != nil {
 		return "", time.Time{}
@@ -53,7 +53,7 @@ func (h *held[T]) version() (version string, since time.Time) {
 	return f.item.Version, f.since
 }
 
-func (h *held[T]) now() (*form[T], error) {
+func (h *cached[T]) now() (*form[T], error) {
 	last := h.last.Load()
 	item, err := h.source.Peek(h.caller, h.name)
 	switch {
@@ -67,7 +67,7 @@ func (h *held[T]) now() (*form[T], error) {
 
 // renew peeks again under the lock, so that concurrent calls cannot restore an older
 // version.
-func (h *held[T]) renew() (*form[T], error) {
+func (h *cached[T]) renew() (*form[T], error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	last := h.last.Load()
@@ -101,7 +101,7 @@ func (f *form[T]) seen() *secret.Item {
 }
 
 // keyPair is the certificate presented to peers.
-type keyPair = held[tls.Certificate]
+type keyPair = cached[tls.Certificate]
 
 func newKeyPair(o Options) *keyPair {
 	return &keyPair{source: o.Source, caller: o.Caller, name: o.Certificate, kind: secret.KeyPair, parse: parsePair}

@@ -11,8 +11,8 @@ import (
 // tokenKey is the SHA-256 of a token: the token itself is not stored.
 type tokenKey [sha256.Size]byte
 
-// kept caches positive answers only: with negative ones, strangers could evict them.
-type kept struct {
+// cache holds positive answers only: with negative ones, strangers could evict them.
+type cache struct {
 	most int
 
 	mu      sync.Mutex
@@ -28,7 +28,7 @@ type entry struct {
 // extend it.
 func (e entry) counts(now time.Time) bool { return !now.Before(e.since) && now.Before(e.until) }
 
-func (k *kept) get(key tokenKey, now time.Time) (authn.Identity, bool) {
+func (k *cache) get(key tokenKey, now time.Time) (authn.Identity, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	found, ok := k.byToken[key]
@@ -38,7 +38,7 @@ func (k *kept) get(key tokenKey, now time.Time) (authn.Identity, bool) {
 	return found.Identity, true
 }
 
-func (k *kept) put(key tokenKey, id authn.Identity, until, now time.Time) {
+func (k *cache) put(key tokenKey, id authn.Identity, until, now time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if len(k.byToken) >= k.most {
@@ -48,7 +48,7 @@ func (k *kept) put(key tokenKey, id authn.Identity, until, now time.Time) {
 }
 
 // makeRoom evicts expired entries, or else any one: it can be reviewed again.
-func (k *kept) makeRoom(now time.Time) {
+func (k *cache) makeRoom(now time.Time) {
 	for key, held := range k.byToken {
 		if !held.counts(now) {
 			delete(k.byToken, key)
