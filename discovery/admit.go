@@ -54,7 +54,7 @@ func (s *Server) open(ctx context.Context, service string) (*session, error) {
 		of.chain = credential.Chain
 	}
 	of.caller = &Caller{Identity: id, Cluster: s.clusterOf(of, of.claim), Node: Node{Metadata: &structpb.Struct{}}, session: of}
-	if err := s.roster.enter(of); err != nil {
+	if err := s.sessions.enter(of); err != nil {
 		return nil, s.refuse(ctx, overLimit, err, status.Convert(err).Message())
 	}
 	return of, nil
@@ -67,7 +67,7 @@ func (s *Server) admit(ctx context.Context) (*Caller, error) {
 	if of == nil {
 		return nil, errUnknown
 	}
-	if err := s.roster.ended(of); err != nil {
+	if err := s.sessions.ended(of); err != nil {
 		return nil, err
 	}
 	if round := s.round.Load(); round != of.round {

@@ -47,7 +47,7 @@ func TestOnlyVerifiedCertificatesAreServed(t *testing.T) {
 			}
 			conn.Close()
 		}
-		if asked := p.shelf.callers(); len(asked) > 0 {
+		if asked := p.source.callers(); len(asked) > 0 {
 			t.Errorf("the source was asked for %+v", asked)
 		}
 		for _, reason := range []string{"must have exactly one, a SPIFFE ID", "unknown trust domain", "expired", "no credential of this kind"} {
@@ -200,7 +200,7 @@ func TestUnreadyServerRefusesNewStreamsOnly(t *testing.T) {
 		if said := early.ends(codes.Unavailable); strings.Contains(said, "local") || !strings.Contains(said, "not ready") {
 			t.Errorf("the client is told %q", said)
 		}
-		p.shelf.put("a", "2")
+		p.source.put("a", "2")
 		before.gets("2")
 		before.hang()
 		if got := p.server.Status().NotReady; got != "the cluster local is not synced" {

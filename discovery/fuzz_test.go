@@ -49,10 +49,10 @@ func FuzzNodeMetadata(f *testing.F) {
 		of := &session{identity: id}
 		before := &Caller{Identity: id, Cluster: "local", session: of}
 		of.caller = before
-		if err := server.roster.enter(of); err != nil {
+		if err := server.sessions.enter(of); err != nil {
 			t.Fatal(err)
 		}
-		defer server.roster.leave(of)
+		defer server.sessions.leave(of)
 		after, err := server.meet(t.Context(), before, &node)
 		switch {
 		case err != nil && status.Code(err) != codes.InvalidArgument:

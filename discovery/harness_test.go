@@ -36,7 +36,7 @@ const (
 type place struct {
 	t           testing.TB
 	root        *certtest.Pair // of the server and of example.org
-	shelf       *shelf
+	source      *memorySource
 	server      *discovery.Server
 	tls, plain  *bufconn.Listener
 	log         logtest.Log
@@ -82,14 +82,14 @@ func (p *place) comesFrom(ip string) {
 func newPlace(t testing.TB, change func(p *place, c *discovery.Config)) *place {
 	t.Helper()
 	p := &place{
-		t: t, root: certtest.Root(t), shelf: newShelf(), tls: bufconn.Listen(1 << 12), plain: bufconn.Listen(1 << 16),
+		t: t, root: certtest.Root(t), source: newMemorySource(), tls: bufconn.Listen(1 << 12), plain: bufconn.Listen(1 << 16),
 		over: make(chan error, 1),
 	}
 	p.trust("example.org", p.root)
 	p.certificate = p.root.Leaf(t, 1000*time.Hour, "spiffe://example.org/server")
-	p.shelf.put("a", "1")
+	p.source.put("a", "1")
 	cfg := discovery.Config{
-		Types:         []discovery.Type{{URL: thingURL, Source: p.shelf}, {URL: secretURL, Source: p.shelf}},
+		Types:         []discovery.Type{{URL: thingURL, Source: p.source}, {URL: secretURL, Source: p.source}},
 		Authenticator: authn.Ordered{{Name: "certificate", Authenticator: authn.Certificates{Roots: p.bundle}}},
 		TLS:           &tls.Config{GetCertificate: p.serverCertificate},
 		LocalCluster:  "local", Log: p.log.Logger(),

@@ -15,7 +15,7 @@ var errDraining = errors.New("the server is shutting down")
 
 // ready returns nil, or why a new stream would not be served.
 func (s *Server) ready() error {
-	if s.roster.isDraining() {
+	if s.sessions.isDraining() {
 		return errDraining
 	}
 	return s.cfg.Ready()

@@ -116,7 +116,7 @@ func TestStreamEndsWhenItsRootsAreGone(t *testing.T) {
 			t.Errorf("%d were ended, want 1", n)
 		}
 		clients["goes"].ends(codes.Unauthenticated)
-		p.shelf.put("a", "2")
+		p.source.put("a", "2")
 		clients["stays"].gets("2")
 		clients["stays"].hang()
 	})
@@ -226,7 +226,7 @@ func TestStreamOpenedDuringRootChangeUsesNewRoots(t *testing.T) {
 		p.server.Reauthorize("example.org")
 		close(held.let)
 		c.ends(codes.Unauthenticated)
-		if asked := p.shelf.callers(); len(asked) > 0 {
+		if asked := p.source.callers(); len(asked) > 0 {
 			t.Errorf("the source was asked for %+v", asked)
 		}
 	})
@@ -277,7 +277,7 @@ func TestStreamStaysWhileCertificateCannotBeChecked(t *testing.T) {
 		if n := p.server.Reauthorize("example.org"); n != 0 {
 			t.Errorf("%d were ended", n)
 		}
-		p.shelf.put("a", "2")
+		p.source.put("a", "2")
 		c.gets("2")
 		c.hang()
 	})

@@ -166,7 +166,7 @@ func TestClientPingingTooOftenIsSentAway(t *testing.T) {
 				return
 			}
 			time.Sleep(10 * time.Minute) // the bubble's
-			p.shelf.put("a", "2")
+			p.source.put("a", "2")
 			c.gets("2")
 			c.hang()
 		})

@@ -118,7 +118,7 @@ func (s *Server) subscriptions() (subscribed, refusing map[string]int) {
 	for _, url := range s.urls { // present from the start, as 0
 		subscribed[url], refusing[url] = 0, 0
 	}
-	for _, of := range s.roster.all() {
+	for _, of := range s.sessions.all() {
 		for i, url := range s.urls {
 			of.of(i, func(p *progress) {
 				if p.subscribed == 0 {
@@ -173,6 +173,6 @@ func (s *Server) nacked(e xds.Event[*Caller]) {
 	s.metrics.count(func(m *Metrics) { m.Nacks[e.Type]++ })
 	e.Caller.session.of(s.index(e.Type), func(p *progress) {
 		p.sending = time.Time{}
-		p.refused = &Refusal{Version: e.Version, Reason: e.Reason, At: s.roster.now()}
+		p.refused = &Refusal{Version: e.Version, Reason: e.Reason, At: s.sessions.now()}
 	})
 }

@@ -28,11 +28,11 @@ func (s *Server) meet(ctx context.Context, caller *Caller, from *corev3.Node) (*
 	if known.session.claim == "" {
 		known.Cluster = s.clusterOf(known.session, node.Metadata.GetFields()[clusterKey].GetStringValue())
 	}
-	if err := s.roster.settle(known.session, known.Cluster); err != nil {
+	if err := s.sessions.settle(known.session, known.Cluster); err != nil {
 		return nil, s.refuse(ctx, overLimit, err, status.Convert(err).Message())
 	}
 	known.session.met(&known)
-	s.roster.speaks(known.session)
+	s.sessions.speaks(known.session)
 	return &known, nil
 }
 

@@ -63,7 +63,7 @@ func TestClusterIsReviewersOrAnAllowedClaim(t *testing.T) {
 				stream.node = nodeWith(map[string]any{"CLUSTER_ID": claim.node, "NAMESPACE": "bank"})
 				stream.ask(thingURL, "a")
 				synctest.Wait()
-				asked := p.shelf.callers()
+				asked := p.source.callers()
 				if got := asked[len(asked)-1]; got.Cluster != claim.want || got.Identity.Namespace != "shop" {
 					t.Errorf("%s: claiming %q and %q leads to the cluster %q, namespace %q", name, claim.metadata, claim.node, got.Cluster, got.Identity.Namespace)
 				}
@@ -82,7 +82,7 @@ func TestNodeIsPassedToSourceAndBounded(t *testing.T) {
 		c.node = nodeWith(map[string]any{"LABELS": map[string]any{"app": "gateway", "count": 3}, "NAMESPACE": "bank"})
 		c.ask(thingURL, "a")
 		c.gets("1")
-		got := p.shelf.callers()[0].Node
+		got := p.source.callers()[0].Node
 		if got.ID != "node" || got.Metadata.GetFields()["NAMESPACE"].GetStringValue() != "bank" || fmt.Sprint(got.Labels) != "map[app:gateway]" {
 			t.Errorf("the node is %+v", got)
 		}
@@ -110,7 +110,7 @@ func TestSecretServiceFetchesWithNodeCluster(t *testing.T) {
 		if err != nil || got.GetVersionInfo() != "1" {
 			t.Errorf("got %v, %v", got, err)
 		}
-		if asked := p.shelf.callers(); asked[0].Cluster != "far" || asked[0].Node.ID != "node" {
+		if asked := p.source.callers(); asked[0].Cluster != "far" || asked[0].Node.ID != "node" {
 			t.Errorf("the source was asked for %+v", asked[0])
 		}
 		_, err = sds.FetchSecrets(t.Context(), &discoveryv3.DiscoveryRequest{ResourceNames: []string{"a"}})

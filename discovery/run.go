@@ -126,7 +126,7 @@ func (s *Server) newGRPC(own ...grpc.ServerOption) *grpc.Server {
 
 // drain ends all streams over a while, then ends the rest at once.
 func (s *Server) drain(all []serving) {
-	s.roster.drain()
+	s.sessions.drain()
 	s.cfg.Log.Info("shutting down", "streams", s.engine.Streams(), "over", s.cfg.Times.Drain)
 	patience := time.NewTimer(s.cfg.Times.Drain + grace)
 	defer patience.Stop()

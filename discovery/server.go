@@ -23,12 +23,12 @@ const look = 30 * time.Second
 // Server serves streams. Its methods are safe for concurrent use. Create one with
 // [New].
 type Server struct {
-	cfg     Config
-	urls    []string // type URLs in push order
-	engine  *xds.Engine[*Caller]
-	roster  *roster
-	metrics *metrics
-	said    limiter
+	cfg      Config
+	urls     []string // type URLs in push order
+	engine   *xds.Engine[*Caller]
+	sessions *sessions
+	metrics  *metrics
+	said     limiter
 	// What strangers may use, on both listeners together.
 	connections, authenticating *strangers.Places
 
@@ -45,7 +45,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	l := cfg.Limits
 	s := &Server{
-		cfg: cfg, roster: newRoster(cfg), connections: strangers.NewPlaces(l.Connections, l.ConnectionsOfAddress),
+		cfg: cfg, sessions: newSessions(cfg), connections: strangers.NewPlaces(l.Connections, l.ConnectionsOfAddress),
 		authenticating: strangers.NewPlaces(l.Authentications, l.AuthenticationsOfAddress),
 	}
 	types := slices.Clone(cfg.Types)
@@ -126,14 +126,14 @@ func (s *Server) keepTime(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
-		case <-s.roster.wake:
+		case <-s.sessions.wake:
 		}
 	}
 }
 
 // endDue ends due sessions and returns when to look again.
 func (s *Server) endDue() time.Duration {
-	due, wait := s.roster.due()
+	due, wait := s.sessions.due()
 	for why, gone := range due {
 		s.engine.End(func(c *Caller) bool { return gone[c.session] }, endings[why].status)
 		s.metrics.ended(endings[why].name, len(gone))

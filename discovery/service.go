@@ -68,7 +68,7 @@ func (d secrets) FetchSecrets(ctx context.Context, req *discoveryv3.DiscoveryReq
 	if err != nil {
 		return nil, err
 	}
-	defer d.server.roster.leave(of)
+	defer d.server.sessions.leave(of)
 	return d.server.engine.Fetch(context.WithValue(ctx, sessionKey{}, of), req, secretURL)
 }
 
@@ -84,7 +84,7 @@ func (s stream[Q, R]) Context() context.Context { return s.ctx }
 // ended frees what a stream counted against before its client can open the next one.
 func (s *Server) ended(ctx context.Context) {
 	if of := sessionOf(ctx); of != nil {
-		s.roster.leave(of)
+		s.sessions.leave(of)
 	}
 }
 
@@ -94,6 +94,6 @@ func serve[Q, R any](s *Server, on xds.Stream[Q, R], implied, service string, ru
 	if err != nil {
 		return err
 	}
-	defer s.roster.leave(of)
+	defer s.sessions.leave(of)
 	return run(stream[Q, R]{on, context.WithValue(on.Context(), sessionKey{}, of)}, implied)
 }

@@ -80,14 +80,14 @@ func TestServerWithoutSecretTypeHasNoSecretService(t *testing.T) {
 	})
 }
 
-// never is a shelf whose texts are not ready.
-type never struct{ *shelf }
+// never is a memorySource whose texts are not ready.
+type never struct{ *memorySource }
 
 func (never) Peek(*discovery.Caller, string) (*xds.Resource, error) { return nil, xds.ErrNotReady }
 
 // A secret that is never there: the fetch waits, and not for ever.
 func TestWaitingFetchEndsWithItsCredential(t *testing.T) {
-	inBubble(t, func(_ *place, c *discovery.Config) { c.Types[1].Source = never{newShelf()} }, func(t *testing.T, p *place) {
+	inBubble(t, func(_ *place, c *discovery.Config) { c.Types[1].Source = never{newMemorySource()} }, func(t *testing.T, p *place) {
 		conn := p.dial(p.root.Leaf(t, 10*time.Minute, web))
 		defer conn.Close()
 		began := time.Now()
@@ -129,7 +129,7 @@ func TestSlowReaderDoesNotDelayShutdown(t *testing.T) {
 		c.ask(thingURL, "a")
 		c.gets("1")
 		of.shut.Store(true)
-		p.shelf.put("a", strings.Repeat("x", 50_000)) // more than fits on the way
+		p.source.put("a", strings.Repeat("x", 50_000)) // more than fits on the way
 		synctest.Wait()
 		began := time.Now()
 		p.down()

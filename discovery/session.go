@@ -20,7 +20,7 @@ type session struct {
 	since    time.Time
 	round    uint64 // of authentications; see [Server.Reauthorize]
 
-	// The roster owns the fields below.
+	// The sessions owns the fields below.
 	holder holder // whose limit it counts against
 	ends   time.Time
 	why    ending

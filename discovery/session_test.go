@@ -21,10 +21,10 @@ func TestEndedSessionIsNotServed(t *testing.T) {
 	}
 	of := &session{identity: authn.Identity{SPIFFEID: "spiffe://example.org/web", Expiry: time.Now().Add(-time.Second)}}
 	of.caller = &Caller{Identity: of.identity, session: of}
-	if err := server.roster.enter(of); err != nil {
+	if err := server.sessions.enter(of); err != nil {
 		t.Fatal(err)
 	}
-	defer server.roster.leave(of)
+	defer server.sessions.leave(of)
 	ctx := context.WithValue(t.Context(), sessionKey{}, of)
 	if caller, err := server.admit(ctx); err != nil || caller != of.caller {
 		t.Fatalf("before: %v, %v", caller, err)
@@ -45,7 +45,7 @@ func TestEndedSessionCountsNowhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := server.roster
+	r := server.sessions
 	first, second := &session{caller: &Caller{Cluster: "east"}}, &session{caller: &Caller{Cluster: "east"}}
 	for _, s := range []*session{first, second} {
 		if err := r.enter(s); err != nil {

@@ -61,18 +61,18 @@ type Refusal struct {
 
 // Status returns a snapshot of the server.
 func (s *Server) Status() Status {
-	out := Status{Draining: s.roster.isDraining(), Streams: []StreamStatus{}}
+	out := Status{Draining: s.sessions.isDraining(), Streams: []StreamStatus{}}
 	if err := s.cfg.Ready(); err != nil {
 		out.NotReady = shown(err.Error())
 	}
-	for _, of := range s.roster.all() {
+	for _, of := range s.sessions.all() {
 		out.Streams = append(out.Streams, s.statusOf(of))
 	}
 	return out
 }
 
 func (s *Server) statusOf(of *session) StreamStatus {
-	ends := s.roster.plan(of)
+	ends := s.sessions.plan(of)
 	of.mu.Lock()
 	defer of.mu.Unlock()
 	out := StreamStatus{

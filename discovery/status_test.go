@@ -39,7 +39,7 @@ func TestStatusShowsAcceptedAndRefusedVersions(t *testing.T) {
 		if got := of(); got.Acked != "1" {
 			t.Errorf("after the acknowledgement: %+v", got)
 		}
-		p.shelf.put("a", "2")
+		p.source.put("a", "2")
 		c.gets("2")
 		c.answer(&rpcstatus.Status{Code: 3, Message: "I do not like it"}, "a")
 		synctest.Wait()
@@ -50,7 +50,7 @@ func TestStatusShowsAcceptedAndRefusedVersions(t *testing.T) {
 		if m := p.server.Metrics(); !got.Refusing() || m.Subscribed[thingURL] != 1 || m.Refusing[thingURL] != 1 {
 			t.Errorf("it refuses what it was sent last: %t, %+v", got.Refusing(), m)
 		}
-		p.shelf.put("a", "3")
+		p.source.put("a", "3")
 		c.gets("3")
 		c.answer(nil, "a")
 		synctest.Wait()
@@ -77,7 +77,7 @@ func TestStatusShowsAcceptedAndRefusedVersions(t *testing.T) {
 }
 
 func TestTypesFollowEnvoyOrder(t *testing.T) {
-	shelf := newShelf()
+	memorySource := newMemorySource()
 	urls := []string{
 		thingURL, secretURL, "type.googleapis.com/envoy.config.route.v3.RouteConfiguration", "type.googleapis.com/envoy.config.listener.v3.Listener",
 		"type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment", "type.googleapis.com/envoy.config.cluster.v3.Cluster",
@@ -87,7 +87,7 @@ func TestTypesFollowEnvoyOrder(t *testing.T) {
 	inBubble(t, func(p *place, c *discovery.Config) {
 		c.Types = nil
 		for _, url := range urls {
-			c.Types = append(c.Types, discovery.Type{URL: url, Source: shelf})
+			c.Types = append(c.Types, discovery.Type{URL: url, Source: memorySource})
 		}
 	}, func(t *testing.T, p *place) {
 		conn := p.dial(p.root.Leaf(t, 100*time.Hour, web))
@@ -116,10 +116,10 @@ func TestChangeLatencyIsMeasured(t *testing.T) {
 		c.ask(thingURL, "a")
 		c.gets("1")
 		synctest.Wait()
-		p.shelf.put("a", "1") // nothing has changed: that is no push, now and later
+		p.source.put("a", "1") // nothing has changed: that is no push, now and later
 		synctest.Wait()
 		time.Sleep(time.Minute) // the bubble's
-		p.shelf.put("b", "b")
+		p.source.put("b", "b")
 		c.answer(nil, "a", "b")
 		c.gets("b")
 		c.answer(nil, "a", "b")
@@ -127,7 +127,7 @@ func TestChangeLatencyIsMeasured(t *testing.T) {
 		if m := p.server.Metrics(); m.Sent.Count != 0 || m.Acked.Count != 0 || m.Pushes[thingURL] != 2 {
 			t.Errorf("before a change: %+v", m)
 		}
-		p.shelf.put("a", "2")
+		p.source.put("a", "2")
 		c.gets("2")
 		time.Sleep(30 * time.Millisecond) // the bubble's
 		c.answer(nil, "a", "b")

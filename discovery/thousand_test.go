@@ -38,15 +38,15 @@ type arrival struct {
 // each group of ten all watch one secret, and everybody watches "all".
 type thousand struct {
 	t      testing.TB
-	shelf  *shelf
+	source *memorySource
 	hub    *hub.Hub[string]
 	server *discovery.Server
 	came   chan arrival
 }
 
-// told is a shelf whose changes are gathered as those of an informer are.
+// told is a memorySource whose changes are gathered as those of an informer are.
 type told struct {
-	*shelf
+	*memorySource
 	hub *hub.Hub[string]
 }
 
@@ -65,15 +65,15 @@ func (s told) Peek(_ *discovery.Caller, name string) (*xds.Resource, error) {
 func newThousand(t testing.TB) *thousand {
 	t.Helper()
 	root := certtest.Root(t)
-	th := &thousand{t: t, shelf: newShelf(), hub: hub.New[string](hub.Config{}), came: make(chan arrival, 10*streams)}
+	th := &thousand{t: t, source: newMemorySource(), hub: hub.New[string](hub.Config{}), came: make(chan arrival, 10*streams)}
 	t.Cleanup(th.hub.Close)
 	for group := range streams / apiece {
-		th.shelf.texts[groupName(group)] = "first"
+		th.source.texts[groupName(group)] = "first"
 	}
-	th.shelf.texts["all"] = "first"
+	th.source.texts["all"] = "first"
 	certificates := authn.Certificates{Roots: func(string) *pki.Bundle { return pki.NewBundle(root.Cert) }}
 	server, addr := listen(t, discovery.Config{
-		Types: []discovery.Type{{URL: secretURL, Source: told{th.shelf, th.hub}}}, Authenticator: certificates, LocalCluster: "local",
+		Types: []discovery.Type{{URL: secretURL, Source: told{th.source, th.hub}}}, Authenticator: certificates, LocalCluster: "local",
 		TLS: &tls.Config{Certificates: []tls.Certificate{*root.Leaf(t, time.Hour).TLS()}}, Times: discovery.Times{Drain: -1},
 	})
 	th.server = server
@@ -132,9 +132,9 @@ func (th *thousand) wait(n int) []arrival {
 // change changes a secret and returns how long it took to whom it concerns.
 func (th *thousand) change(name, version string, watchers int) (took []time.Duration) {
 	th.t.Helper()
-	th.shelf.mu.Lock()
-	th.shelf.texts[name] = version
-	th.shelf.mu.Unlock()
+	th.source.mu.Lock()
+	th.source.texts[name] = version
+	th.source.mu.Unlock()
 	began := time.Now()
 	th.hub.Changed(name)
 	for _, a := range th.wait(watchers) {

@@ -69,7 +69,7 @@ func shakeHands(addr string, cfg *tls.Config) (*x509.Certificate, error) {
 func TestUnverifiedCertificateDoesNotFailHandshake(t *testing.T) {
 	root := certtest.Root(t)
 	_, addr := listen(t, discovery.Config{
-		Types: []discovery.Type{{URL: secretURL, Source: newShelf()}}, Authenticator: authn.Ordered{},
+		Types: []discovery.Type{{URL: secretURL, Source: newMemorySource()}}, Authenticator: authn.Ordered{},
 		TLS: &tls.Config{Certificates: []tls.Certificate{*root.Leaf(t, time.Hour).TLS()}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: x509.NewCertPool()},
 	})
 	stolen := root.Leaf(t, time.Hour, web)
@@ -124,7 +124,7 @@ func TestServerCertificateRotatesWithEngine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, addr := listen(t, discovery.Config{Types: []discovery.Type{{URL: secretURL, Source: newShelf()}}, Authenticator: authn.Ordered{}, TLS: cfg})
+	_, addr := listen(t, discovery.Config{Types: []discovery.Type{{URL: secretURL, Source: newMemorySource()}}, Authenticator: authn.Ordered{}, TLS: cfg})
 	first, err := shakeHands(addr, &tls.Config{})
 	if err != nil {
 		t.Fatal(err)
@@ -226,7 +226,7 @@ func TestTokenIsBoundToAudienceAndExpiry(t *testing.T) {
 func says(err error, what string) bool { return err != nil && strings.Contains(err.Error(), what) }
 
 func TestInvalidConfigIsRefusedWithOneSentence(t *testing.T) {
-	types := []discovery.Type{{URL: secretURL, Source: newShelf()}}
+	types := []discovery.Type{{URL: secretURL, Source: newMemorySource()}}
 	for want, cfg := range map[string]discovery.Config{
 		"Config.Authenticator is required": {Types: types},
 		"Config.Types is empty":            {Authenticator: authn.Ordered{}},

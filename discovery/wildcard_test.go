@@ -11,8 +11,8 @@ import (
 
 const clusterURL = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 
-// catalog is a shelf that lists what it has to whoever has a cluster.
-type catalog struct{ *shelf }
+// catalog is a memorySource that lists what it has to whoever has a cluster.
+type catalog struct{ *memorySource }
 
 func (s catalog) List(caller *discovery.Caller) ([]string, error) {
 	s.mu.Lock()
@@ -31,21 +31,21 @@ func (s catalog) WatchList(caller *discovery.Caller, notify func()) (func(), err
 }
 
 func TestWildcardIsServedShownAndMeasured(t *testing.T) {
-	shelf := newShelf()
+	memorySource := newMemorySource()
 	inBubble(t, func(_ *place, c *discovery.Config) {
-		c.Types = append(c.Types, discovery.Type{URL: clusterURL, Source: catalog{shelf}, Complete: true})
+		c.Types = append(c.Types, discovery.Type{URL: clusterURL, Source: catalog{memorySource}, Complete: true})
 	}, func(t *testing.T, p *place) {
-		shelf.put("one", "1")
+		memorySource.put("one", "1")
 		conn := p.dial(p.root.Leaf(t, 100*time.Hour, web))
 		defer conn.Close()
 		c := open(t, conn)
 		c.ask(clusterURL)
 		c.gets("1")
 		c.answer(nil)
-		shelf.mu.Lock()
-		shelf.texts["two"] = "2"
-		shelf.mu.Unlock()
-		shelf.put("", "") // the list has changed; a name that is empty is none
+		memorySource.mu.Lock()
+		memorySource.texts["two"] = "2"
+		memorySource.mu.Unlock()
+		memorySource.put("", "") // the list has changed; a name that is empty is none
 		synctest.Wait()
 		got, err := c.ads.Recv()
 		if err != nil || len(got.GetResources()) < 2 {

@@ -7,9 +7,9 @@ import (
 	"os"
 
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/agent"
-	"github.com/countersign-dev/countersign/cmd/countersign/internal/beside"
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/catalog"
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/explain"
+	"github.com/countersign-dev/countersign/cmd/countersign/internal/handover"
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/provider"
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/secrets"
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/top"
@@ -21,5 +21,5 @@ func main() { os.Exit(run()) }
 func run() int {
 	hangups := cli.CatchHangups()
 	return cli.Run(hangups, cli.Root("countersign", "Get certificates from any CA and keep them fresh in any proxy or program",
-		agent.Command(), explain.Command(), secrets.Command(), top.Command(), provider.Command(), beside.Command(catalog.Discovery), beside.Command(catalog.RA), cli.Version()))
+		agent.Command(), explain.Command(), secrets.Command(), top.Command(), provider.Command(), handover.Command(catalog.Discovery), handover.Command(catalog.RA), cli.Version()))
 }

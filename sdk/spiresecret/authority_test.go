@@ -21,15 +21,15 @@ import (
 	"github.com/countersign-dev/countersign/sdk/spiresecret"
 )
 
-// shelf is a Storage in memory.
-type shelf struct{ records sync.Map }
+// memoryStorage is a Storage in memory.
+type memoryStorage struct{ records sync.Map }
 
-func (s *shelf) Load(_ context.Context, name string) (secret.Record, error) {
+func (s *memoryStorage) Load(_ context.Context, name string) (secret.Record, error) {
 	r, _ := s.records.LoadOrStore(name, secret.Record{})
 	return r.(secret.Record), nil
 }
 
-func (s *shelf) Store(_ context.Context, name string, r secret.Record) error {
+func (s *memoryStorage) Store(_ context.Context, name string, r secret.Record) error {
 	s.records.Store(name, r)
 	return nil
 }
@@ -284,7 +284,7 @@ func TestAnotherIdentityIsNotTaken(t *testing.T) {
 func TestSVIDIsKeptOverARestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		from, root, authority := live(t)
-		stored := &shelf{}
+		stored := &memoryStorage{}
 		p := withCA(t, from, root, authority, stored)
 		first := p.is("spire")
 		pass(time.Minute)

@@ -14,13 +14,13 @@ import (
 type aggregate struct {
 	*bench
 	clusters, listeners *catalog
-	endpoints, routes   *shelf
+	endpoints, routes   *memorySource
 }
 
 func withAggregate(t *testing.T, story func(t *testing.T, a *aggregate)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		a := &aggregate{clusters: newCatalog(), endpoints: newShelf(), listeners: newCatalog(), routes: newShelf()}
+		a := &aggregate{clusters: newCatalog(), endpoints: newMemorySource(), listeners: newCatalog(), routes: newMemorySource()}
 		a.bench = newBench(t, Config[string]{Types: []Type[string]{
 			{URL: "clusters", Source: a.clusters, Complete: true},
 			{URL: "endpoints", Source: a.endpoints},

@@ -26,12 +26,12 @@ type callerKey struct{}
 
 // bench is an engine with a source and what it told.
 type bench struct {
-	t      *testing.T
-	engine *Engine[string]
-	shelf  *shelf
-	mu     sync.Mutex
-	events []Event[string]
-	log    logtest.Log
+	t            *testing.T
+	engine       *Engine[string]
+	memorySource *memorySource
+	mu           sync.Mutex
+	events       []Event[string]
+	log          logtest.Log
 }
 
 // inBubble runs a story in synthetic time with an engine of one type; nothing of
@@ -39,18 +39,18 @@ type bench struct {
 func inBubble(t *testing.T, story func(t *testing.T, b *bench), names ...string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, Config[string]{}, newShelf(names...))
+		b := newBench(t, Config[string]{}, newMemorySource(names...))
 		story(t, b)
 		b.engine.Close(nil)
-		if left := b.shelf.watched(); len(left) > 0 {
+		if left := b.memorySource.watched(); len(left) > 0 {
 			t.Errorf("watches left after Close: %v", left)
 		}
 	})
 }
 
-func newBench(t *testing.T, cfg Config[string], s *shelf) *bench {
+func newBench(t *testing.T, cfg Config[string], s *memorySource) *bench {
 	t.Helper()
-	b := &bench{t: t, shelf: s}
+	b := &bench{t: t, memorySource: s}
 	if cfg.Types == nil {
 		cfg.Types = []Type[string]{{URL: thingURL, Source: s}}
 	}

@@ -6,9 +6,9 @@ import (
 	"testing/synctest"
 )
 
-// catalog is a shelf that lists; a nil list is not ready.
+// catalog is a memorySource that lists; a nil list is not ready.
 type catalog struct {
-	*shelf
+	*memorySource
 	names     []string
 	listeners map[*func()]struct{}
 	asked     int
@@ -16,7 +16,7 @@ type catalog struct {
 }
 
 func newCatalog() *catalog {
-	return &catalog{shelf: newShelf(), listeners: map[*func()]struct{}{}}
+	return &catalog{memorySource: newMemorySource(), listeners: map[*func()]struct{}{}}
 }
 
 func (c *catalog) List(caller string) ([]string, error) {
@@ -88,7 +88,7 @@ func (c *catalog) tellList() {
 
 // have has version 1 of these and lists them.
 func (c *catalog) have(names ...string) {
-	c.shelf.have(names...)
+	c.memorySource.have(names...)
 	c.list(names...)
 }
 
@@ -108,7 +108,7 @@ func withCatalog(t *testing.T, complete bool, story func(t *testing.T, b *bench,
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCatalog()
-		b := newBench(t, Config[string]{Types: []Type[string]{{URL: thingURL, Source: c, Complete: complete}}}, c.shelf)
+		b := newBench(t, Config[string]{Types: []Type[string]{{URL: thingURL, Source: c, Complete: complete}}}, c.memorySource)
 		story(t, b, c)
 		b.engine.Close(nil)
 		if left := c.watched(); len(left)+len(c.listeners) > 0 {

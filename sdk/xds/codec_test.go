@@ -189,7 +189,7 @@ func TestUnmarshalableAnswerIsAnErrorForEachStream(t *testing.T) {
 }
 
 func TestOtherMessagesUseGRPCCodec(t *testing.T) {
-	b := newBench(t, Config[string]{}, newShelf())
+	b := newBench(t, Config[string]{}, newMemorySource())
 	c, own := b.engine.Codec(), encoding.GetCodecV2(grpcproto.Name)
 	if c.Name() != own.Name() {
 		t.Errorf("the codec is called %q", c.Name())
@@ -225,7 +225,7 @@ func TestOldCodecIsLeftAlone(t *testing.T) {
 	own := encoding.GetCodecV2(grpcproto.Name)
 	encoding.RegisterCodec(old{})
 	defer encoding.RegisterCodecV2(own)
-	b := newBench(t, Config[string]{}, newShelf())
+	b := newBench(t, Config[string]{}, newMemorySource())
 	if c := b.engine.Codec(); c != nil {
 		t.Errorf("got the codec %v, want none", c)
 	}

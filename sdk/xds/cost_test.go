@@ -77,7 +77,7 @@ func inUse() (heap, stacks uint64) {
 // what a rotation costs it.
 func BenchmarkStreamOfASecret(b *testing.B) {
 	const n = 5000
-	s := newShelf()
+	s := newMemorySource()
 	s.set("a", "0")
 	heap, stacks := inUse()
 	got, _, leave := crowd(b, Type[string]{URL: thingURL, Source: s}, n, false, "a")

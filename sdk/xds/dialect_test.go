@@ -36,7 +36,7 @@ func inEachDialect(t *testing.T, story func(t *testing.T, b *bench, c speaker), 
 func withHold(t *testing.T, hold time.Duration, story func(t *testing.T, b *bench, c speaker)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, Config[string]{Hold: hold}, newShelf())
+		b := newBench(t, Config[string]{Hold: hold}, newMemorySource())
 		story(t, b, b.dialDelta(""))
 		b.engine.Close(nil)
 	})

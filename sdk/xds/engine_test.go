@@ -17,11 +17,11 @@ import (
 
 func TestEngineNeedsTypeAndAdmit(t *testing.T) {
 	admit := func(context.Context) (string, error) { return "", nil }
-	thing := Type[string]{URL: thingURL, Source: newShelf()}
+	thing := Type[string]{URL: thingURL, Source: newMemorySource()}
 	for want, cfg := range map[string]Config[string]{
 		"Admit is required": {Types: []Type[string]{thing}},
 		"Types is empty":    {Admit: admit},
-		"needs a URL":       {Admit: admit, Types: []Type[string]{thing, {Source: newShelf()}}},
+		"needs a URL":       {Admit: admit, Types: []Type[string]{thing, {Source: newMemorySource()}}},
 		"and a Source":      {Admit: admit, Types: []Type[string]{{URL: thingURL}}},
 	} {
 		if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), want) {
@@ -33,7 +33,7 @@ func TestEngineNeedsTypeAndAdmit(t *testing.T) {
 func TestUnadmittedCallerIsNotServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		no := status.Error(codes.PermissionDenied, "no")
-		b := newBench(t, Config[string]{Admit: func(context.Context) (string, error) { return "", no }}, newShelf())
+		b := newBench(t, Config[string]{Admit: func(context.Context) (string, error) { return "", no }}, newMemorySource())
 		b.dial("").ends(codes.PermissionDenied)
 		b.dialDelta("").ends(codes.PermissionDenied)
 		if _, err := b.engine.Fetch(t.Context(), &discovery.DiscoveryRequest{}, thingURL); !errors.Is(err, no) {
@@ -47,7 +47,7 @@ func TestUnadmittedCallerIsNotServed(t *testing.T) {
 
 func TestEndEndsStreamsOfMatchingCallers(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.shelf.set("a", "1")
+		b.memorySource.set("a", "1")
 		one, two, three := b.dial("alice"), b.dialDelta("alice"), b.dial("bob")
 		one.ask("a")
 		one.gets("a=1")
@@ -75,7 +75,7 @@ func TestCallerIsReadmittedAfterConcurrentEnd(t *testing.T) {
 				return "alice", nil
 			}
 			return "", denied
-		}}, newShelf("a"))
+		}}, newMemorySource("a"))
 		b.dial("").ends(codes.PermissionDenied)
 		b.dialDelta("").ends(codes.PermissionDenied)
 		if _, err := b.engine.Fetch(t.Context(), &discovery.DiscoveryRequest{ResourceNames: []string{"a"}}, thingURL); status.Code(err) != codes.PermissionDenied {
@@ -90,13 +90,13 @@ func TestCallerIsReadmittedAfterConcurrentEnd(t *testing.T) {
 
 func TestSourceCanEndStreamOfCaller(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.shelf.set("a", "1")
+		b.memorySource.set("a", "1")
 		alice, late, bob := b.dial("alice"), b.dialDelta("alice"), b.dial("bob")
 		alice.ask("a")
 		alice.gets("a=1")
 		bob.ask("a")
 		bob.gets("a=1")
-		b.shelf.endAlice()
+		b.memorySource.endAlice()
 		alice.ends(codes.Unauthenticated)
 		late.subscribe("a")
 		late.ends(codes.Unauthenticated)
@@ -111,7 +111,7 @@ func TestSourceCanEndStreamOfCaller(t *testing.T) {
 
 func TestOnlySilentStreamsAreEnded(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.shelf.set("a", "1")
+		b.memorySource.set("a", "1")
 		gone := status.Error(codes.Unavailable, "silent")
 		mute, deaf, well := b.dial("mute"), b.dial("deaf"), b.dial("well")
 		deaf.ask("a")
@@ -129,14 +129,14 @@ func TestOnlySilentStreamsAreEnded(t *testing.T) {
 		}
 		mute.ends(codes.Unavailable)
 		deaf.ends(codes.Unavailable)
-		b.shelf.set("a", "2")
+		b.memorySource.set("a", "2")
 		well.gets("a=2")
 	})
 }
 
 func TestCloseEndsAllAndRefusesNewStreams(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, Config[string]{}, newShelf("slow"))
+		b := newBench(t, Config[string]{}, newMemorySource("slow"))
 		open := b.dialDelta("")
 		open.subscribe("slow")
 		fetched := make(chan error, 1)
@@ -180,7 +180,7 @@ func TestFirstRequestIsLimited(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := newBench(t, Config[string]{Limits: c.limits}, newShelf())
+				b := newBench(t, Config[string]{Limits: c.limits}, newMemorySource())
 				client := b.dial("")
 				client.send(c.req)
 				client.ends(c.want)
@@ -191,7 +191,7 @@ func TestFirstRequestIsLimited(t *testing.T) {
 
 func TestAggregatedPushFollowsOrderOfTypes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		first, second := newShelf(), newShelf()
+		first, second := newMemorySource(), newMemorySource()
 		b := newBench(t, Config[string]{Types: []Type[string]{{URL: "first", Source: first}, {URL: "second", Source: second}}}, nil)
 		first.set("a", "1")
 		second.set("b", "1")
@@ -216,7 +216,7 @@ func TestOversizedResponseIsSplit(t *testing.T) {
 		big := strings.Repeat("x", maxResponse/2)
 		names := []string{"a", "b", "c"}
 		for _, name := range names {
-			b.shelf.put(&Resource{Name: name, Version: "1", Body: bodyOf(name + big)})
+			b.memorySource.put(&Resource{Name: name, Version: "1", Body: bodyOf(name + big)})
 		}
 		one, two := b.dial(""), b.dialDelta("")
 		one.ask(names...)
@@ -248,7 +248,7 @@ func TestUnreadSubscriptionChangesDoNotAccumulate(t *testing.T) {
 	}
 }
 
-// fetch asks once, on an engine of a shelf.
+// fetch asks once, on an engine of a memorySource.
 func (b *bench) fetch(ctx context.Context, names ...string) ([]string, error) {
 	response, err := b.engine.Fetch(ctx, &discovery.DiscoveryRequest{ResourceNames: names}, thingURL)
 	return contents(response), err
@@ -256,8 +256,8 @@ func (b *bench) fetch(ctx context.Context, names ...string) ([]string, error) {
 
 func TestFetchWaitsForUnreadyAndOmitsUnknown(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.shelf.set("a", "1")
-		time.AfterFunc(time.Hour, func() { b.shelf.set("slow", "1") })
+		b.memorySource.set("a", "1")
+		time.AfterFunc(time.Hour, func() { b.memorySource.set("slow", "1") })
 		got, err := b.fetch(t.Context(), "a", "slow", "unknown")
 		if want := []string{"a=1", "slow=1"}; err != nil || !slices.Equal(got, want) {
 			t.Errorf("got %v, %v, want %v", got, err, want)

@@ -19,7 +19,7 @@ func (s slow) Watch(caller, name string, notify func(string)) (func(), error) {
 func TestWatchStartedAfterItsNameWasLeftIsEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := slow{newCatalog(), make(chan struct{})}
-		b := newBench(t, Config[string]{Types: []Type[string]{{URL: thingURL, Source: s}}}, s.shelf)
+		b := newBench(t, Config[string]{Types: []Type[string]{{URL: thingURL, Source: s}}}, s.memorySource)
 		s.have("a")
 		c := b.dialDelta("")
 		c.subscribe("*")

@@ -17,7 +17,7 @@ func withNode(t *testing.T, node func(ctx context.Context, caller string, n *cor
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := newCatalog()
-		b := newBench(t, Config[string]{Types: []Type[string]{{URL: thingURL, Source: s, Complete: true}}, Node: node}, s.shelf)
+		b := newBench(t, Config[string]{Types: []Type[string]{{URL: thingURL, Source: s, Complete: true}}, Node: node}, s.memorySource)
 		story(t, b, s)
 		b.engine.Close(nil)
 	})

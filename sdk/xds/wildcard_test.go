@@ -134,7 +134,7 @@ func TestListIsPerCaller(t *testing.T) {
 
 func TestWildcardNeedsTypeThatLists(t *testing.T) {
 	inBubble(t, func(_ *testing.T, b *bench) {
-		b.shelf.set("a", "1")
+		b.memorySource.set("a", "1")
 		c := b.dial("")
 		c.ask()
 		c.ask("*")

@@ -1,7 +1,7 @@
-// Package beside implements "countersign discovery" and "countersign ra", which verify a
+// Package handover implements "countersign discovery" and "countersign ra", which verify a
 // program that is a binary of its own and replace this process with it. main adds a [Command]
 // for each.
-package beside
+package handover
 
 import (
 	"errors"
@@ -23,8 +23,8 @@ import (
 	"github.com/countersign-dev/countersign/plugin-host/lock"
 )
 
-// beside is a program with the command's own flags.
-type beside struct {
+// command is a program with the command's own flags.
+type command struct {
 	catalog.Program
 	dirs         []string
 	lock, sha256 string
@@ -46,7 +46,7 @@ is passed to the program: countersign COMMAND --lock FILE serve --config FILE.
 
 // Command returns the command that runs a program.
 func Command(of catalog.Program) *cobra.Command {
-	d := beside{Program: of}
+	d := command{Program: of}
 	cmd := &cobra.Command{
 		Use: of.Command + " [flags] COMMAND [ARG…]", Short: fmt.Sprintf("Verify and run %s, %s", of.Name, of.About),
 		Long: strings.NewReplacer("PROGRAM", of.Name, "COMMAND", of.Command).Replace(help),
@@ -73,7 +73,7 @@ func isTrue(text string) bool {
 	return err == nil && on
 }
 
-func (d beside) run(args []string) error {
+func (d command) run(args []string) error {
 	pin, err := d.pin()
 	if err != nil {
 		return cli.Wrong(err)
@@ -99,7 +99,7 @@ func (d beside) run(args []string) error {
 }
 
 // pin returns what the program's SHA-256 must be; empty: anything, with --dev.
-func (d beside) pin() (string, error) {
+func (d command) pin() (string, error) {
 	switch {
 	case d.sha256 != "" && !sha256Hex.MatchString(d.sha256):
 		return "", fmt.Errorf("--sha256 is %.256q: must be 64 hexadecimal digits, as \"countersign provider list\" shows", d.sha256)
@@ -118,7 +118,7 @@ func (d beside) pin() (string, error) {
 	return of.SHA256, err
 }
 
-func (d beside) locked() (string, error) {
+func (d command) locked() (string, error) {
 	l, err := lock.Read(d.lock)
 	if err != nil {
 		return "", err

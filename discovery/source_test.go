@@ -11,8 +11,8 @@ import (
 	"github.com/countersign-dev/countersign/sdk/xds"
 )
 
-// shelf is a source of texts that everybody who has a cluster may have.
-type shelf struct {
+// memorySource is a source of texts that everybody who has a cluster may have.
+type memorySource struct {
 	mu      sync.Mutex
 	texts   map[string]string
 	watches map[*watch]bool
@@ -24,11 +24,11 @@ type watch struct {
 	notify func(string)
 }
 
-func newShelf() *shelf {
-	return &shelf{texts: map[string]string{}, watches: map[*watch]bool{}}
+func newMemorySource() *memorySource {
+	return &memorySource{texts: map[string]string{}, watches: map[*watch]bool{}}
 }
 
-func (s *shelf) Peek(caller *discovery.Caller, name string) (*xds.Resource, error) {
+func (s *memorySource) Peek(caller *discovery.Caller, name string) (*xds.Resource, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked = append(s.asked, *caller)
@@ -40,7 +40,7 @@ func (s *shelf) Peek(caller *discovery.Caller, name string) (*xds.Resource, erro
 	return &xds.Resource{Name: name, Version: text, Body: body}, err
 }
 
-func (s *shelf) Watch(_ *discovery.Caller, name string, notify func(string)) (func(), error) {
+func (s *memorySource) Watch(_ *discovery.Caller, name string, notify func(string)) (func(), error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := &watch{name, notify}
@@ -49,7 +49,7 @@ func (s *shelf) Watch(_ *discovery.Caller, name string, notify func(string)) (fu
 }
 
 // put changes a text and tells who watches it.
-func (s *shelf) put(name, text string) {
+func (s *memorySource) put(name, text string) {
 	s.mu.Lock()
 	s.texts[name] = text
 	var told []func(string)
@@ -64,7 +64,7 @@ func (s *shelf) put(name, text string) {
 	}
 }
 
-func (s *shelf) callers() []discovery.Caller {
+func (s *memorySource) callers() []discovery.Caller {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.asked)

@@ -12,28 +12,28 @@ import (
 
 const thingURL = "type.googleapis.com/test.Thing"
 
-// shelf is a source in memory. Names in known that it has no resource for are
+// memorySource is a source in memory. Names in known that it has no resource for are
 // not ready; names that it does not know are unknown.
-type shelf struct {
+type memorySource struct {
 	mu       sync.Mutex
 	known    map[string]*Resource
-	watchers map[*shelfWatch]string
+	watchers map[*memoryWatch]string
 	forbid   func(caller, name string) bool
 	peeks    int
 	ended    bool // alice's right
 }
 
-type shelfWatch struct{ notify func(string) }
+type memoryWatch struct{ notify func(string) }
 
-func newShelf(names ...string) *shelf {
-	s := &shelf{known: map[string]*Resource{}, watchers: map[*shelfWatch]string{}, forbid: func(string, string) bool { return false }}
+func newMemorySource(names ...string) *memorySource {
+	s := &memorySource{known: map[string]*Resource{}, watchers: map[*memoryWatch]string{}, forbid: func(string, string) bool { return false }}
 	for _, name := range names {
 		s.known[name] = nil
 	}
 	return s
 }
 
-func (s *shelf) Peek(caller, name string) (*Resource, error) {
+func (s *memorySource) Peek(caller, name string) (*Resource, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.peeks++
@@ -49,10 +49,10 @@ func (s *shelf) Peek(caller, name string) (*Resource, error) {
 	return r, nil
 }
 
-func (s *shelf) Watch(_, name string, notify func(string)) (func(), error) {
+func (s *memorySource) Watch(_, name string, notify func(string)) (func(), error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w := &shelfWatch{notify}
+	w := &memoryWatch{notify}
 	s.watchers[w] = name
 	return func() {
 		s.mu.Lock()
@@ -62,7 +62,7 @@ func (s *shelf) Watch(_, name string, notify func(string)) (func(), error) {
 }
 
 // put sets a resource and tells those who watch it.
-func (s *shelf) put(r *Resource) {
+func (s *memorySource) put(r *Resource) {
 	if r.Body == nil {
 		r.Body = bodyOf(r.Name + "=" + r.Version)
 	}
@@ -74,16 +74,16 @@ func (s *shelf) put(r *Resource) {
 
 func bodyOf(content string) *anypb.Any { return &anypb.Any{TypeUrl: thingURL, Value: []byte(content)} }
 
-func (s *shelf) set(name, version string) { s.put(&Resource{Name: name, Version: version}) }
+func (s *memorySource) set(name, version string) { s.put(&Resource{Name: name, Version: version}) }
 
 // have sets version 1 of these.
-func (s *shelf) have(names ...string) {
+func (s *memorySource) have(names ...string) {
 	for _, name := range names {
 		s.set(name, "1")
 	}
 }
 
-func (s *shelf) remove(name string) {
+func (s *memorySource) remove(name string) {
 	s.mu.Lock()
 	delete(s.known, name)
 	s.mu.Unlock()
@@ -91,7 +91,7 @@ func (s *shelf) remove(name string) {
 }
 
 // endAlice has the streams of alice ended that look again.
-func (s *shelf) endAlice() {
+func (s *memorySource) endAlice() {
 	s.mu.Lock()
 	s.ended = true
 	s.mu.Unlock()
@@ -99,14 +99,14 @@ func (s *shelf) endAlice() {
 }
 
 // unready has nothing of a name any more, or yet.
-func (s *shelf) unready(name string) {
+func (s *memorySource) unready(name string) {
 	s.mu.Lock()
 	s.known[name] = nil
 	s.mu.Unlock()
 	s.tell(name)
 }
 
-func (s *shelf) tell(name string) {
+func (s *memorySource) tell(name string) {
 	s.mu.Lock()
 	var notify []func(string)
 	for w, watched := range s.watchers {
@@ -120,7 +120,7 @@ func (s *shelf) tell(name string) {
 	}
 }
 
-func (s *shelf) watched() []string {
+func (s *memorySource) watched() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var names []string

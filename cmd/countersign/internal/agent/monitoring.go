@@ -8,7 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/countersign-dev/countersign/cmd/countersign/internal/outside"
+	"github.com/countersign-dev/countersign/cmd/countersign/internal/monitoring"
 	"github.com/countersign-dev/countersign/cmd/internal/config"
 	"github.com/countersign-dev/countersign/internal/program/operatorpage"
 	"github.com/countersign-dev/countersign/sdk/secret"
@@ -19,7 +19,7 @@ import (
 // on the other, and nothing else on either.
 type outsidePages struct {
 	status          config.Status
-	certificate     *outside.Certificate // of the metrics; nil: plain HTTP
+	certificate     *monitoring.Certificate // of the metrics; nil: plain HTTP
 	probes, metrics *operatorpage.Page
 	log             *slog.Logger
 }
@@ -27,18 +27,18 @@ type outsidePages struct {
 func listenOutside(c config.Status, log *slog.Logger) (*outsidePages, error) {
 	p := &outsidePages{status: c, log: log}
 	if c.MetricsSecret != "" {
-		p.certificate = &outside.Certificate{}
+		p.certificate = &monitoring.Certificate{}
 	}
 	if c.MetricsTokenFile != "" {
-		if _, err := outside.ReadToken(c.MetricsTokenFile); err != nil {
+		if _, err := monitoring.ReadToken(c.MetricsTokenFile); err != nil {
 			return nil, fmt.Errorf("status.metrics_token_file: %w", err)
 		}
 	}
 	var err error
-	if p.probes, err = outside.Listen(c.Probes, nil, log); err != nil {
+	if p.probes, err = monitoring.Listen(c.Probes, nil, log); err != nil {
 		return nil, fmt.Errorf("status.probes: %w", err)
 	}
-	if p.metrics, err = outside.Listen(c.Metrics, p.certificate, log); err != nil {
+	if p.metrics, err = monitoring.Listen(c.Metrics, p.certificate, log); err != nil {
 		return nil, errors.Join(fmt.Errorf("status.metrics: %w", err), p.close())
 	}
 	return p, nil
@@ -63,7 +63,7 @@ func (p *outsidePages) show(source secret.Source, registry *prometheus.Registry,
 		p.certificate.Take(cfg)
 	}
 	metrics := http.NewServeMux()
-	merged := outside.Guarded(p.status.MetricsTokenFile, outside.Merged(registry, p.status.MetricsFrom, p.log))
+	merged := monitoring.Guarded(p.status.MetricsTokenFile, monitoring.Merged(registry, p.status.MetricsFrom, p.log))
 	metrics.Handle("GET /metrics", merged)
 	metrics.Handle("GET /stats/prometheus", merged)
 	p.metrics.Show(metrics)
@@ -73,7 +73,7 @@ func (p *outsidePages) show(source secret.Source, registry *prometheus.Registry,
 func metricsTLS(c config.Status, source secret.Source) tlsconfig.Options {
 	o := tlsconfig.Options{Source: source, Certificate: c.MetricsSecret}
 	if c.MetricsClientRoots != "" {
-		o.Roots, o.Peer = c.MetricsClientRoots, outside.Clients(c.MetricsClientNames)
+		o.Roots, o.Peer = c.MetricsClientRoots, monitoring.Clients(c.MetricsClientNames)
 	}
 	return o
 }

@@ -1,9 +1,9 @@
-// Package outside serves health and metrics to those outside of this machine: [Listen] takes
+// Package monitoring serves health and metrics to other machines: [Listen] takes
 // an address, over TLS where that is wanted, [Clients] selects the accepted certificates,
 // [Guarded] demands a bearer token, and [Merged] adds the metrics of other programs of this
 // machine to the agent's own. Nothing else of the
 // agent is reachable here: no page, no secret, no configuration.
-package outside
+package monitoring
 
 import (
 	"crypto/sha256"

@@ -32,9 +32,9 @@ var endings = [...]struct {
 	drained: {"shutdown", status.Error(codes.Unavailable, "the server is shutting down; reconnect")},
 }
 
-// roster tracks open sessions and when each must end. One heap of deadlines serves all:
+// sessions tracks open sessions and when each must end. One heap of deadlines serves all:
 // no stream needs a goroutine or timer of its own.
-type roster struct {
+type sessions struct {
 	limits Limits
 	times  Times
 	now    func() time.Time
@@ -52,15 +52,15 @@ type roster struct {
 // name, and those of one must not use up what another's may have.
 type holder struct{ cluster, identity string }
 
-func newRoster(c Config) *roster {
-	return &roster{
+func newSessions(c Config) *sessions {
+	return &sessions{
 		limits: c.Limits, times: c.Times, now: func() time.Time { return c.Now().Round(0) }, wake: make(chan struct{}, 1),
 		open: map[*session]struct{}{}, holders: map[holder]int{},
 	}
 }
 
 // enter adds a session, or returns the status to refuse it with.
-func (r *roster) enter(s *session) error {
+func (r *sessions) enter(s *session) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
@@ -86,7 +86,7 @@ func (r *roster) enter(s *session) error {
 
 // settle moves a session to the cluster that its first request names, or returns the
 // status to refuse it with.
-func (r *roster) settle(s *session, cluster string) error {
+func (r *sessions) settle(s *session, cluster string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	from := s.holder
@@ -101,7 +101,7 @@ func (r *roster) settle(s *session, cluster string) error {
 }
 
 // hold counts a session as the holder's. The caller holds mu.
-func (r *roster) hold(s *session, by holder) error {
+func (r *sessions) hold(s *session, by holder) error {
 	if n := r.holders[by]; n >= r.limits.StreamsOfIdentity {
 		return status.Errorf(codes.ResourceExhausted, "%d streams of this identity are open, more are not served", n)
 	}
@@ -111,14 +111,14 @@ func (r *roster) hold(s *session, by holder) error {
 }
 
 // release undoes hold. The caller holds mu.
-func (r *roster) release(by holder) {
+func (r *sessions) release(by holder) {
 	if r.holders[by]--; r.holders[by] == 0 {
 		delete(r.holders, by)
 	}
 }
 
 // leave undoes enter, once.
-func (r *roster) leave(s *session) {
+func (r *sessions) leave(s *session) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, open := r.open[s]; !open {
@@ -132,7 +132,7 @@ func (r *roster) leave(s *session) {
 }
 
 // speaks gives a session its full lifetime once its first request has arrived.
-func (r *roster) speaks(s *session) {
+func (r *sessions) speaks(s *session) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if s.place < 0 || s.why != unheard {
@@ -148,7 +148,7 @@ func (r *roster) speaks(s *session) {
 }
 
 // drain refuses new sessions and spreads the ends of all others over time.
-func (r *roster) drain() {
+func (r *sessions) drain() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.draining = true
@@ -164,7 +164,7 @@ func (r *roster) drain() {
 
 // due removes the sessions whose time is up and returns them by reason, and how long it
 // is until the next one.
-func (r *roster) due() (gone map[ending]map[*session]bool, wait time.Duration) {
+func (r *sessions) due() (gone map[ending]map[*session]bool, wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.now()
@@ -185,21 +185,21 @@ func (r *roster) due() (gone map[ending]map[*session]bool, wait time.Duration) {
 }
 
 // ended returns the status that ended a session, which the engine may not know yet.
-func (r *roster) ended(s *session) error {
+func (r *sessions) ended(s *session) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return s.over
 }
 
 // plan returns when a session ends.
-func (r *roster) plan(s *session) time.Time {
+func (r *sessions) plan(s *session) time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return s.ends
 }
 
 // all returns the sessions in the order in which they opened.
-func (r *roster) all() []*session {
+func (r *sessions) all() []*session {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	all := make([]*session, 0, len(r.open))
@@ -210,13 +210,13 @@ func (r *roster) all() []*session {
 	return all
 }
 
-func (r *roster) isDraining() bool {
+func (r *sessions) isDraining() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.draining
 }
 
-func (r *roster) nudge() {
+func (r *sessions) nudge() {
 	select {
 	case r.wake <- struct{}{}:
 	default: // a wakeup is already pending
