@@ -16,6 +16,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/countersign-dev/countersign/internal/test/oidctest"
 )
 
 // publisher is a SPIFFE bundle endpoint on loopback. It answers 503 until it has roots.
@@ -44,8 +46,8 @@ func (p *publisher) serve(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "not now", http.StatusServiceUnavailable)
 		return
 	}
-	root := jwkOf(roots.cert.PrivateKey)
-	root["use"], root["x5c"] = "x509-svid", []string{base64.StdEncoding.EncodeToString(roots.cert.Leaf.Raw)}
+	root := oidctest.JWK(roots.Key)
+	root["use"], root["x5c"] = "x509-svid", []string{base64.StdEncoding.EncodeToString(roots.Cert.Raw)}
 	_ = json.NewEncoder(w).Encode(map[string]any{"spiffe_refresh_hint": 30, "keys": []any{root}})
 }
 
@@ -88,7 +90,7 @@ func TestFederatedTrustDomainIsKnownAfterFetch(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := publish(t, c.shows)
-			p := federated(t, map[string]string{"web.pem": pemOf(webCA.cert.Leaf.Raw), "initial.pem": pemOf(theirs.cert.Leaf.Raw)}, "url: '"+e.URL+"/bundle', "+c.bundle)
+			p := federated(t, map[string]string{"web.pem": string(webCA.PEM()), "initial.pem": string(theirs.PEM())}, "url: '"+e.URL+"/bundle', "+c.bundle)
 			later := theirs
 			if name == "https_web" { // nothing is known of it before
 				if got := p.comes(t, theirs); got != codes.Unauthenticated {
@@ -121,7 +123,7 @@ func TestImpostorRootsAreIgnored(t *testing.T) {
 	theirs, impostor := newAuthority(t), newAuthority(t)
 	e := publish(t, impostor.sign(t, certificate{id: "spiffe://partner.example/bundles", ip: net.IPv4(127, 0, 0, 1)}))
 	e.roots.Store(&impostor)
-	p := federated(t, map[string]string{"initial.pem": pemOf(theirs.cert.Leaf.Raw)},
+	p := federated(t, map[string]string{"initial.pem": string(theirs.PEM())},
 		"url: '"+e.URL+"/bundle', server_id: 'spiffe://partner.example/bundles', initial_file: DIR/initial.pem")
 	eventually(t, func() bool {
 		return strings.Contains(p.metrics(t), `trust_domain_problem{trust_domain="partner.example"} 1`)

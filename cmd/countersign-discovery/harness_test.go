@@ -4,11 +4,8 @@ import (
 	"cmp"
 	"context"
 	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"fmt"
 	"math/big"
 	"net"
@@ -25,6 +22,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/countersign-dev/countersign/internal/test/certtest"
 	"github.com/countersign-dev/countersign/internal/test/logtest"
 	"github.com/countersign-dev/countersign/internal/test/proctest"
 	"github.com/countersign-dev/countersign/internal/test/programs"
@@ -196,8 +194,14 @@ func (p *program) status(t *testing.T, args ...string) string {
 
 // authority is the CA of a service, by which a test signs clients.
 type authority struct {
+	*certtest.Pair
 	roots *x509.CertPool
-	cert  tls.Certificate
+}
+
+func authorityOf(of *certtest.Pair) authority {
+	a := authority{of, x509.NewCertPool()}
+	a.roots.AddCert(of.Cert)
+	return a
 }
 
 func (p *program) authority(t *testing.T) authority {
@@ -206,9 +210,7 @@ func (p *program) authority(t *testing.T) authority {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := authority{x509.NewCertPool(), cert}
-	a.roots.AddCert(cert.Leaf)
-	return a
+	return authorityOf(&certtest.Pair{Cert: cert.Leaf, Key: cert.PrivateKey.(*ecdsa.PrivateKey)})
 }
 
 // client is the TLS of a client with that SPIFFE ID; without one it shows no certificate.
@@ -257,63 +259,29 @@ func (c certificate) template(t *testing.T) *x509.Certificate {
 
 func (a authority) sign(t *testing.T, of certificate) tls.Certificate {
 	t.Helper()
-	return a.issue(t, of.template(t))
+	return *a.issue(t, of.template(t)).TLS()
 }
 
 // issue signs what the template says; without an end it is good for an hour.
-func (a authority) issue(t *testing.T, template *x509.Certificate) tls.Certificate {
+func (a authority) issue(t *testing.T, template *x509.Certificate) *certtest.Pair {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
 	if template.NotAfter.IsZero() {
 		template.NotBefore, template.NotAfter = time.Now().Add(-time.Minute), time.Now().Add(time.Hour)
 	}
 	template.KeyUsage, template.BasicConstraintsValid = x509.KeyUsageDigitalSignature, true
-	der, err := x509.CreateCertificate(rand.Reader, template, a.cert.Leaf, key.Public(), a.cert.PrivateKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+	return a.Issue(t, template)
 }
 
 // write puts a chain and its key into two files.
 func (a authority) write(t *testing.T, of certificate, chainFile, keyFile string) {
 	t.Helper()
-	signed := a.sign(t, of)
-	pkcs8, err := x509.MarshalPKCS8PrivateKey(signed.PrivateKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	write(t, keyFile, string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})))
-	write(t, chainFile, pemOf(signed.Certificate[0]))
-}
-
-func pemOf(der []byte) string {
-	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+	signed := a.issue(t, of.template(t))
+	write(t, keyFile, string(signed.KeyPEM(t)))
+	write(t, chainFile, string(signed.PEM()))
 }
 
 // newAuthority is a CA of the test's own.
 func newAuthority(t *testing.T) authority {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(2 * time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := authority{x509.NewCertPool(), tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}}
-	a.roots.AddCert(leaf)
-	return a
+	return authorityOf(certtest.Root(t))
 }

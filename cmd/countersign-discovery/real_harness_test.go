@@ -143,7 +143,7 @@ func serveReal(t *testing.T, home, east realm, more string) *world {
 	w := &world{home: home, east: east, signs: map[string]authority{"east": namedAuthority(t, "east")}}
 	dir := files(t, many+more)
 	write(t, filepath.Join(dir, "home"), string(home.kubeconfig()))
-	write(t, filepath.Join(dir, "east.pem"), string(pemOfCert(w.signs["east"].cert.Leaf)))
+	write(t, filepath.Join(dir, "east.pem"), string(w.signs["east"].PEM()))
 	w.program = start(t, dir)
 	w.tls(t)
 	eventually(t, func() bool { _, err := os.Stat(filepath.Join(dir, "ca", "ca-cert.pem")); return err == nil }, "it has a CA", w.log)

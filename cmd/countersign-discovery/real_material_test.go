@@ -3,7 +3,6 @@
 package main
 
 import (
-	"crypto"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
@@ -16,34 +15,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/internal/test/certtest"
 )
 
 // issued is a self-signed certificate with its key.
-type issued struct {
-	leaf *x509.Certificate
-	key  crypto.Signer
-}
+type issued struct{ *certtest.Pair }
 
 func issue(t *testing.T, name string, ends time.Time) issued {
 	t.Helper()
-	key, err := pki.GenerateKey(pki.ECDSAP256)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
+	return issued{certtest.SelfSigned(t, &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: ends.Add(-1000 * time.Hour), NotAfter: ends,
 		BasicConstraintsValid: true, IsCA: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign, SubjectKeyId: []byte{1},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return issued{leaf, key}
+	})}
 }
 
 func fresh(t *testing.T, name string) issued {
@@ -53,30 +36,12 @@ func fresh(t *testing.T, name string) issued {
 
 func namedAuthority(t *testing.T, name string) authority {
 	t.Helper()
-	of := fresh(t, name)
-	a := authority{x509.NewCertPool(), tls.Certificate{Certificate: [][]byte{of.leaf.Raw}, PrivateKey: of.key, Leaf: of.leaf}}
-	a.roots.AddCert(of.leaf)
-	return a
-}
-
-func pemOfCert(cert *x509.Certificate) []byte {
-	return pki.EncodeCertificates([]*x509.Certificate{cert})
-}
-
-func (i issued) cert() []byte { return pemOfCert(i.leaf) }
-
-func (i issued) keyPEM(t *testing.T) []byte {
-	t.Helper()
-	text, err := pki.EncodeKey(i.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return text
+	return authorityOf(fresh(t, name).Pair)
 }
 
 func (i issued) crl(t *testing.T) []byte {
 	t.Helper()
-	der, err := x509.CreateRevocationList(rand.Reader, &x509.RevocationList{Number: big.NewInt(1), NextUpdate: time.Now().Add(time.Hour)}, i.leaf, i.key)
+	der, err := x509.CreateRevocationList(rand.Reader, &x509.RevocationList{Number: big.NewInt(1), NextUpdate: time.Now().Add(time.Hour)}, i.Cert, i.Key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,20 +71,20 @@ type data = map[string][]byte
 // tlsOf has a certificate of that name with its key, and a CA called "ca of" it.
 func tlsOf(t *testing.T, name string) data {
 	t.Helper()
-	return merged(pairOf(t, name, "tls.crt", "tls.key"), data{"ca.crt": fresh(t, "ca of "+name).cert()})
+	return merged(pairOf(t, name, "tls.crt", "tls.key"), data{"ca.crt": fresh(t, "ca of "+name).PEM()})
 }
 
 func pairOf(t *testing.T, name, chain, key string) data {
 	t.Helper()
 	of := fresh(t, name)
-	return data{chain: of.cert(), key: of.keyPEM(t)}
+	return data{chain: of.PEM(), key: of.KeyPEM(t)}
 }
 
 // caOf has a CA of that name with its revocation list.
 func caOf(t *testing.T, name, ca, crl string) data {
 	t.Helper()
 	of := fresh(t, name)
-	return data{ca: of.cert(), crl: of.crl(t)}
+	return data{ca: of.PEM(), crl: of.crl(t)}
 }
 
 func merged(all ...data) data {
@@ -145,6 +110,6 @@ func (w *world) shows(t *testing.T, signer authority, lasts time.Duration, ids .
 		}
 		template.URIs = append(template.URIs, uri)
 	}
-	cfg.Certificates = []tls.Certificate{signer.issue(t, template)}
+	cfg.Certificates = []tls.Certificate{*signer.issue(t, template).TLS()}
 	return cfg
 }

@@ -77,7 +77,7 @@ func TestRealRemotes(t *testing.T) {
 	w.becomes(t, "east", "serves on, with a fault", func(s *fleet.Status) bool { return s.State == fleet.Failed && s.Serving })
 	home.kubeconfigs("remotes", data{"east": nowhere})
 	w.becomes(t, "east", "serves on, connecting", func(s *fleet.Status) bool { return s.State != fleet.Synced && s.Serving && s.Server == east.URL })
-	east.put("shop/foo", merged(tlsOf(t, "east"), data{"ca.crt": fresh(t, "anew").cert()}))
+	east.put("shop/foo", merged(tlsOf(t, "east"), data{"ca.crt": fresh(t, "anew").PEM()}))
 	open["delta"].gets(t, "kubernetes://foo-cacert", "CA anew", w)
 
 	// An update swaps without a gap.

@@ -26,7 +26,7 @@ func filled(t *testing.T) (home, east realm) {
 		c.put("shop/foo", tlsOf(t, c.name+" foo"))
 		c.put("shop/only-"+c.name, tlsOf(t, c.name+" only"))
 		c.put("bank/safe", tlsOf(t, c.name+" safe"))
-		c.putMap("bank/roots", map[string]string{"ca.crt": string(fresh(t, c.name+" roots").cert())})
+		c.putMap("bank/roots", map[string]string{"ca.crt": string(fresh(t, c.name+" roots").PEM())})
 	}
 	layouts(t, home)
 	return home, east
@@ -41,12 +41,12 @@ func layouts(t *testing.T, c realm) {
 		caOf(t, "first ca", "cacert", "crl"), caOf(t, "second ca", "ca.crt", "ca.crl")))
 	c.put("shop/split", tlsOf(t, "split"))
 	// It bears a key, too: that must never be had as a CA.
-	c.put("shop/split-cacert", merged(pairOf(t, "trap", "tls.crt", "tls.key"), data{"cacert": fresh(t, "very ca").cert()}))
+	c.put("shop/split-cacert", merged(pairOf(t, "trap", "tls.crt", "tls.key"), data{"cacert": fresh(t, "very ca").PEM()}))
 	c.put("shop/trap-cacert", pairOf(t, "trap", "tls.crt", "tls.key"))
 	c.put("shop/no-ca", pairOf(t, "no ca", "tls.crt", "tls.key"))
 	c.put("shop/torn", merged(pairOf(t, "torn", "tls.crt", "x"), pairOf(t, "other", "x", "tls.key")))
 	old := issue(t, "old", time.Now().Add(-time.Hour))
-	c.put("shop/old", data{"tls.crt": old.cert(), "tls.key": old.keyPEM(t)})
+	c.put("shop/old", data{"tls.crt": old.PEM(), "tls.key": old.KeyPEM(t)})
 }
 
 // table is what each caller has of each name; "-" is nothing.

@@ -16,6 +16,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
+
+	"github.com/countersign-dev/countersign/internal/test/oidctest"
 )
 
 // strangersMemory is what strangers may take, in bytes; the race detector takes more.
@@ -26,9 +28,9 @@ var strangersMemory = 100 << 20
 func TestStrangersLeaveRoomForOthers(t *testing.T) {
 	t.Parallel()
 	hangs := make(chan struct{})
-	i := startIssuer(t, hangs)
+	i := oidctest.Start(t, func() { <-hangs })
 	t.Cleanup(func() { close(hangs) })
-	token := i.token(t, strings.Repeat("x", 11_000), "discovery", time.Hour)
+	token := i.Token(t, strings.Repeat("x", 11_000), "discovery", time.Hour)
 	p := withIssuer(t, i)
 	ca := p.authority(t)
 	before := p.memory(t)

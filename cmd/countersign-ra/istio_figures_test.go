@@ -38,6 +38,7 @@ import (
 
 	"github.com/countersign-dev/countersign/internal/test/certtest"
 	"github.com/countersign-dev/countersign/internal/test/figures"
+	"github.com/countersign-dev/countersign/internal/test/oidctest"
 	"github.com/countersign-dev/countersign/internal/test/proctest"
 	"github.com/countersign-dev/countersign/internal/test/programs"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -132,14 +133,7 @@ func newRootOf(t *testing.T, key crypto.Signer) rootOf {
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "root"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(1000 * time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cert := certtest.Sign(t, template, template, key.Public(), key)
 	return rootOf{cert, key, pki.EncodeCertificates([]*x509.Certificate{cert})}
 }
 
@@ -191,16 +185,16 @@ type doorBench struct {
 }
 
 func newDoorBench(t *testing.T, authority rootOf) *doorBench {
-	key, keys := newIssuer(t)
+	issuer := oidctest.New(t, issuerURL)
 	dir := files(t, newAPIServer(t), forFigures)
 	authority.write(t, filepath.Join(dir, "ca"))
-	write(t, filepath.Join(dir, "jwks.json"), keys)
+	write(t, filepath.Join(dir, "jwks.json"), string(issuer.JWKS()))
 	cmd := exec.Command(programs.Path(t, "countersign-ra"), "serve", "--config", filepath.Join(dir, "c.yaml"))
 	cmd.Env = append(proctest.Environ(dir), "COUNTERSIGN_PROVIDER_PATH="+programs.Folder(t, "countersign-provider-file"))
 	r := launch(t, dir, cmd)
 	r.kills = true
 	r.until(t, "it is ready", func() bool { return r.readyz() == http.StatusOK })
-	return &doorBench{crowd{t, r.report(t).Istio.Address, authority.pem, &tickets{key: key}, [2]int{r.PID(), childOf(t, r.PID())}}, r}
+	return &doorBench{crowd{t, r.report(t).Istio.Address, authority.pem, &tickets{issuer: issuer}, [2]int{r.PID(), childOf(t, r.PID())}}, r}
 }
 
 func childOf(t *testing.T, pid int) int {
@@ -367,7 +361,7 @@ func (b *doorBench) memory() (resident, used float64) {
 // tickets are tokens of an OpenID Connect issuer, and CSRs to go with them. An account asks eight
 // times, as each has a budget, and each time with another key.
 type tickets struct {
-	key *ecdsa.PrivateKey
+	issuer *oidctest.Issuer
 
 	mu    sync.Mutex
 	ready []string
@@ -383,7 +377,7 @@ func (i *tickets) make(t *testing.T, n int) {
 	defer i.mu.Unlock()
 	for len(i.ready)*eachAsks-i.taken < n {
 		account := len(i.ready)
-		i.ready = append(i.ready, signed(t, i.key, fmt.Sprintf("system:serviceaccount:ns-%d:sa-%d", account%100, account), "istio-ca"))
+		i.ready = append(i.ready, signed(t, i.issuer, fmt.Sprintf("system:serviceaccount:ns-%d:sa-%d", account%100, account), "istio-ca"))
 	}
 }
 
@@ -424,15 +418,11 @@ func startLeast(t *testing.T, authority rootOf) *crowd {
 	template.DNSNames = []string{caAddress}
 	own := newECDSA(t)
 	template.SerialNumber = big.NewInt(2)
-	der, err := x509.CreateCertificate(rand.Reader, template, authority.cert, own.Public(), authority.key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := certtest.Sign(t, template, authority.cert, own.Public(), authority.key).Raw
 	id, err := url.Parse(webID)
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, _ := newIssuer(t)
 	server := grpc.NewServer(grpc.Creds(credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: own}}})))
 	security.RegisterIstioCertificateServiceServer(server, &least{rootOf: authority, id: id})
 	on, err := net.Listen("tcp", "127.0.0.1:0")
@@ -441,7 +431,7 @@ func startLeast(t *testing.T, authority rootOf) *crowd {
 	}
 	go func() { _ = server.Serve(on) }()
 	t.Cleanup(server.Stop)
-	return &crowd{t: t, address: on.Addr().String(), root: authority.pem, tokens: &tickets{key: key}}
+	return &crowd{t: t, address: on.Addr().String(), root: authority.pem, tokens: &tickets{issuer: oidctest.New(t, issuerURL)}}
 }
 
 // CreateCertificate implements Istio's CA API.

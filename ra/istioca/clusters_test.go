@@ -3,14 +3,8 @@ package istioca_test
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -21,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/test/oidctest"
 	"github.com/countersign-dev/countersign/ra/istioca"
 	"github.com/countersign-dev/countersign/sdk/authn"
 	"github.com/countersign-dev/countersign/sdk/authn/jwt"
@@ -170,29 +165,20 @@ func (p pod) of() istioca.Account {
 
 // issuer is an OIDC issuer with its keys in a file, below a real verifier.
 type issuer struct {
-	url      string
-	key      *ecdsa.PrivateKey
+	*oidctest.Issuer
 	verifier *jwt.Verifier
 }
 
 func newIssuer(t *testing.T) *issuer {
 	t.Helper()
-	i := &issuer{url: "https://issuer.test"}
-	var err error
-	if i.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
-		t.Fatal(err)
-	}
-	public, err := i.key.PublicKey.Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	i := &issuer{Issuer: oidctest.New(t, "https://issuer.test")}
 	keys := filepath.Join(t.TempDir(), "keys.json")
-	set := fmt.Sprintf(`{"keys":[{"kty":"EC","crv":"P-256","kid":"1","alg":"ES256","use":"sig","x":%q,"y":%q}]}`, b64(public[1:33]), b64(public[33:]))
-	if err := os.WriteFile(keys, []byte(set), 0o600); err != nil {
+	if err := os.WriteFile(keys, i.JWKS(), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	var err error
 	i.verifier, err = jwt.New(jwt.Config{
-		Issuer: i.url, Audiences: []string{"istio-ca"}, JWKSFile: keys, TrustDomain: "vm.example.org", Log: slog.New(slog.DiscardHandler),
+		Issuer: i.URL, Audiences: []string{"istio-ca"}, JWKSFile: keys, TrustDomain: "vm.example.org", Log: slog.New(slog.DiscardHandler),
 		ServiceAccounts: "spiffe://vm.example.org/ns/{namespace}/sa/{service_account}",
 	})
 	if err != nil {
@@ -201,23 +187,10 @@ func newIssuer(t *testing.T) *issuer {
 	return i
 }
 
-func b64(raw []byte) string { return base64.RawURLEncoding.EncodeToString(raw) }
-
 // token signs claims; change may alter them, and by the header.
 func (i *issuer) token(t *testing.T, subject string, change func(header, claims map[string]any)) string {
 	t.Helper()
-	header := map[string]any{"alg": "ES256", "kid": "1", "typ": "JWT"}
-	claims := map[string]any{"iss": i.url, "sub": subject, "aud": "istio-ca", "exp": time.Now().Add(time.Hour).Unix()}
-	if change != nil {
-		change(header, claims)
-	}
-	input := b64(must(json.Marshal(header))) + "." + b64(must(json.Marshal(claims)))
-	sum := sha256.Sum256([]byte(input))
-	r, s, err := ecdsa.Sign(rand.Reader, i.key, sum[:])
-	if err != nil {
-		t.Fatal(err)
-	}
-	return input + "." + b64(append(r.FillBytes(make([]byte, 32)), s.FillBytes(make([]byte, 32))...))
+	return i.Token(t, subject, "istio-ca", time.Hour, change)
 }
 
 func must[T any](value T, err error) T {

@@ -93,7 +93,7 @@ func newMesh(t *testing.T, change func(m *mesh, p *parts)) *mesh {
 			{Name: "oidc", Authenticator: m.issuer.verifier},
 			{Name: "kubernetes", Authenticator: authn.Clusters(m.reviewer)},
 		},
-		IssuerClusters: map[string]string{m.issuer.url: "vm"},
+		IssuerClusters: map[string]string{m.issuer.URL: "vm"},
 		TLS:            &tls.Config{Certificates: []tls.Certificate{*certificate.TLS()}},
 		NodeProxies:    []istioca.Account{{Cluster: home, Namespace: "istio-system", ServiceAccount: "ztunnel"}},
 		Pods:           m.pods, CertSigners: []string{"fast"}, Observe: m.observe, Log: m.log.Logger(),

@@ -323,7 +323,7 @@ func TestPodsBeginNoRenewals(t *testing.T) {
 				"namespace": "shop", "serviceaccount": map[string]any{"name": "web", "uid": "s"}, "pod": map[string]any{"name": "web-0", "uid": "p"},
 			}
 		})
-		if err := m.server.Replace(m.door(func(d *istioca.Config) { d.IssuerClusters = map[string]string{m.issuer.url: home} })); err != nil {
+		if err := m.server.Replace(m.door(func(d *istioca.Config) { d.IssuerClusters = map[string]string{m.issuer.URL: home} })); err != nil {
 			t.Fatal(err)
 		}
 		h = m.takes(bound, wish{identity: web})
@@ -341,7 +341,7 @@ func TestWhoIsTakenOutRenewsNoMore(t *testing.T) {
 			"the identity":         {func(d *istioca.Config) { d.Renewals.Identities = []string{ztunnel} }, codes.PermissionDenied},
 			"all identities":       {func(d *istioca.Config) { d.Renewals.Identities = nil }, codes.Unauthenticated},
 			"the issuer":           {func(d *istioca.Config) { d.IssuerClusters = nil }, codes.PermissionDenied},
-			"the issuer's cluster": {func(d *istioca.Config) { d.IssuerClusters = map[string]string{m.issuer.url: "other"} }, codes.PermissionDenied},
+			"the issuer's cluster": {func(d *istioca.Config) { d.IssuerClusters = map[string]string{m.issuer.URL: "other"} }, codes.PermissionDenied},
 			"the authority": {func(d *istioca.Config) {
 				d.Renewals.Roots = func(string) *pki.Bundle { return pki.NewBundle(m.root.Cert) }
 			}, codes.Unauthenticated},
@@ -460,7 +460,7 @@ func TestTwoReplicasKeepOneRecord(t *testing.T) {
 		two := newMesh(t, func(m *mesh, p *parts) {
 			renewing(record)(m, p)
 			m.ca, m.issuer = one.ca, one.issuer
-			p.door.Tokens, p.door.IssuerClusters = []authn.Named{{Name: "oidc", Authenticator: one.issuer.verifier}}, map[string]string{one.issuer.url: "vm"}
+			p.door.Tokens, p.door.IssuerClusters = []authn.Named{{Name: "oidc", Authenticator: one.issuer.verifier}}, map[string]string{one.issuer.URL: "vm"}
 			p.engine.Authorities[0].Client = one.ca
 		})
 		defer two.close()
