@@ -22,7 +22,7 @@ type Kind string
 // The kinds of subjects.
 const (
 	Pod            Kind = "pod"             // a pod, known by its UID
-	ServiceAccount Kind = "service-account" // a service account, wherever it runs
+	ServiceAccount Kind = "service_account" // a service account, wherever it runs
 	Node           Kind = "node"
 	User           Kind = "user"      // a user of a cluster's API, by name
 	Namespace      Kind = "namespace" // a namespace: whoever may make requests in it

@@ -22,7 +22,7 @@ func TestPolicyTestDecidesByItsExitCode(t *testing.T) {
 		"--namespace shop --service-account we/b --pod web-0":                                {1, `the serviceAccount "we/b" cannot stand in`},
 		"--namespace shop --service-account web":                                             {2, `enabled are pod-certificates/example.com/mesh`},
 		"--kind pod":                                                                         {1, "denied: "},
-		"--kind job":                                                                         {2, `--kind is "job": pod, service-account, node, user or namespace is allowed`},
+		"--kind job":                                                                         {2, `--kind is "job": pod, service_account, node, user or namespace is allowed`},
 		"--namespace shop --service-account web --pod web-0 --signer a.b/c":                  {2, `--signer and --requests are "a.b/c" and "pod-certificates": enabled are`},
 		"--namespace shop --service-account web --pod web-0 --requests certificate-requests": {2, "enabled are"},
 		"--nonsense": {2, "unknown flag"},
@@ -49,7 +49,7 @@ func TestPolicyTestTriesTheRulesOfAMesh(t *testing.T) {
 		"--namespace shop --service-account web --cert-signer slow":                      {2, `--cert-signer is "slow": enabled are istio, istio/fast`},
 		"--namespace shop --service-account web --signer a.b/c":                          {2, `--signer and --requests are "a.b/c" and "": enabled are istio, istio/fast`},
 		"--namespace shop --service-account web --requests pod-certificates":             {2, "enabled are istio, istio/fast"},
-		"--namespace shop --service-account web --requests istio --kind service-account": {0, "granted: "},
+		"--namespace shop --service-account web --requests istio --kind service_account": {0, "granted: "},
 	} {
 		out, errs, code := says(t, append([]string{"policy", "test", "--config", conf}, strings.Fields(args)...)...)
 		if code != want.code || !strings.Contains(out+errs, want.says) {

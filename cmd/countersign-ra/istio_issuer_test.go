@@ -24,7 +24,7 @@ rules:
   match: {requests: [istio], kinds: [user], clusters: [vm], users: ["spiffe://vm.example.org/host/*"]}
   names: {spiffe_id: "spiffe://vm.example.org/host/db-1"}
 - name: accounts
-  match: {requests: [istio], kinds: [service-account], clusters: [vm]}
+  match: {requests: [istio], kinds: [service_account], clusters: [vm]}
   names: {spiffe_id: "spiffe://vm.example.org/ns/{namespace}/sa/{serviceAccount}"}
 `
 

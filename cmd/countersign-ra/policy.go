@@ -62,7 +62,7 @@ a setting or flag is wrong.`,
 
 func (a *asked) addFlags(cmd *cobra.Command) {
 	s, flag := &a.subject, cmd.Flags().StringVar
-	flag(&a.kind, "kind", "", "`kind` of caller: pod, service-account, node, user or namespace (default: by the flags below)")
+	flag(&a.kind, "kind", "", "`kind` of caller: pod, service_account, node, user or namespace (default: by the flags below)")
 	flag(&a.signer, "signer", "", "signer `name` of the request (default: the only one)")
 	flag(&a.requests, "requests", "", "`kind` of request: pod-certificates, certificate-requests, istio or cert-manager (default: by the caller's kind)")
 	flag(&a.certSigner, "cert-signer", "", "`value` of CertSigner in a request of istio (default: none)")
@@ -76,7 +76,7 @@ func (a *asked) addFlags(cmd *cobra.Command) {
 	flag(&s.Node, "node", "", "`name` of the node: the caller's, or the caller")
 	flag(&s.NodeUID, "node-uid", someUID, "`uid` of the node")
 	flag(&s.User, "user", "", "`name` of the user, if the caller is none of these")
-	cli.Complete(cmd, "kind", "pod", "service-account", "node", "user", "namespace")
+	cli.Complete(cmd, "kind", "pod", "service_account", "node", "user", "namespace")
 	cli.Complete(cmd, "requests", config.PodCertificateRequests, config.CertificateSigningRequests, config.IstioRequests, config.CertManagerRequests)
 }
 
@@ -92,7 +92,7 @@ func (a *asked) complete(c *config.Config) (door string, err error) {
 	switch s.Kind {
 	case ra.Pod, ra.ServiceAccount, ra.Node, ra.User, ra.Namespace:
 	default:
-		return "", fmt.Errorf("--kind is %.256q: pod, service-account, node, user or namespace is allowed", a.kind)
+		return "", fmt.Errorf("--kind is %.256q: pod, service_account, node, user or namespace is allowed", a.kind)
 	}
 	// What the caller has not got has no UID either.
 	for name, uid := range map[*string]*string{&s.Pod: &s.PodUID, &s.ServiceAccount: &s.ServiceAccountUID, &s.Node: &s.NodeUID} {

@@ -194,6 +194,7 @@ var arrows = map[string][]string{
 	"kubernetes/certmanager":            {"kubernetes/certmanager/v1alpha1", "kubernetes/signing", "internal/clock", "internal/loglimit", "internal/text", "sdk/ca", "sdk/pki", "ra"},
 	"kubernetes/certmanager/v1alpha1":   {},
 
+	"kubernetes/signing/real":        {},
 	"kubernetes/signing/podcert":     {"kubernetes/signing", "internal/clock", "internal/loglimit", "internal/text", "sdk/ca", "ra"},
 	"kubernetes/signing/trustbundle": {"kubernetes/signing", "internal/loglimit", "internal/text", "sdk/ca", "sdk/pki", "ra"},
 	"kubernetes/signing/guard":       {"kubernetes/signing", "internal/loglimit", "internal/text", "sdk/ca", "sdk/pki", "ra"},

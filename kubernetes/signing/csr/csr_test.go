@@ -56,7 +56,7 @@ func TestGrantedRequestIsApprovedAndSigned(t *testing.T) {
 		if c.asked() != 1 || c.happened("issued") != 1 || c.happened("approved") != 1 {
 			t.Errorf("%d requests, events %v", c.asked(), c.events)
 		}
-		for _, part := range []string{`"kind":"service-account"`, `"pod_uid":"pod-uid"`, `"node":"node-1"`, `"service_account_uid":"account-uid"`, `"verified":"certificate signing request"`} {
+		for _, part := range []string{`"kind":"service_account"`, `"pod_uid":"pod-uid"`, `"node":"node-1"`, `"service_account_uid":"account-uid"`, `"verified":"certificate signing request"`} {
 			if !strings.Contains(c.audit.String(), part) {
 				t.Errorf("the audit log lacks %s: %s", part, c.audit.String())
 			}

@@ -1,7 +1,5 @@
 //go:build e2e
 
-// Package real_test runs the doors against real clusters: kubelets that ask, an API server
-// that refuses, and attackers.
 package real_test
 
 import (

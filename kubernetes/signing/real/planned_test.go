@@ -26,7 +26,7 @@ import (
 // the old root as long as these.
 const forAccounts = podRule + `
 - name: accounts
-  match: {requests: [certificate-requests], kinds: [service-account], namespaces: [shop]}
+  match: {requests: [certificate-requests], kinds: [service_account], namespaces: [shop]}
   names: {spiffe_id: "spiffe://example.org/ns/{namespace}/sa/{serviceAccount}"}
 `
 

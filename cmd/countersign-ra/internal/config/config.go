@@ -182,7 +182,7 @@ type Match struct {
 	// CertSigners are values of a mesh's CertSigner (ISTIO_META_CERT_SIGNER), each of which is
 	// served for these rules alone. Default: requests without one.
 	CertSigners []string `json:"cert_signers"`
-	// Kinds are pod, service-account, node, user, or namespace, which requests of cert-manager
+	// Kinds are pod, service_account, node, user, or namespace, which requests of cert-manager
 	// are of. Default: any.
 	Kinds []string `json:"kinds"`
 	// Clusters are cluster IDs; * is any. Default: the home cluster alone.

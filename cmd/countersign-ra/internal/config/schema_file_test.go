@@ -14,6 +14,6 @@ func TestSchemaIsMadeOfStructs(t *testing.T) {
 		schematest.Choose(s, "rules.usages", "any", "server", "client", "both")
 		schematest.At(s, "rules.match.requests").Items.Enum = []any{PodCertificateRequests, CertificateSigningRequests, IstioRequests, CertManagerRequests}
 		schematest.Choose(s, "istio.csr_names", CSRNamesIgnored, CSRNamesHeld)
-		schematest.At(s, "rules.match.kinds").Items.Enum = []any{"pod", "service-account", "node", "user", "namespace"}
+		schematest.At(s, "rules.match.kinds").Items.Enum = []any{"pod", "service_account", "node", "user", "namespace"}
 	}, folder+"*.go", "cmd/internal/settings/sections.go")
 }
