@@ -24,8 +24,8 @@ func authenticators(c config.Config, t *trust, reviews authn.Clusters, log *slog
 			named.Name = "jwt " + a.Issuer
 			verifier, err := jwt.New(jwt.Config{
 				Issuer: a.Issuer, Audiences: a.Audiences, JWKSURL: a.JWKSURL, JWKSFile: a.JWKSFile, RootFile: a.RootFile,
-				AllowLoopbackHTTP: a.AllowLoopbackHTTP, ServiceAccounts: a.ServiceAccounts, TrustDomain: a.TrustDomain,
-				Leeway: a.Leeway.Duration, Log: log,
+				ServiceAccounts: a.ServiceAccounts, TrustDomain: a.TrustDomain,
+				Log: log,
 			})
 			if err != nil {
 				return nil, fmt.Errorf("authenticators.%d: %w", i, err)

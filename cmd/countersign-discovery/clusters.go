@@ -33,7 +33,7 @@ func newClusters(c config.Config, local *rest.Config, log *slog.Logger) (k *clus
 	k.Fleet, err = fleet.New(fleet.Config{
 		Local: local, LocalID: c.Cluster.ID, Namespace: c.Cluster.SystemNamespace, Folder: c.Remotes.Folder,
 		Rules:     c.Remotes.Rules(),
-		Limits:    fleet.Limits{Bytes: int64(limits.Bytes), Objects: int(limits.Objects), Response: int64(limits.Response)},
+		Limits:    fleet.Limits{Bytes: int64(limits.Bytes), Objects: int(limits.Bytes >> 10)}, // each counts 1 KiB more than its size
 		Audiences: c.Audiences, ServiceAccounts: serviceAccounts(c), SyncWait: c.Times.Sync.Duration,
 		Changed: k.changed, Log: log,
 	})

@@ -11,5 +11,5 @@ import (
 func issuerIn(t *testing.T, i *oidctest.Issuer, dir string) string {
 	t.Helper()
 	write(t, filepath.Join(dir, "issuer.pem"), string(i.Root()))
-	return "{kind: jwt, issuer: '" + i.URL + "', audiences: [discovery], trust_domain: example.org, clusters: [far], root_file: DIR/issuer.pem, leeway: 1s}"
+	return "{kind: jwt, issuer: '" + i.URL + "', audiences: [discovery], trust_domain: example.org, clusters: [far], root_file: DIR/issuer.pem}"
 }

@@ -143,7 +143,7 @@ func (s *service) openServer(context.Context) error {
 		Limits: discovery.Limits{
 			Connections: int(limits.Connections), ConnectionsOfAddress: int(limits.ConnectionsOfAddress),
 			Authentications: int(limits.Authentications), AuthenticationsOfAddress: int(limits.AuthenticationsOfAddress),
-			Streams: int(limits.Streams), StreamsOfIdentity: int(limits.StreamsOfIdentity), StreamsOfConnection: int(limits.StreamsOfConnection), Message: int(limits.Message), Metadata: int(limits.Metadata),
+			Streams: int(limits.Streams), StreamsOfIdentity: int(limits.StreamsOfIdentity),
 		},
 		Times: discovery.Times{Lifetime: times.Stream.Duration, Drain: orNone(times.Drain)},
 	})

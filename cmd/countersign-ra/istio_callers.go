@@ -125,7 +125,7 @@ func (d *door) renewals(c *config.Config) (istioca.Renewals, error) {
 		return istioca.Renewals{}, nil
 	}
 	record, err := renewals.New(renewals.Config{
-		Client: d.of.clusters.Local().Client(), Namespace: c.Cluster.SystemNamespace, Name: c.LeaderElection.Lease + "-renewals",
+		Client: d.of.clusters.Local().Client(), Namespace: c.Cluster.SystemNamespace, Name: config.Lease + "-renewals",
 	})
 	return istioca.Renewals{
 		Identities: set.Identities, Longest: set.Longest.Duration, Record: record, Authorities: c.RenewedAuthorities(), Roots: d.roots,

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync/atomic"
 
+	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/config"
 	"github.com/countersign-dev/countersign/kubernetes/signing/shares"
 	"github.com/countersign-dev/countersign/ra"
 	"github.com/countersign-dev/countersign/ra/share"
@@ -25,7 +26,7 @@ func (s *service) shared(cfg *ra.Config) (*quotas, error) {
 		return nil, nil
 	}
 	store, err := shares.New(shares.Config{
-		Client: s.clusters.Local().Client(), Namespace: s.config.Cluster.SystemNamespace, Name: s.config.LeaderElection.Lease + "-shares",
+		Client: s.clusters.Local().Client(), Namespace: s.config.Cluster.SystemNamespace, Name: config.Lease + "-shares",
 	})
 	if err != nil {
 		return nil, err

@@ -111,9 +111,9 @@ func (s *service) openClusters() error {
 
 func (s *service) openLease(home kubernetes.Interface) (err error) {
 	l, namespace := s.config.LeaderElection, s.config.Cluster.SystemNamespace
-	kept := records.Config{Client: home, Namespace: namespace, Name: l.Lease}
+	kept := records.Config{Client: home, Namespace: namespace, Name: config.Lease}
 	if l.Enabled {
-		s.lease, err = lease.New(lease.Config{Client: home, Namespace: namespace, Name: l.Lease, Duration: l.Duration.Duration, Log: s.log})
+		s.lease, err = lease.New(lease.Config{Client: home, Namespace: namespace, Name: config.Lease, Duration: l.Duration.Duration, Log: s.log})
 		if err != nil {
 			return err
 		}

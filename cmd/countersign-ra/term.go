@@ -97,10 +97,8 @@ func (s *service) authority(a secret.Authority) ra.Authority {
 	c := s.config.Authorities[i] // each provider has one
 	return ra.Authority{
 		Name: a.Name, Client: a.Client, Token: a.Token, TokenRejected: a.TokenRejected, PinnedRoots: a.PinnedRoots,
-		AcceptLongerTTL: a.AcceptLongerTTL, Timeout: c.Timeout.Duration,
-		Limits: ra.Limits{
-			Rate: c.Limits.Rate, Burst: int(c.Limits.Burst), InFlight: int(c.Limits.InFlight), Queue: int(c.Limits.Queue), Reserve: int(c.Limits.Reserve),
-		},
+		AcceptLongerTTL: a.AcceptLongerTTL,
+		Limits:          ra.Limits{Rate: c.Limits.Rate, Burst: int(c.Limits.Burst), InFlight: int(c.Limits.InFlight)},
 		Roots: ra.Roots{
 			Wait: s.now.Load().RootsWait(c), ByReply: s.config.ByReply(c), Unplanned: c.Roots.Unplanned.Duration, Interval: c.Roots.Interval.Duration,
 			Confirmed: s.config.Mesh.Publishes(a.Name) ||

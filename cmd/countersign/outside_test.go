@@ -126,7 +126,7 @@ func TestMetricsAreForClientsOfTheTrustBundle(t *testing.T) {
 	for name, content := range map[string][]byte{
 		"roots.pem": pki.EncodeCertificates([]*x509.Certificate{first.Cert}),
 		"c.yaml": []byte("namespace: a\nservice_account: web\nsocket: {path: ./s}\nproviders: [{name: file, settings: {dir: ./ca, self_signed: true}}]\n" +
-			"files: {poll_interval: 100ms, secrets: [{name: scrapers, roots: ./roots.pem}]}\n" +
+			"files: {secrets: [{name: scrapers, roots: ./roots.pem}]}\n" +
 			"status: {metrics: 'localhost:0', metrics_secret: default, metrics_client_roots: scrapers, metrics_client_names: ['" + scraper + "', server]}\n"),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {

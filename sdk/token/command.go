@@ -1,6 +1,7 @@
 package token
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"time"
@@ -15,16 +16,15 @@ const (
 	maxOutput = 2 * maxToken
 )
 
-// Command is a source that runs a program for each token, without a shell. Where the
+// Command is a source that runs a program for each token, without a shell. Output that begins
+// with a brace is an ExecCredential of client.authentication.k8s.io/v1, as kubectl's plugins
+// print; all else is the token itself. Where the
 // system has process groups, the program gets its own, which is killed with it.
 type Command struct {
 	// Args are the program (an absolute path) and its arguments. Required.
 	Args []string
 	// Env is the whole environment, except for KUBERNETES_EXEC_INFO. Default: none.
 	Env []string
-	// Raw treats the output itself as the token. Default: the output is an ExecCredential
-	// of client.authentication.k8s.io/v1, as kubectl's plugins print.
-	Raw bool
 	// Timeout limits the program's run time. Default: 30 seconds.
 	Timeout time.Duration
 }
@@ -47,10 +47,10 @@ func (c Command) Token(ctx context.Context) (ca.Bearer, error) {
 		return ca.Bearer{}, ca.Errorf(ca.ReasonFor(ctx.Err()), "%s had no token after %s, and was ended", c, timeout)
 	case err != nil:
 		return ca.Bearer{}, ca.Errorf(ca.Unavailable, "%s: %w", c, err)
-	case c.Raw:
-		return parse(output, c.String())
+	case bytes.HasPrefix(bytes.TrimSpace(output), []byte("{")):
+		return parseExecCredential(output, c.String())
 	}
-	return parseExecCredential(output, c.String())
+	return parse(output, c.String()+" printed a token that")
 }
 
 func (c Command) run(ctx context.Context) ([]byte, error) {

@@ -36,9 +36,8 @@ echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","s
 	}
 }
 
-func TestRawCommandPrintsToken(t *testing.T) {
+func TestCommandPrintsToken(t *testing.T) {
 	command := script(t, `test -z "$SECRET" && echo `+jwtUntil(time.Unix(1800000000, 0)).Reveal())
-	command.Raw = true
 	t.Setenv("SECRET", "of the agent")
 	if got, err := command.Token(t.Context()); got.Token == "" || got.Expiry.Unix() != 1800000000 || err != nil {
 		t.Errorf("%v, %v", got, err)
@@ -54,13 +53,13 @@ func TestFailingCommandReportsWhyWithoutToken(t *testing.T) {
 		"token on stderr":   {"echo token " + jwt + " >&2; exit 4", "exit status 4, and says: token (hidden)"},
 		"stdout on stderr":  {"echo short-one-of-20-char; echo no short-one-of-20-char >&2; exit 4", "and says: no (secret)"},
 		"control on stderr": {`printf 'a\033[2J' >&2; exit 4`, `says: a\x1b[2J`},
-		"no JSON":           {"echo " + jwt, "did not print an ExecCredential"},
+		"no JSON":           {"echo {" + jwt, "did not print an ExecCredential"},
 		"other version":     {`echo '{"apiVersion":"client.authentication.k8s.io/v1beta1","kind":"ExecCredential","status":{"token":"x"}}'`, "something else"},
 		"no status":         {credential(""), "without a token"},
 		"two tokens":        {credential(`,"status":{"token":"` + jwt + ` ` + jwt + `"}`), "has a space"},
 		"wrong time":        {credential(`,"status":{"token":"x","expirationTimestamp":"tomorrow"}`), "expirationTimestamp that is no time"},
 		"endless":           {"while :; do echo xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx; done", "more than 131072 bytes"},
-		"nothing":           {"", "did not print"},
+		"nothing":           {"", "is empty"},
 	} {
 		got, err := script(t, test.lines).Token(t.Context())
 		if got.Token != "" || !errors.Is(err, ca.ErrUnavailable) || !strings.Contains(err.Error(), test.says) || strings.Contains(err.Error(), jwt[:12]) {
@@ -110,7 +109,7 @@ func gone(t *testing.T, pid int) bool {
 // What is required may be missing in code of an embedder.
 func TestSourceWithoutWhatItNeedsFails(t *testing.T) {
 	for _, none := range []token.Source{
-		token.Command{}, token.Command{Raw: true, Args: []string{""}}, token.File{}, token.Env{}, token.Env{Name: "X"}, token.Ordered{},
+		token.Command{}, token.Command{Args: []string{""}}, token.File{}, token.Env{}, token.Env{Name: "X"}, token.Ordered{},
 		token.Exchanged{}, token.Exchanged{Source: token.Env{}},
 	} {
 		if got, err := none.Token(t.Context()); got.Token != "" || !errors.Is(err, ca.ErrUnavailable) || fmt.Sprint(none) == "" {

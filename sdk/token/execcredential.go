@@ -24,7 +24,7 @@ func parseExecCredential(output []byte, from string) (ca.Bearer, error) {
 	var read execCredential
 	// The encoding/json error may quote the output, so it is dropped.
 	if json.Unmarshal(output, &read) != nil {
-		return ca.Bearer{}, ca.Errorf(ca.Unavailable, "%s did not print an ExecCredential in JSON; a program that prints the token itself is raw", from)
+		return ca.Bearer{}, ca.Errorf(ca.Unavailable, "%s did not print an ExecCredential in JSON", from)
 	}
 	switch {
 	case read.Kind != "ExecCredential" || read.APIVersion != execVersion:

@@ -54,6 +54,7 @@ func (d *decoder) assign(v reflect.Value, a Assignment, rest []string, path stri
 		d.problems.add(fmt.Errorf("setting %.256q: the entries of %s have no names; write them in the file", a.Path, path))
 	case v.Kind() == reflect.Slice && v.Type().Elem().Kind() == reflect.Struct:
 		d.assign(entryOf(v, key), a, rest, join(path, key))
+	case d.removed(a.Path):
 	default:
 		d.problems.add(fmt.Errorf("unknown setting %.256q: %s has no settings of its own", a.Path, path))
 	}

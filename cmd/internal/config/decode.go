@@ -90,13 +90,34 @@ func (d *decoder) fillSlice(v reflect.Value, node any, path string) {
 		list, ok = split(text), true
 	}
 	if !ok {
-		d.problem(path, node, "write a list")
+		d.notList(node, path)
 		return
 	}
 	v.Set(reflect.MakeSlice(v.Type(), len(list), len(list)))
 	for i, entry := range list {
 		d.fill(v.Index(i), entry, join(path, label(entry, i)))
 	}
+}
+
+// notList refuses a node that should be a list. It may have been a mapping before.
+func (d *decoder) notList(node any, path string) {
+	entries, _ := node.(map[string]any)
+	refused := false
+	for _, key := range slices.Sorted(maps.Keys(entries)) {
+		refused = d.removed(join(path, key)) || refused
+	}
+	if !refused {
+		d.problem(path, node, "write a list")
+	}
+}
+
+// removed refuses a setting that was removed, and reports whether it was one.
+func (d *decoder) removed(path string) bool {
+	advice := instead(path)
+	if advice != "" {
+		d.problems.add(fmt.Errorf("unknown setting %.256q%s: removed; %s", path, d.source, advice))
+	}
+	return advice != ""
 }
 
 func (d *decoder) fillMap(v reflect.Value, node any, path string) {
@@ -155,6 +176,9 @@ func (d *decoder) fillScalar(v reflect.Value, node any, path string) {
 }
 
 func (d *decoder) unknown(t reflect.Type, path, key string) {
+	if d.removed(join(path, key)) {
+		return
+	}
 	known := keys(t)
 	hint := "known here: " + strings.Join(known, ", ")
 	if meant := suggest.Word(key, known); meant != "" {

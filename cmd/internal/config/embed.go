@@ -29,9 +29,9 @@ func (f File) Explain(of any) []Explained {
 // serves them itself: nothing is read from an environment or from mounted files, and where
 // there is a lock file, it is beside the file of that name. It is to be completed; "default"
 // needs an entry among the secrets.
-func Own(file string, plugins Plugins, secrets []Secret, rotation Rotation) Config {
+func Own(file string, plugins Plugins, secrets []Secret) Config {
 	c := defaults()
-	c.file, c.Plugins, c.Secrets, c.Rotation = file, plugins, secrets, rotation
+	c.file, c.Plugins, c.Secrets = file, plugins, secrets
 	c.Files.Mounted = MountedOff
 	return c
 }

@@ -155,11 +155,11 @@ func TestLockedSecretsChangeNothing(t *testing.T) {
 
 func TestExplainOfTokenBlockHidesCredentials(t *testing.T) {
 	c, _ := mustLoad(t, withToken(`
-sources: [{file: /token}, {command: {args: [/bin/print-token], env: {KEY: geheim}}}]
+sources: [{file: /token}, {command: [/bin/print-token]}]
 exchange: [{url: "https://u:geheim@sts.example/token"}, {provider: true}]
 `), nil)
 	for path, want := range map[string]any{
-		"sources.0.file": "/token", "sources.1.command.env.KEY": "(set)", "exchange.0.url": "https://u:xxxxx@sts.example/token", "exchange.1.provider": true,
+		"sources.0.file": "/token", "exchange.0.url": "https://u:xxxxx@sts.example/token", "exchange.1.provider": true,
 	} {
 		if got := explained(t, c, "providers.file.token."+path); got.Value != want || !strings.HasPrefix(got.From, "countersign.yaml:") {
 			t.Errorf("%s: got %+v, want %v", path, got, want)

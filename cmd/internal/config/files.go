@@ -24,8 +24,6 @@ type Files struct {
 	// Folders are the only ones that the names file-cert:<chain>~<key> and file-root:<ca>
 	// may refer to. Default: those that platforms mount; an empty list allows none.
 	Folders []string `json:"folders"`
-	// PollInterval is how often all files are checked. Default: 10s.
-	PollInterval Duration `json:"poll_interval"`
 	// Debounce is how long to wait for more changes after the first. Default: 100ms.
 	Debounce Duration `json:"debounce"`
 }
@@ -51,7 +49,7 @@ const (
 func defaultFiles() Files {
 	return Files{
 		Mounted: MountedAuto, Folders: []string{filesecret.CredentialsFolder, filesecret.CertificatesFolder},
-		PollInterval: seconds(10), Debounce: Duration{100 * time.Millisecond},
+		Debounce: Duration{100 * time.Millisecond},
 	}
 }
 
@@ -59,9 +57,6 @@ func defaultFiles() Files {
 func (c *Config) completeFiles(p *problems) {
 	f := &c.Files
 	c.oneOf(p, "files.mounted", f.Mounted, MountedAuto, MountedOnly, MountedOff)
-	if f.PollInterval.Duration < 10*time.Millisecond {
-		c.say(p, "files.poll_interval", f.PollInterval, "write 10ms or more")
-	}
 	if f.Debounce.Duration < 0 || f.Debounce.Duration > time.Minute {
 		c.say(p, "files.debounce", f.Debounce, "write 0s to 1m")
 	}

@@ -95,7 +95,6 @@ func TestFilesOfTheAgentAreNotMounted(t *testing.T) {
 func TestWrongFilesAndOutputsAreOneSentenceEach(t *testing.T) {
 	for file, want := range map[string]string{
 		"files: {mounted: yes}":                                                         `files.mounted is`,
-		"files: {poll_interval: 0s}":                                                    `files.poll_interval is 0s: write 10ms or more`,
 		"files: {debounce: 2m}":                                                         `files.debounce is 2m0s: write 0s to 1m`,
 		"files: {secrets: [{chain: c, key: k}]}":                                        `files.secrets.0.name is not set`,
 		"files: {secrets: [{name: a, chain: c}]}":                                       `files.secrets.a: write either chain and key, or roots`,

@@ -19,8 +19,6 @@ type Gateway struct {
 	// Socket is a unix socket for the peers that socket allows. Default:
 	// ./var/run/ingress_gateway/sds.
 	Socket string `json:"socket"`
-	// Mode is octal, in quotes. Default: "0600".
-	Mode FileMode `json:"mode"`
 	// Address of the service, host:port. Default: istiod.istio-system.svc:15012.
 	Address string `json:"address"`
 	// ServerName is the DNS name in its certificate. Default: the host of address.

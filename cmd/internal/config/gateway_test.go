@@ -14,7 +14,7 @@ func TestGatewayIsOffAndWorkloadSocketOnByDefault(t *testing.T) {
 	}
 	c, _ = mustLoad(t, working+"gateway: {enabled: true}\n", nil)
 	want := Gateway{
-		Enabled: true, Socket: "./var/run/ingress_gateway/sds", Mode: 0o600, Address: "istiod.istio-system.svc:15012",
+		Enabled: true, Socket: "./var/run/ingress_gateway/sds", Address: "istiod.istio-system.svc:15012",
 		NodeID: "router~127.0.0.1~countersign.demo~demo.svc.cluster.local",
 	}
 	if c.Gateway != want || !c.Socket.Enabled {

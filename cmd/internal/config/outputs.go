@@ -52,17 +52,16 @@ type OutputFile struct {
 type Reload struct {
 	// Command is a program and its arguments, without a shell.
 	Command []string `json:"command"`
-	// Timeout is when to kill the command. Default: 30s.
-	Timeout Duration `json:"timeout"`
 	// Signal is sent to the process in PIDFile if it runs Executable as User (default: the
 	// agent's own).
 	Signal     string `json:"signal"`
 	PIDFile    string `json:"pid_file"`
 	Executable string `json:"executable"`
 	User       string `json:"user"`
-	// Pause is the minimum time between two reloads. Default: 1s.
-	Pause Duration `json:"pause"`
 }
+
+// reloadPause is the minimum time between two reloads.
+const reloadPause = time.Second
 
 // Signals lists the allowed signals.
 var Signals = []string{"HUP", "INT", "TERM", "QUIT", "USR1", "USR2", "WINCH"}
@@ -111,12 +110,6 @@ func (o *Output) complete() {
 	}
 	o.Secret = cmp.Or(o.Secret, DefaultSecret)
 	o.Bundle = cmp.Or(o.Bundle, RootCA)
-	if o.Reload.Timeout.Duration == 0 {
-		o.Reload.Timeout = seconds(30)
-	}
-	if o.Reload.Pause.Duration == 0 {
-		o.Reload.Pause = seconds(1)
-	}
 }
 
 func (c *Config) checkOutput(p *problems, o *Output, path string) {
@@ -148,14 +141,11 @@ func (c *Config) checkOutput(p *problems, o *Output, path string) {
 	case r.Signal == "" && r.PIDFile+r.Executable+r.User != "":
 		p.add(fmt.Errorf("%s.reload: pid_file, executable and user need signal; set it, or remove them", path))
 	}
-	if r.Timeout.Duration < 0 || r.Timeout.Duration > time.Hour || r.Pause.Duration < 0 {
-		p.add(fmt.Errorf("%s.reload: timeout is %s and pause is %s; write 0s or more", path, r.Timeout, r.Pause))
-	}
 }
 
 // Config returns the sdk's form of the output, without owner, password and reload.
 func (o *Output) Config() output.Config {
-	cfg := output.Config{Name: o.Name, Pair: o.Secret, Bundle: o.Bundle, Folder: o.Folder, Link: o.Link, Pause: o.Reload.Pause.Duration}
+	cfg := output.Config{Name: o.Name, Pair: o.Secret, Bundle: o.Bundle, Folder: o.Folder, Link: o.Link, Pause: reloadPause}
 	for _, file := range o.Files {
 		cfg.Files = append(cfg.Files, output.File{Name: file.Name, Content: output.Content(file.Content), Mode: fs.FileMode(file.Mode)})
 	}

@@ -21,11 +21,9 @@ type Proxy struct {
 	Env map[string]string `json:"env"`
 	// WaitForSecrets delays the start until all secrets are held. Default: true.
 	WaitForSecrets bool `json:"wait_for_secrets"`
-	// Restart is on-failure, always or never. Default: on-failure.
+	// Restart is on-failure, always or never. After 10 restarts in a row of a proxy that exits
+	// within a minute, the agent exits with its exit code. Default: on-failure.
 	Restart string `json:"restart"`
-	// RestartLimit limits consecutive restarts of a proxy that exits within a minute.
-	// After the last, the agent exits with its exit code. Default: 10.
-	RestartLimit uint32 `json:"restart_limit"`
 	// Drain comes before SIGTERM.
 	Drain ProxyDrain `json:"drain"`
 	// StopTimeout is the time between SIGTERM and SIGKILL. Default: 20s, which with
@@ -64,8 +62,6 @@ type ProxyReload struct {
 	Signal     string   `json:"signal"`      // HUP, QUIT, USR1, USR2 or WINCH
 	Command    []string `json:"command"`     // run without a shell; {pid} is the proxy's PID
 	HotRestart bool     `json:"hot_restart"` // start a new epoch of Envoy
-	// Timeout limits the command, or Envoy's check of its new configuration. Default: 30s.
-	Timeout Duration `json:"timeout"`
 	// DrainTime and ParentShutdownTime are passed to Envoy at a hot restart, in whole
 	// seconds. Default: 45s and 60s.
 	DrainTime          Duration `json:"drain_time"`
@@ -79,11 +75,8 @@ type ProxyLocality struct {
 	File     string            `json:"file"`
 	URL      string            `json:"url"` // an address of a metadata service
 	Headers  map[string]string `json:"headers"`
-	// Tries is how often to ask, Interval apart, each time for Timeout at most. Default:
-	// 10, 1s and 2s.
-	Tries    uint32   `json:"tries"`
-	Interval Duration `json:"interval"`
-	Timeout  Duration `json:"timeout"`
+	// Tries is how often to ask, a second apart. Default: 10.
+	Tries uint32 `json:"tries"`
 	// WriteFile is a file to write the zone to, before the start or the reload, for a proxy
 	// that reads it on a signal. Default: none.
 	WriteFile string `json:"write_file"`
@@ -94,11 +87,11 @@ type ProxyLocality struct {
 
 func defaultProxy() Proxy {
 	return Proxy{
-		WaitForSecrets: true, Restart: "on-failure", RestartLimit: 10, StopTimeout: seconds(20),
+		WaitForSecrets: true, Restart: "on-failure", StopTimeout: seconds(20),
 		Drain:    ProxyDrain{Time: seconds(5), MinTime: seconds(2)},
 		Watch:    ProxyWatch{Interval: seconds(2), MinDelay: seconds(10)},
-		Reload:   ProxyReload{Timeout: seconds(30), DrainTime: seconds(45), ParentShutdownTime: seconds(60)},
-		Locality: ProxyLocality{Tries: 10, Interval: seconds(1), Timeout: seconds(2)},
+		Reload:   ProxyReload{DrainTime: seconds(45), ParentShutdownTime: seconds(60)},
+		Locality: ProxyLocality{Tries: 10},
 	}
 }
 
@@ -165,7 +158,6 @@ func (c *Config) checkProxyReload(p *problems) {
 	}
 	c.least(p, "proxy.watch.interval", w.Interval, 100*time.Millisecond)
 	c.least(p, "proxy.watch.min_delay", w.MinDelay, 0)
-	c.least(p, "proxy.reload.timeout", r.Timeout, time.Second)
 	if r.HotRestart {
 		c.checkHotRestart(p)
 	}
@@ -220,8 +212,6 @@ func (c *Config) checkLocality(p *problems) {
 	if l.Tries == 0 {
 		c.say(p, "proxy.locality.tries", l.Tries, "write 1 or more")
 	}
-	c.least(p, "proxy.locality.interval", l.Interval, 100*time.Millisecond)
-	c.least(p, "proxy.locality.timeout", l.Timeout, 100*time.Millisecond)
 }
 
 // checkHandover requires a way to pass on a zone that is found after the proxy's start.

@@ -10,7 +10,7 @@ func TestProxyDefaultsAndCommand(t *testing.T) {
 	file := working + "proxy: {command: [envoy, -c, 'e,1.yaml'], watch: {folders: [certs]}, reload: {hot_restart: true}}"
 	c, _ := mustLoad(t, file, nil)
 	x := c.Proxy
-	if !slices.Equal(x.Command, []string{"envoy", "-c", "e,1.yaml"}) || !x.WaitForSecrets || x.Restart != "on-failure" || x.RestartLimit != 10 ||
+	if !slices.Equal(x.Command, []string{"envoy", "-c", "e,1.yaml"}) || !x.WaitForSecrets || x.Restart != "on-failure" ||
 		x.StopTimeout.Duration != 20*time.Second || x.Watch.MinDelay.Duration != 10*time.Second || x.Reload.ParentShutdownTime.Duration != time.Minute {
 		t.Errorf("the proxy is %+v", x)
 	}

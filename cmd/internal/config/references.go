@@ -26,7 +26,7 @@ func (c *Config) checkSecrets(p *problems, entry Provider, path string) {
 func (c *Config) SecretVariables() []string {
 	var names []string
 	for _, entry := range c.Providers {
-		for _, source := range append(entry.TokenSources(), actors(entry)...) {
+		for _, source := range entry.TokenSources() {
 			if source.Env != "" {
 				names = append(names, source.Env)
 			}
@@ -35,11 +35,4 @@ func (c *Config) SecretVariables() []string {
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
-}
-
-func actors(entry Provider) (all []TokenSource) {
-	for _, step := range entry.Token.Exchange {
-		all = append(all, step.Actor)
-	}
-	return all
 }

@@ -32,13 +32,13 @@ dev: true
 providers:
   - name: citadel
     settings: {password: {env: PASSWORD}, list: [{env: LISTED}], deep: {er: {env: DEEP}}, none: {env: A, file: b}}
-    token: {sources: [{env: FIRST}], exchange: [{url: "https://sts", actor: {env: ACTOR}}]}
+    token: {sources: [{env: FIRST}]}
   - name: other
     settings: {password: {env: PASSWORD}}
     token: {env: SECOND}
 default_provider: other
 `, identity)
-	if got, want := c.SecretVariables(), []string{"ACTOR", "DEEP", "FIRST", "LISTED", "PASSWORD", "SECOND"}; !slices.Equal(got, want) {
+	if got, want := c.SecretVariables(), []string{"DEEP", "FIRST", "LISTED", "PASSWORD", "SECOND"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

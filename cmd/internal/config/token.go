@@ -1,7 +1,6 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"path/filepath"
 	"reflect"
@@ -29,28 +28,17 @@ type TokenSource struct {
 	// Optional allows File to be missing: requests then carry no token. Default: false.
 	Optional bool `json:"optional"`
 	// Env is the name of a variable in the agent's environment.
-	Env     string  `json:"env"`
-	Command Command `json:"command"`
-	GCE     GCE     `json:"gce"`
-}
-
-// Command is a program that prints a token.
-type Command struct {
-	// Args are the absolute path of the program and its arguments; no shell is used.
-	Args []string `json:"args"`
-	// Env is added to PATH, HOME, TMPDIR and LANG, the only variables that it inherits.
-	Env map[string]string `json:"env"`
-	// Raw means that the output is the token itself. Default: false, it is an
-	// ExecCredential, as kubectl's plugins print.
-	Raw bool `json:"raw"`
-	// Timeout limits how long it runs. Default: 30s.
-	Timeout Duration `json:"timeout"`
+	Env string `json:"env"`
+	// Command is the absolute path of a program that prints the token, or an ExecCredential as
+	// kubectl's plugins do, and its arguments. It has 30s, and of the agent's variables only PATH,
+	// HOME, TMPDIR and LANG; no shell is used.
+	Command []string `json:"command"`
+	GCE     GCE      `json:"gce"`
 }
 
 // GCE is the metadata server of Google Compute Engine.
 type GCE struct {
 	Audience string `json:"audience"`
-	Account  string `json:"account"` // the service account. Default: default.
 }
 
 // Exchange is one step: by the provider itself, or at a URL according to RFC 8693.
@@ -65,8 +53,6 @@ type Exchange struct {
 	// access token.
 	SubjectType   string `json:"subject_token_type"`
 	RequestedType string `json:"requested_token_type"`
-	// Margin is how long before its expiry a token is exchanged again. Default: 5m.
-	Margin Duration `json:"margin"`
 }
 
 // ExchangeServer is a token endpoint, and how the agent authenticates to it.
@@ -77,20 +63,16 @@ type ExchangeServer struct {
 	// RootFile is PEM. Default: the system's roots.
 	RootFile string         `json:"root_file"`
 	Client   ExchangeClient `json:"client"`
-	// Actor is the source of the actor token. Default: none.
-	Actor     TokenSource `json:"actor"`
-	ActorType string      `json:"actor_token_type"` // Default: a JWT.
-	// Timeout limits a call. Default: 5s.
-	Timeout Duration `json:"timeout"`
+	// ActorFile has the actor token, a JWT. Default: none.
+	ActorFile string `json:"actor_file"`
 }
 
 // ExchangeClient authenticates by a secret or by a certificate.
 type ExchangeClient struct {
-	ID           string `json:"id"`
-	SecretFile   string `json:"secret_file"`
-	SecretInBody bool   `json:"secret_in_body"` // client_secret_post. Default: in the header.
-	CertFile     string `json:"cert_file"`
-	KeyFile      string `json:"key_file"`
+	ID         string `json:"id"`
+	SecretFile string `json:"secret_file"`
+	CertFile   string `json:"cert_file"`
+	KeyFile    string `json:"key_file"`
 }
 
 // TokenSources returns the sources in order; none if the provider gets no token.
@@ -130,7 +112,7 @@ func completeExchange(entry *Provider) {
 }
 
 func (t Token) hasSource() bool {
-	return t.File != "" || t.Env != "" || isSet(t.Command) || isSet(t.GCE) || len(t.Sources) > 0
+	return t.File != "" || t.Env != "" || len(t.Command) > 0 || isSet(t.GCE) || len(t.Sources) > 0
 }
 
 // check lets an exchange stand alone where streams bring tokens.
@@ -148,13 +130,13 @@ func (t Token) check(p *problems, path string, ofStreams bool) {
 		source.check(p, fmt.Sprintf("%s.sources.%d", path, i))
 	}
 	for i, step := range t.Exchange {
-		step.check(p, fmt.Sprintf("%s.exchange.%d", path, i))
+		p.check(step.fault(fmt.Sprintf("%s.exchange.%d", path, i)))
 	}
 }
 
 func (s TokenSource) check(p *problems, path string) {
 	n := 0
-	for _, set := range []bool{s.File != "", s.Env != "", isSet(s.Command), isSet(s.GCE)} {
+	for _, set := range []bool{s.File != "", s.Env != "", len(s.Command) > 0, isSet(s.GCE)} {
 		if set {
 			n++
 		}
@@ -164,29 +146,10 @@ func (s TokenSource) check(p *problems, path string) {
 		p.add(fmt.Errorf("%s has %d sources of a token: set exactly one of file, env, command and gce", path, n))
 	case s.Optional && s.File == "":
 		p.add(fmt.Errorf("%s.optional is true: only a file can be optional", path))
-	case isSet(s.Command):
-		p.check(s.Command.fault(path + ".command"))
+	case len(s.Command) > 0 && !filepath.IsAbs(s.Command[0]):
+		p.add(fmt.Errorf("%s.command begins with %.256q: write the program's absolute path", path, s.Command[0]))
 	case isSet(s.GCE) && s.GCE.Audience == "":
 		p.say(path+".gce.audience", "not set", "", "write the audience of the token")
-	}
-}
-
-func (c Command) fault(path string) error {
-	switch {
-	case len(c.Args) == 0:
-		return fmt.Errorf("%s.args is not set: write the program and its arguments as a list", path)
-	case !filepath.IsAbs(c.Args[0]):
-		return fmt.Errorf("%s.args begins with %.256q: write the program's absolute path", path, c.Args[0])
-	case c.Timeout.Duration < 0:
-		return fmt.Errorf("%s.timeout is %s: write more than 0s", path, c.Timeout)
-	}
-	return nil
-}
-
-func (e Exchange) check(p *problems, path string) {
-	p.check(e.fault(path))
-	if e.Actor.IsSet() {
-		e.Actor.check(p, path+".actor")
 	}
 }
 
@@ -196,10 +159,6 @@ func (e Exchange) fault(path string) error {
 		return fmt.Errorf("%s has provider and url: remove one of them with its settings", path)
 	case !e.Provider && e.URL == "":
 		return fmt.Errorf("%s.url is not set: write the token endpoint, or provider: true", path)
-	case e.Margin.Duration < 0:
-		return fmt.Errorf("%s.margin is %s: write more than 0s", path, e.Margin)
-	case e.ActorType != "" && !e.Actor.IsSet():
-		return errors.New(path + ".actor_token_type is set without an actor")
 	}
 	return nil
 }

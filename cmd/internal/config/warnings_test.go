@@ -40,10 +40,6 @@ func TestIdentityPartsAreSingleSegments(t *testing.T) {
 			t.Errorf("got %v, want %q alone", err, want)
 		}
 	}
-	const shared = "providers: [{name: file, sha256: " + pin + ", settings: {dir: ./ca}}]\nworkloads: {peers: [{uid: 7, namespace: a/sa/b, service_account: web}]}\n"
-	if _, _, err := load(shared, nil); err == nil || !strings.Contains(err.Error(), `workloads.peers.0.namespace is "a/sa/b"`) {
-		t.Errorf("got %v", err)
-	}
 	const tokens = "providers: [{name: file, sha256: " + pin + ", settings: {dir: ./ca}}]\ntrust_domain: example.org/x\nworkloads: {verified_by: authority}\n"
 	if _, _, err := load(tokens, nil); err == nil || !strings.Contains(err.Error(), `trust_domain is "example.org/x"`) {
 		t.Errorf("got %v", err)

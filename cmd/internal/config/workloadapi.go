@@ -20,8 +20,6 @@ type WorkloadAPI struct {
 	// SPIFFE_ENDPOINT_SOCKET=unix://<absolute path>. It may be socket.path, to have both on one
 	// socket. Default: off.
 	Socket string `json:"socket"`
-	// Mode is octal, in quotes. Default: "0600"; on the socket of SDS, socket.mode.
-	Mode FileMode `json:"mode"`
 	// Identities lists what a workload gets, in order: it uses the first by default. With
 	// workloads, it gets its own. Default: the secret "default".
 	Identities []WorkloadIdentity `json:"identities"`
@@ -115,8 +113,6 @@ func (c *Config) checkSharedSocket(p *problems) {
 		c.say(p, path, w.Socket, c.foreignRule()+"; write another path")
 	case w.Socket == c.Socket.FilesPath && c.ListenPath() != c.Socket.FilesPath:
 		c.say(p, path, w.Socket, "that is socket.files_path; write another path, or socket.path")
-	case c.SharesSocket() && c.written["workload_api.mode"] && w.Mode != c.Socket.Mode:
-		c.say(p, "workload_api.mode", w.Mode, "SDS is served there as well, with socket.mode; write that, or leave it out")
 	}
 }
 

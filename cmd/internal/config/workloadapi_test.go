@@ -12,18 +12,17 @@ func TestWorkloadAPIOffersDefaultIdentity(t *testing.T) {
 		t.Errorf("without a word there is %+v", c.WorkloadAPI)
 	}
 	c, _ := mustLoad(t, working+"workload_api: {socket: ./spiffe}\n", nil)
-	if want := []WorkloadIdentity{{Name: "default", Bundle: "ROOTCA"}}; !reflect.DeepEqual(c.WorkloadAPI.Identities, want) || c.WorkloadAPI.Mode != 0o600 {
+	if want := []WorkloadIdentity{{Name: "default", Bundle: "ROOTCA"}}; !reflect.DeepEqual(c.WorkloadAPI.Identities, want) {
 		t.Errorf("got %+v", c.WorkloadAPI)
 	}
 	c, _ = mustLoad(t, working+`
 secrets: [{name: edge, spiffe_id: "spiffe://example.org/edge"}, {name: partner, kind: trust-bundle, providers: [file]}]
 workload_api:
   socket: ./spiffe
-  mode: "0660"
   identities: [{name: edge, hint: external}, {name: default, bundle: ROOTCA, hint: internal}]
   federated: {partner.example: partner}
 `, nil)
-	if w := c.WorkloadAPI; w.Identities[0] != (WorkloadIdentity{"edge", "ROOTCA", "external"}) || w.Mode != 0o660 || w.Federated["partner.example"] != "partner" {
+	if w := c.WorkloadAPI; w.Identities[0] != (WorkloadIdentity{"edge", "ROOTCA", "external"}) || w.Federated["partner.example"] != "partner" {
 		t.Errorf("got %+v", w)
 	}
 	c, _ = mustLoad(t, working+"workload_api: {socket: ./spiffe, jwt_svid: {audiences: [db, \"https://*\"]}}\n", nil)
@@ -60,7 +59,6 @@ func TestFederatedTrustDomainsNeedNoWorkloadAPI(t *testing.T) {
 func TestWrongWorkloadAPIIsRefused(t *testing.T) {
 	secrets := working + "secrets: [{name: names, dns_names: [a.example]}, {name: edge, spiffe_id: \"spiffe://example.org/edge\"}]\n"
 	for file, want := range map[string]string{
-		"{socket: ./var/run/secrets/workload-spiffe-uds/socket, mode: \"0660\"}":        `workload_api.mode is 0660: SDS is served there`,
 		"{socket: ./var/run/secrets/credential-uds/files-socket}":                       "that is socket.files_path",
 		"{identities: [{name: names}]}":                                                 "has no spiffe_id",
 		"{socket: " + strings.Repeat("x", 108) + "}":                                    "at most 107",

@@ -25,30 +25,17 @@ type Workloads struct {
 	// SPIFFEID is the SPIFFE ID to request, with a token's claims in braces. Default:
 	// spiffe://<trust_domain>/ns/{kubernetes.io/namespace}/sa/{kubernetes.io/serviceaccount/name}.
 	SPIFFEID string `json:"spiffe_id"`
-	// TokenHeaders are the metadata keys that may hold a stream's token. Default:
-	// authorization (Bearer …) and istio_sds_credentials_header-bin.
-	TokenHeaders []string `json:"token_headers"`
 	// Peers are users that need no token. They may connect to the socket; requests for
 	// them carry the provider's own token, if there is one. Default: none.
 	Peers []WorkloadPeer `json:"peers"`
-	// IdleTime is how long the certificate of an identity is kept after its last stream
-	// has ended. Default: 10m.
-	IdleTime Duration `json:"idle_time"`
-	// RecycleTime is how long a stream may leave a push unacknowledged before it is
-	// closed; 0s is without limit. Default: 5m.
-	RecycleTime Duration `json:"recycle_time"`
 	// Limits bound the agent; the error of a rejected stream names the limit.
 	Limits WorkloadLimits `json:"limits"`
 }
 
 // WorkloadPeer is a user of this machine and the identity of its workloads.
 type WorkloadPeer struct {
-	UID uint32 `json:"uid"`
-	// Namespace and ServiceAccount make up the SPIFFE ID, within trust_domain. SPIFFEID
-	// replaces both.
-	Namespace      string `json:"namespace"`
-	ServiceAccount string `json:"service_account"`
-	SPIFFEID       string `json:"spiffe_id"`
+	UID      uint32 `json:"uid"`
+	SPIFFEID string `json:"spiffe_id"`
 }
 
 // WorkloadLimits bound an agent of many identities.
@@ -71,10 +58,7 @@ const (
 )
 
 func defaultWorkloads() Workloads {
-	return Workloads{
-		IdleTime: minutes(10), RecycleTime: minutes(5),
-		Limits: WorkloadLimits{Identities: 10_000, Streams: 100, Requests: 16, Names: 16, RefusedTokens: 16},
-	}
+	return Workloads{Limits: WorkloadLimits{Identities: 10_000, Streams: 100, Requests: 16, Names: 16, RefusedTokens: 16}}
 }
 
 // On reports whether each stream has its own identity.
@@ -96,12 +80,7 @@ func (c *Config) completeWorkloads(p *problems) {
 		c.say(p, "workloads.spiffe_id", w.SPIFFEID, "it has no effect unless tokens are verified; set workloads.verified_by, or remove it")
 	}
 	for i := range w.Peers {
-		c.completePeer(p, &w.Peers[i], i)
-	}
-	for i, header := range w.TokenHeaders {
-		if !metadataKey(header) {
-			c.say(p, fmt.Sprintf("workloads.token_headers.%d", i), header, "write the name of gRPC metadata: a-z, 0-9, '-', '_' and '.', not beginning with grpc-")
-		}
+		c.checkPeer(p, i)
 	}
 	c.checkWorkloads(p)
 	c.refuseCommon(p)
@@ -147,17 +126,11 @@ func (c *Config) completeTemplate(p *problems) *identities.Template {
 	return template
 }
 
-func (c *Config) completePeer(p *problems, peer *WorkloadPeer, i int) {
-	path := fmt.Sprintf("workloads.peers.%d", i)
-	named := peer.Namespace != "" && peer.ServiceAccount != ""
-	switch {
-	case named == (peer.SPIFFEID != ""), !named && peer.Namespace+peer.ServiceAccount != "":
-		p.add(fmt.Errorf("%s: write namespace and service_account, or spiffe_id", path))
+func (c *Config) checkPeer(p *problems, i int) {
+	path, peer := fmt.Sprintf("workloads.peers.%d", i), c.Workloads.Peers[i]
+	if peer.SPIFFEID == "" {
+		c.say(p, path+".spiffe_id", "", "write the SPIFFE ID of this user's workloads")
 		return
-	case named:
-		if peer.SPIFFEID = c.accountID(p, path+".", peer.Namespace, peer.ServiceAccount); peer.SPIFFEID == "" {
-			return
-		}
 	}
 	if _, err := pki.ParseSPIFFEID(peer.SPIFFEID); err != nil {
 		p.add(fmt.Errorf("%s: %w", path, err))
@@ -169,12 +142,6 @@ func (c *Config) completePeer(p *problems, peer *WorkloadPeer, i int) {
 
 func (c *Config) checkWorkloads(p *problems) {
 	w := c.Workloads
-	if w.IdleTime.Duration < minTTL {
-		c.say(p, "workloads.idle_time", w.IdleTime, "write 1s or more")
-	}
-	if d := w.RecycleTime.Duration; d != 0 && d < minTTL {
-		c.say(p, "workloads.recycle_time", w.RecycleTime, "write 0s, or 1s or more")
-	}
 	for name, n := range map[string]uint32{
 		"identities": w.Limits.Identities, "streams": w.Limits.Streams, "requests": w.Limits.Requests, "names": w.Limits.Names,
 		"refused_tokens": w.Limits.RefusedTokens,
@@ -219,13 +186,7 @@ func (c *Config) refuseCommon(p *problems) {
 // refuseStray rejects settings of workloads that are off.
 func (c *Config) refuseStray(p *problems) {
 	w := c.Workloads
-	if w.SPIFFEID != "" || len(w.TokenHeaders) > 0 || isSet(w.JWKS) || isSet(w.TokenReview) {
+	if w.SPIFFEID != "" || isSet(w.JWKS) || isSet(w.TokenReview) {
 		p.add(fmt.Errorf("workloads is off: set workloads.verified_by to %s, %s or %s, set workloads.peers, or remove it", ByAuthority, ByJWKS, ByTokenReview))
 	}
-}
-
-func metadataKey(name string) bool {
-	return name != "" && !strings.HasPrefix(name, "grpc-") && !strings.ContainsFunc(name, func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '-' || r == '_' || r == '.')
-	})
 }

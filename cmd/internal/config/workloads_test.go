@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 )
 
 const judging = `
@@ -21,10 +20,9 @@ func TestWorkloadsTakeIdentitiesOfTokensAndPeers(t *testing.T) {
 trust_domain: shop.test
 workloads:
   verified_by: authority
-  idle_time: 1m
   limits: {identities: 50}
   peers:
-    - {uid: 1001, namespace: shop, service_account: db}
+    - {uid: 1001, spiffe_id: "spiffe://shop.test/ns/shop/sa/db"}
     - {uid: 1002, spiffe_id: "spiffe://other.test/cron"}
 `, nil)
 	w := c.Workloads
@@ -34,7 +32,7 @@ workloads:
 	if w.Peers[0].SPIFFEID != "spiffe://shop.test/ns/shop/sa/db" || w.Peers[1].SPIFFEID != "spiffe://other.test/cron" {
 		t.Errorf("the peers are %+v", w.Peers)
 	}
-	if w.IdleTime.Duration != time.Minute || w.RecycleTime.Duration != 5*time.Minute || w.Limits != (WorkloadLimits{50, 100, 16, 16, 16}) {
+	if w.Limits != (WorkloadLimits{50, 100, 16, 16, 16}) {
 		t.Errorf("workloads are %+v", w)
 	}
 	if s := c.Secrets[0]; s.Name != DefaultSecret || s.SPIFFEID != "" || !slices.Equal(s.Providers, []string{"citadel"}) {
@@ -94,21 +92,13 @@ func TestWrongWorkloadsStopTheStart(t *testing.T) {
 		review + "  token_review: {token_file: /t}":                                                      "workloads.token_review: TokenReview at \"\"",
 		review + "  token_review: {" + server + "}":                                                      "an audience is required",
 		review + "  spiffe_id: \"spiffe://a/{email}\"\n  token_review: {" + server + ", audiences: [a]}": "workloads.spiffe_id: a token review has only kubernetes.io/namespace",
-		"workloads: {token_headers: [x-token]}":                                                          "workloads is off: set workloads.verified_by",
+		"workloads: {jwks: {issuer: i}}":                                                                 "workloads is off: set workloads.verified_by",
 		"workloads: {verify: authority}":                                                                 `unknown setting "workloads.verify"`,
 		on + "  spiffe_id: spiffe://shop/web":                                                            "no claim in it",
 		on + "  spiffe_id: \"spiffe://{iss}/web\"":                                                       "takes its trust domain from a claim",
-		on + "  token_headers: [X-Token]":                                                                "workloads.token_headers.0 is \"X-Token\": write the name of gRPC metadata",
-		on + "  token_headers: [grpc-status]":                                                            "not beginning with grpc-",
-		on + "  idle_time: 0s":                                                                           "workloads.idle_time is 0s: write 1s or more",
-		on + "  recycle_time: 10ms":                                                                      "workloads.recycle_time is 10ms: write 0s, or 1s or more",
 		on + "  limits: {identities: 0}":                                                                 "workloads.limits.identities is 0: write 1 to 1000000",
 		on + "  limits: {names: 2000000}":                                                                "workloads.limits.names is 2000000: write 1 to 1000000",
-		on + "  peers: [{uid: 1}]":                                                                       "workloads.peers.0: write namespace and service_account, or spiffe_id",
-		on + "  peers: [{uid: 1, namespace: a}]":                                                         "write namespace and service_account, or spiffe_id",
-		on + "  peers: [{uid: 1, namespace: a, service_account: b, spiffe_id: \"spiffe://a/b\"}]":        "write namespace and service_account, or spiffe_id",
-		on + "  peers: [{uid: 1, namespace: a/b, service_account: \"\", spiffe_id: \"x\"}]":              "write namespace and service_account, or spiffe_id",
-		on + "  peers: [{uid: 1, namespace: \"a b\", service_account: b}]":                               "a path has letters",
+		on + "  peers: [{uid: 1}]":                                                                       "workloads.peers.0.spiffe_id is not set: write the SPIFFE ID of this user's workloads",
 		on + "  peers: [{uid: 1, spiffe_id: \"spiffe://a/b\"}, {uid: 1, spiffe_id: \"spiffe://a/c\"}]":   "workloads.peers.1.uid is 1: write each user once",
 		"workloads: {spiffe_id: \"spiffe://a/{sub}\", peers: [{uid: 1, spiffe_id: \"spiffe://a/b\"}]}":   "it has no effect unless tokens are verified",
 		on + "secrets: [{name: default, spiffe_id: \"spiffe://a/b\"}]":                                   "secrets.default has an identity",
@@ -136,14 +126,14 @@ func TestUnverifyingAuthorityCannotVerifyWorkloads(t *testing.T) {
 }
 
 func TestWorkloadChangesNeedingRestartAreNamed(t *testing.T) {
-	changed := []string{"ttl", "rotation.ratio", "secrets.default.provider", "log.level", "workloads.idle_time"}
+	changed := []string{"ttl", "rotation.ratio", "secrets.default.provider", "log.level", "workloads.limits.names"}
 	if got := (Workloads{VerifiedBy: ByAuthority}).NeedRestart(changed); !slices.Equal(got, changed[:3]) {
 		t.Errorf("got %q", got)
 	}
 	if got := (Workloads{}).NeedRestart(changed); got != nil {
 		t.Errorf("got %q", got)
 	}
-	if got := NeedRestart(changed); !slices.Equal(got, []string{"workloads.idle_time"}) {
+	if got := NeedRestart(changed); !slices.Equal(got, []string{"workloads.limits.names"}) {
 		t.Errorf("got %q", got)
 	}
 }

@@ -36,7 +36,7 @@ func FindProviders(c *agent.Config, log *slog.Logger) (*Providers, error) {
 	p := &Providers{back: make(chan string, 2*len(c.Providers))}
 	opts := pluginhost.Options{
 		Dirs: settings.SearchDirs(c.ProviderDirs), Dev: c.Dev, RuntimeDir: runtimeDir(c.RuntimeDir), Log: log,
-		LookupEnv: os.LookupEnv, CommandEnv: wiring.CommandEnv(nil), OnState: p.note,
+		LookupEnv: os.LookupEnv, CommandEnv: wiring.CommandEnv(), OnState: p.note,
 	}
 	book := wiring.NewTokenCache(log)
 	var errs []error

@@ -119,7 +119,7 @@ func stepsOf(entry config.Provider, client ca.Client, log *slog.Logger) ([]token
 		if i > 0 && req.SubjectTokenType == "" {
 			req.SubjectTokenType = token.TypeAccessToken
 		}
-		steps = append(steps, token.Exchanged{Request: req, Cache: token.NewCache(exchanger, token.CacheOptions{Margin: step.Margin.Duration, Log: log})})
+		steps = append(steps, token.Exchanged{Request: req, Cache: token.NewCache(exchanger, token.CacheOptions{Log: log})})
 	}
 	return steps, nil
 }
@@ -128,22 +128,16 @@ func sourceOf(s config.TokenSource) token.Source {
 	switch {
 	case s.Env != "":
 		return token.Env{Name: s.Env, Lookup: os.LookupEnv}
-	case len(s.Command.Args) > 0:
-		return token.Command{Args: s.Command.Args, Env: CommandEnv(s.Command.Env), Raw: s.Command.Raw, Timeout: s.Command.Timeout.Duration}
+	case len(s.Command) > 0:
+		return token.Command{Args: s.Command, Env: CommandEnv()}
 	case s.GCE.Audience != "":
-		return token.Metadata{Audience: s.GCE.Audience, Account: s.GCE.Account}
+		return token.Metadata{Audience: s.GCE.Audience}
 	}
 	return token.File{Path: s.File, Optional: s.Optional}
 }
 
-// CommandEnv returns the few variables that a program needs, and its own.
-func CommandEnv(own map[string]string) []string {
-	env := command.MinimalEnv(os.LookupEnv)
-	for name, value := range own {
-		env = append(env, name+"="+value) // the last of a repeated name counts
-	}
-	return env
-}
+// CommandEnv returns the few variables that a program needs.
+func CommandEnv() []string { return command.MinimalEnv(os.LookupEnv) }
 
 func exchangerOf(step config.Exchange, client ca.Client) (ca.TokenExchanger, error) {
 	if step.Provider {
@@ -153,15 +147,13 @@ func exchangerOf(step config.Exchange, client ca.Client) (ca.TokenExchanger, err
 		return nil, ca.Errorf(ca.Unimplemented, "the provider does not exchange tokens")
 	}
 	own := exchange.Config{
-		URL: step.URL, AllowLoopbackHTTP: step.AllowLoopbackHTTP, RootFile: step.RootFile, ActorType: step.ActorType, Timeout: step.Timeout.Duration,
+		URL: step.URL, AllowLoopbackHTTP: step.AllowLoopbackHTTP, RootFile: step.RootFile,
 		Auth: exchange.Auth{
-			ClientID: step.Client.ID, SecretFile: step.Client.SecretFile, SecretInBody: step.Client.SecretInBody,
-			CertFile: step.Client.CertFile, KeyFile: step.Client.KeyFile,
+			ClientID: step.Client.ID, SecretFile: step.Client.SecretFile, CertFile: step.Client.CertFile, KeyFile: step.Client.KeyFile,
 		},
 	}
-	if step.Actor.IsSet() {
-		quiet := slog.New(slog.DiscardHandler) // the failure of the only source is that of the exchange
-		own.Actor = token.Ordered{Sources: []token.Source{sourceOf(step.Actor)}, Log: quiet}
+	if step.ActorFile != "" {
+		own.Actor = token.File{Path: step.ActorFile}
 	}
 	return exchange.New(own)
 }

@@ -114,8 +114,8 @@ func TestImpossibleExchangeIsNamed(t *testing.T) {
 func TestCommandGetsMinimalEnvironment(t *testing.T) {
 	t.Setenv("SECRET", "x")
 	t.Setenv("LANG", "C")
-	got := strings.Join(CommandEnv(map[string]string{"OWN": "y"}), "\n")
-	if strings.Contains(got, "SECRET") || !strings.Contains(got, "LANG=C") || !strings.Contains(got, "OWN=y") {
+	got := strings.Join(CommandEnv(), "\n")
+	if strings.Contains(got, "SECRET") || !strings.Contains(got, "LANG=C") {
 		t.Errorf("it gets %s", got)
 	}
 }

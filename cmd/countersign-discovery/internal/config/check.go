@@ -170,8 +170,7 @@ func (c *Config) checkAuthenticator(p *settings.Problems, path string, a Authent
 }
 
 func (j JWT) isZero() bool {
-	return j.Issuer+j.JWKSURL+j.JWKSFile+j.RootFile+j.TrustDomain == "" && len(j.Audiences)+len(j.Clusters) == 0 &&
-		!j.AllowLoopbackHTTP && j.Leeway.Duration == 0
+	return j.Issuer+j.JWKSURL+j.JWKSFile+j.RootFile+j.TrustDomain == "" && len(j.Audiences)+len(j.Clusters) == 0
 }
 
 func (j JWT) check(p *settings.Problems, path string) {
@@ -184,9 +183,6 @@ func (j JWT) check(p *settings.Problems, path string) {
 	if j.JWKSURL != "" && j.JWKSFile != "" {
 		p.Say(path+".jwks_file", j.JWKSFile, "set jwks_url or jwks_file, not both")
 	}
-	if j.Leeway.Duration < 0 || j.Leeway.Duration > 5*time.Minute {
-		p.Say(path+".leeway", j.Leeway, "write 0s to 5m")
-	}
 }
 
 func (c *Config) checkRest(p *settings.Problems) {
@@ -194,7 +190,6 @@ func (c *Config) checkRest(p *settings.Problems) {
 		"connections": c.Limits.Connections, "connections_of_address": c.Limits.ConnectionsOfAddress,
 		"authentications": c.Limits.Authentications, "authentications_of_address": c.Limits.AuthenticationsOfAddress,
 		"streams": c.Limits.Streams, "streams_of_identity": c.Limits.StreamsOfIdentity,
-		"streams_of_connection": c.Limits.StreamsOfConnection, "message": uint32(min(c.Limits.Message, 1<<30)), "metadata": uint32(min(c.Limits.Metadata, 1<<30)), // #nosec G115 -- bounded
 	} {
 		if value == 0 {
 			p.Say("limits."+setting, value, "write 1 or more")
@@ -207,12 +202,6 @@ func (c *Config) checkRest(p *settings.Problems) {
 	}
 	if c.Times.Drain.Duration < 0 {
 		p.Say("times.drain", c.Times.Drain, "write 0s or more")
-	}
-	if r := c.Rotation.Ratio; !(r > 0 && r < 1) {
-		p.Say("rotation.ratio", r, "write more than 0 and less than 1")
-	}
-	if j := c.Rotation.Jitter; !(j >= 0 && j < 1) {
-		p.Say("rotation.jitter", j, "write 0 or more and less than 1")
 	}
 	c.Status.Check(p)
 	settings.CheckLog(p, c.Log)

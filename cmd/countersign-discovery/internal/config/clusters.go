@@ -28,12 +28,6 @@ func (l RemoteLimits) check(p *settings.Problems) {
 	if l.Bytes < 1<<20 {
 		p.Say("remotes.limits.bytes", l.Bytes, "write 1Mi or more")
 	}
-	if l.Objects == 0 {
-		p.Say("remotes.limits.objects", l.Objects, "write 1 or more")
-	}
-	if l.Response < 64<<10 {
-		p.Say("remotes.limits.response", l.Response, "write 64Ki or more")
-	}
 }
 
 // checkOff rejects settings that need Kubernetes.

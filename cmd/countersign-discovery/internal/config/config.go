@@ -18,7 +18,6 @@ type Config struct {
 	// Certificate is the server's own. Required.
 	Certificate Certificate `json:"certificate"`
 	agent.Plugins
-	Rotation agent.Rotation `json:"rotation"`
 	// TrustDomains lists the trust domains whose certificates are accepted. Required for
 	// the certificate authenticator.
 	TrustDomains []TrustDomain `json:"trust_domains"`
@@ -127,8 +126,6 @@ type JWT struct {
 	JWKSFile string `json:"jwks_file"`
 	// RootFile contains the roots (PEM) of its servers. Default: the system's.
 	RootFile string `json:"root_file"`
-	// AllowLoopbackHTTP allows http URLs on this machine. Default: false.
-	AllowLoopbackHTTP bool `json:"allow_loopback_http"`
 	// TrustDomain is the trust domain of the SPIFFE IDs that its subjects may be.
 	TrustDomain string `json:"trust_domain"`
 	// Clusters lists the cluster IDs its subjects may claim, in place of their trust
@@ -136,8 +133,6 @@ type JWT struct {
 	// the first. Set it if the issuer signs for only some of a trust domain's clusters.
 	// Default: those of the trust domain.
 	Clusters []string `json:"clusters"`
-	// Leeway is the tolerated clock difference. Default: 30s.
-	Leeway agent.Duration `json:"leeway"`
 }
 
 // Cluster is the local cluster, which is also the config cluster.
@@ -178,11 +173,6 @@ type RemoteLimits struct {
 	// Bytes limits its Secrets and ConfigMaps as held in memory, plus 1 KiB per object.
 	// During a full resync they are held twice. Default: 128Mi.
 	Bytes agent.Size `json:"bytes"`
-	// Objects limits the number of its Secrets and ConfigMaps. Default: 100000.
-	Objects uint32 `json:"objects"`
-	// Response limits one object as its API server sends it, in bytes of JSON plus 256
-	// bytes per value. Default: 8Mi.
-	Response agent.Size `json:"response"`
 }
 
 // Secrets grants access beyond a caller's own namespace and cluster.
@@ -238,15 +228,12 @@ type Resources struct {
 // Limits bounds the resources clients may use. An address is an IPv4 address, or an IPv6
 // network of 64 bits.
 type Limits struct {
-	Connections              uint32     `json:"connections"`                // of all clients. Default: 20000.
-	ConnectionsOfAddress     uint32     `json:"connections_of_address"`     // from one address. Default: 2000.
-	Authentications          uint32     `json:"authentications"`            // streams being authenticated at once. Default: 1000.
-	AuthenticationsOfAddress uint32     `json:"authentications_of_address"` // of those, from one address. Default: 200.
-	Streams                  uint32     `json:"streams"`                    // of all clients. Default: 20000.
-	StreamsOfIdentity        uint32     `json:"streams_of_identity"`        // of one identity in one cluster. Default: 2000.
-	StreamsOfConnection      uint32     `json:"streams_of_connection"`      // Default: 100.
-	Message                  agent.Size `json:"message"`                    // bytes of a request. Default: 4Mi.
-	Metadata                 agent.Size `json:"metadata"`                   // bytes of a node. Default: 64Ki.
+	Connections              uint32 `json:"connections"`                // of all clients. Default: 20000.
+	ConnectionsOfAddress     uint32 `json:"connections_of_address"`     // from one address. Default: 2000.
+	Authentications          uint32 `json:"authentications"`            // streams being authenticated at once. Default: 1000.
+	AuthenticationsOfAddress uint32 `json:"authentications_of_address"` // of those, from one address. Default: 200.
+	Streams                  uint32 `json:"streams"`                    // of all clients. Default: 20000.
+	StreamsOfIdentity        uint32 `json:"streams_of_identity"`        // of one identity in one cluster. Default: 2000.
 }
 
 // Times sets durations.
@@ -269,14 +256,13 @@ func defaults() Config {
 	return Config{
 		Listen:      Listen{TLS: ":15012"},
 		Certificate: Certificate{KeyType: "ecdsa-p256", TTL: duration(24 * time.Hour)},
-		Rotation:    agent.Rotation{Ratio: 0.5, Jitter: 0.1},
 		Audiences:   []string{"istio-ca"},
 		Cluster:     Cluster{ID: "Kubernetes", SystemNamespace: "istio-system"},
 		Access:      Access{Allow: duration(5 * time.Minute), Deny: duration(time.Minute), Outage: duration(time.Hour)},
-		Remotes:     Remotes{Limits: RemoteLimits{Bytes: 128 << 20, Objects: 100_000, Response: 8 << 20}},
+		Remotes:     Remotes{Limits: RemoteLimits{Bytes: 128 << 20}},
 		Limits: Limits{
 			Connections: 20_000, ConnectionsOfAddress: 2000, Authentications: 1000, AuthenticationsOfAddress: 200,
-			Streams: 20_000, StreamsOfIdentity: 2000, StreamsOfConnection: 100, Message: 4 << 20, Metadata: 64 << 10,
+			Streams: 20_000, StreamsOfIdentity: 2000,
 		},
 		Times:  Times{Stream: duration(time.Hour), Drain: duration(10 * time.Second), Sync: duration(30 * time.Second)},
 		Status: settings.Status{Address: settings.StatusAddress},

@@ -46,7 +46,7 @@ func (c *Config) sign(name string) error {
 	}
 	signed := agent.Own(name, c.Plugins, []agent.Secret{{
 		Name: agent.DefaultSecret, SPIFFEID: own.SPIFFEID, DNSNames: own.DNSNames, KeyType: own.KeyType, TTL: own.TTL, Providers: own.Providers,
-	}}, c.Rotation)
+	}})
 	if err := settings.Pin(&signed); err != nil {
 		return err
 	}

@@ -15,8 +15,6 @@ const (
 	minLease, maxLease = 5 * time.Second, 5 * time.Minute
 	// maxRate is beyond what any authority allows, so that a rate in another unit is seen.
 	maxRate = 10_000
-	// maxQueue bounds the memory of what waits, about 10 KB for each.
-	maxQueue = 100_000
 )
 
 func (c *Config) check(p *settings.Problems) {
@@ -44,12 +42,8 @@ func (c *Config) checkCluster(p *settings.Problems) {
 		p.Say("cluster.system_namespace", c.Cluster.SystemNamespace, settings.WriteNamespace)
 	}
 	c.Remotes.check(p)
-	l := c.LeaderElection
-	if !settings.IsNamespace(l.Lease) { // an object's name may have more, none needs it
-		p.Say("leader_election.lease", l.Lease, "write the name of a Lease: 1 to 63 of a-z, 0-9 and -")
-	}
-	if d := l.Duration.Duration; d < minLease || d > maxLease || d%time.Second != 0 {
-		p.Say("leader_election.duration", l.Duration, fmt.Sprintf("write whole seconds, %s to %s", minLease, maxLease))
+	if d := c.LeaderElection.Duration.Duration; d < minLease || d > maxLease || d%time.Second != 0 {
+		p.Say("leader_election.duration", d, fmt.Sprintf("write whole seconds, %s to %s", minLease, maxLease))
 	}
 }
 
@@ -129,11 +123,8 @@ func (a *Authority) check(p *settings.Problems, path string) {
 	if !(l.Rate >= 0 && l.Rate <= maxRate) { // not NaN either
 		p.Say(path+".limits.rate", l.Rate, fmt.Sprintf("write the calls a second, more than 0 and no more than %d", maxRate))
 	}
-	if l.Queue > maxQueue {
-		p.Say(path+".limits.queue", l.Queue, fmt.Sprintf("write 1 to %d", maxQueue))
-	}
 	for setting, value := range map[string]agent.Duration{
-		"timeout": a.Timeout, "roots.wait": a.Roots.Wait, "roots.unplanned": a.Roots.Unplanned, "roots.interval": a.Roots.Interval,
+		"roots.wait": a.Roots.Wait, "roots.unplanned": a.Roots.Unplanned, "roots.interval": a.Roots.Interval,
 	} {
 		if value.Duration != 0 && value.Duration < time.Second {
 			p.Say(path+"."+setting, value, "write 1s or more")
@@ -143,7 +134,7 @@ func (a *Authority) check(p *settings.Problems, path string) {
 
 func (a *Authority) setDefaults() {
 	for value, usual := range map[*agent.Duration]time.Duration{
-		&a.Timeout: 30 * time.Second, &a.Roots.Wait: 10 * time.Minute, &a.Roots.Unplanned: 10 * time.Minute, &a.Roots.Interval: 5 * time.Minute,
+		&a.Roots.Wait: 10 * time.Minute, &a.Roots.Unplanned: 10 * time.Minute, &a.Roots.Interval: 5 * time.Minute,
 	} {
 		if value.Duration == 0 {
 			value.Duration = usual
@@ -154,7 +145,7 @@ func (a *Authority) setDefaults() {
 		l.Rate = 5
 	}
 	for value, usual := range map[*uint32]uint32{
-		&l.Burst: max(1, uint32(min(l.Rate, maxRate))), &l.InFlight: 32, &l.Queue: 10_000, &l.Reserve: 4,
+		&l.Burst: max(1, uint32(min(l.Rate, maxRate))), &l.InFlight: 32,
 	} {
 		if *value == 0 {
 			*value = usual

@@ -77,11 +77,9 @@ func (r Remotes) check(p *settings.Problems) {
 // Authority has the settings of one provider as an authority.
 type Authority struct {
 	// Name is the name of an entry in providers. Required.
-	Name string `json:"name"`
-	// Timeout limits each call. Default: 30s.
-	Timeout agent.Duration `json:"timeout"`
-	Limits  Limits         `json:"limits"`
-	Roots   Roots          `json:"roots"`
+	Name   string `json:"name"`
+	Limits Limits `json:"limits"`
+	Roots  Roots  `json:"roots"`
 }
 
 // Limits bound the calls of an authority.
@@ -94,10 +92,6 @@ type Limits struct {
 	// InFlight is the most calls at the same time; one namespace has half of them at most.
 	// Default: 32.
 	InFlight uint32 `json:"in_flight"`
-	// Queue is the most requests that wait. Default: 10000.
-	Queue uint32 `json:"queue"`
-	// Reserve: every so many turns, one goes to renewals. Default: 4.
-	Reserve uint32 `json:"reserve"`
 }
 
 // Roots says how a new root of an authority reaches those who verify with it.
@@ -240,13 +234,14 @@ type Audit struct {
 // Stdout is the audit file that stands for standard output.
 const Stdout = "-"
 
+// Lease is the name of the Lease by which replicas elect a leader, and of the ConfigMap with what is
+// recorded about authorities.
+const Lease = "countersign-ra"
+
 // LeaderElection lets one of several replicas sign, by a Lease in the system namespace.
 type LeaderElection struct {
 	// Enabled is false only where there is never a second replica. Default: true.
 	Enabled bool `json:"enabled"`
-	// Lease is its name, and that of the ConfigMap with what is recorded about authorities.
-	// Default: countersign-ra.
-	Lease string `json:"lease"`
 	// Duration is how long a leader that is gone keeps the others waiting. Default: 15s.
 	Duration agent.Duration `json:"duration"`
 }
@@ -259,7 +254,7 @@ func defaults() Config {
 		Budget:         Budget{Holder: 10, HolderEvery: duration(5 * time.Minute), Namespace: 10_000, NamespaceEvery: duration(100 * time.Millisecond)},
 		Istio:          usualIstio(),
 		Audit:          Audit{File: Stdout},
-		LeaderElection: LeaderElection{Enabled: true, Lease: "countersign-ra", Duration: duration(15 * time.Second)},
+		LeaderElection: LeaderElection{Enabled: true, Duration: duration(15 * time.Second)},
 		Status:         settings.Status{Address: settings.StatusAddress},
 		Log:            agent.Log{Level: "info", Format: "text"},
 	}

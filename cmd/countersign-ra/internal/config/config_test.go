@@ -42,7 +42,7 @@ func TestMinimalConfigurationHasDefaults(t *testing.T) {
 	if c.Cluster.ID != "Kubernetes" || c.Cluster.SystemNamespace != "countersign" || c.Audit.File != Stdout || !c.LeaderElection.Enabled {
 		t.Errorf("%+v", c)
 	}
-	if a := c.Authorities; len(a) != 1 || a[0].Name != "vault" || a[0].Limits != (Limits{5, 5, 32, 10_000, 4}) || a[0].Roots.Wait.Duration != 10*time.Minute {
+	if a := c.Authorities; len(a) != 1 || a[0].Name != "vault" || a[0].Limits != (Limits{5, 5, 32}) || a[0].Roots.Wait.Duration != 10*time.Minute {
 		t.Errorf("authorities %+v", a)
 	}
 	if c.Signers[0].TrustBundle.Authority != "vault" || c.Rules[0].Authority != "vault" || c.Rules[0].MaxTTL.Duration != 24*time.Hour {
@@ -88,7 +88,6 @@ func TestWrongSettingNamesValueAndAllowedOnes(t *testing.T) {
 		"audit: {file: ''}":               `audit.file is not set: write the path of a file`,
 		"budget: {holder: 0}":             `budget.holder is "0": write 1 or more`,
 		"budget: {namespace_every: 0s}":   `budget.namespace_every is "0s": write more than 0s`,
-		"leader_election: {lease: A}":     `leader_election.lease is "A": write the name of a Lease`,
 		"leader_election: {duration: 1s}": `leader_election.duration is "1s": write whole seconds, 5s to 5m0s`,
 		"status: {address: '0.0.0.0:1'}":  `status.address is "0.0.0.0:1": write a loopback address`,
 		"log: {level: loud}":              `log.level is "loud": debug, info, warn or error is allowed`,
@@ -97,12 +96,11 @@ func TestWrongSettingNamesValueAndAllowedOnes(t *testing.T) {
 		"providers: [{name: vault, sha256: " + pin + "}, {name: step, sha256: " + pin + "}]": `rules.pods.authority is not set: there are several providers`,
 
 		"authorities: [{name: step}]":                           `authorities.step is "step": configured providers are vault`,
-		"authorities: [{timeout: 1s}]":                          `authorities.0.name is not set`,
+		"authorities: [{roots: {wait: 1s}}]":                    `authorities.0.name is not set`,
 		"authorities: [{name: vault}, {name: vault}]":           `duplicate authority`,
 		"authorities: [{name: vault, limits: {rate: -1}}]":      `authorities.vault.limits.rate is "-1": write the calls a second`,
 		"authorities: [{name: vault, limits: {rate: 1e9}}]":     `authorities.vault.limits.rate is "1e+09"`,
 		"authorities: [{name: vault, limits: {rate: NaN}}]":     `authorities.vault.limits.rate is "NaN"`,
-		"authorities: [{name: vault, limits: {queue: 100001}}]": `authorities.vault.limits.queue is "100001": write 1 to 100000`,
 		"authorities: [{name: vault, roots: {wait: 1ms}}]":      `authorities.vault.roots.wait is "1ms": write 1s or more`,
 		"authorities: [{name: vault, limits: {in_flight: -1}}]": `authorities.vault.limits.in_flight is "-1"`,
 		"signers: []": `signers is not set: write the signer names`,
@@ -188,7 +186,7 @@ func TestExplainHidesCredentials(t *testing.T) {
 			t.Errorf("%s is shown", e.Setting)
 		}
 	}
-	if found["providers.vault.settings.password"] != "(set) c.yaml:4" || found["rules.pods.usages"] != "any default" || found["authorities.vault.timeout"] != "30s default" {
+	if found["providers.vault.settings.password"] != "(set) c.yaml:4" || found["rules.pods.usages"] != "any default" || found["authorities.vault.roots.wait"] != "10m0s default" {
 		t.Errorf("%q", found)
 	}
 }

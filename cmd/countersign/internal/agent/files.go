@@ -14,7 +14,7 @@ import (
 func openFiles(c config.Files, observe func(secret.Event), log *slog.Logger) (*filesecret.Source, error) {
 	cfg := filesecret.Config{
 		Folders: c.Folders, SystemRoots: systemRoots(),
-		Debounce: c.Debounce.Duration, Poll: c.PollInterval.Duration, Observe: observe, Log: log,
+		Debounce: c.Debounce.Duration, Observe: observe, Log: log,
 	}
 	for _, s := range c.Secrets {
 		cfg.Secrets = append(cfg.Secrets, filesecret.Spec{Name: s.Name, Chain: s.Chain, Key: s.Key, Roots: s.Roots})

@@ -12,12 +12,12 @@ import (
 )
 
 // gatewayOf returns the gateway's socket, where it is switched on.
-func gatewayOf(c config.Gateway, m *metrics.Metrics) agent.Gateway {
+func gatewayOf(c config.Gateway, mode config.FileMode, m *metrics.Metrics) agent.Gateway {
 	if !c.Enabled {
 		return agent.Gateway{}
 	}
 	out := agent.Gateway{
-		Socket: sds.Config{Path: c.Socket, Mode: os.FileMode(c.Mode), Observe: m.GatewayStream},
+		Socket: sds.Config{Path: c.Socket, Mode: os.FileMode(mode), Observe: m.GatewayStream},
 		Service: gateway.Config{
 			Address: c.Address, ServerName: c.ServerName, ServerSPIFFEID: c.ServerSPIFFEID, NodeID: c.NodeID, Cluster: c.Cluster,
 			Certificate: config.DefaultSecret, Roots: config.RootCA, RootFile: c.RootFile, Observe: m.Gateway,

@@ -15,7 +15,7 @@ type lister interface {
 
 // revocationOf returns the trust bundles with lists. spire may be nil if none names it.
 func revocationOf(c config.Config, p *providers, spire lister) revocation.Config {
-	out := revocation.Config{Debounce: c.Files.Debounce.Duration, Poll: c.Files.PollInterval.Duration}
+	out := revocation.Config{Debounce: c.Files.Debounce.Duration}
 	for _, list := range c.CRL {
 		bundle := revocation.Bundle{
 			Name: list.Name, Files: list.Files, Chains: list.Chains, LeafOnly: list.LeafOnly, Stale: revocation.Stale(list.Stale),

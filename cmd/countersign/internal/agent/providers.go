@@ -50,7 +50,7 @@ func findProviders(c config.Config, log *slog.Logger) (*providers, error) {
 	p := &providers{byName: map[string]*pluginhost.Provider{}, tokens: wiring.NewTokenCache(log)}
 	p.opts = pluginhost.Options{
 		Dirs: settings.SearchDirs(c.ProviderDirs), Dev: c.Dev, RuntimeDir: settings.RuntimeDir(c.RuntimeDir), ReceiptDir: receiptDir(),
-		LookupEnv: os.LookupEnv, CommandEnv: wiring.CommandEnv(nil), Groups: &p.groups, Log: log, OnState: p.onState, Due: p.due,
+		LookupEnv: os.LookupEnv, CommandEnv: wiring.CommandEnv(), Groups: &p.groups, Log: log, OnState: p.onState, Due: p.due,
 	}
 	first, err := p.change(c)
 	if err != nil {

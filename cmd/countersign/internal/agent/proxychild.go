@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"sync"
+	"time"
 
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/proxy"
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/settings"
@@ -49,21 +50,29 @@ func newProxyChild(c config.Config, log *slog.Logger) (*proxyChild, error) {
 	return child, nil
 }
 
+// What each proxy has.
+const (
+	restartLimit    = 10               // consecutive restarts of one that exits within a minute
+	reloadTimeout   = 30 * time.Second // of the command, or of Envoy's check of its configuration
+	localityPause   = time.Second      // between two tries
+	localityTimeout = 2 * time.Second  // of a try
+)
+
 func proxyConfig(c config.Config, log *slog.Logger) proxy.Config {
 	x := c.Proxy
 	return proxy.Config{
 		Command: x.Command, Environ: os.Environ(), Withheld: c.SecretVariables(), Env: x.Env,
-		Restart: proxy.Restart(x.Restart), RestartLimit: int(x.RestartLimit), StopTimeout: x.StopTimeout.Duration,
+		Restart: proxy.Restart(x.Restart), RestartLimit: restartLimit, StopTimeout: x.StopTimeout.Duration,
 		Drain: proxy.Drain{Admin: x.Drain.Admin, Time: x.Drain.Time.Duration, WhenIdle: x.Drain.WhenIdle, MinTime: x.Drain.MinTime.Duration},
 		Watch: proxy.Watch{Folders: x.Watch.Folders, Interval: x.Watch.Interval.Duration, MinDelay: x.Watch.MinDelay.Duration},
 		Reload: proxy.Reload{
 			Signal: proxy.SignalNamed(x.Reload.Signal), Command: x.Reload.Command, HotRestart: x.Reload.HotRestart,
-			Timeout: x.Reload.Timeout.Duration, DrainTime: x.Reload.DrainTime.Duration, ParentShutdownTime: x.Reload.ParentShutdownTime.Duration,
+			Timeout: reloadTimeout, DrainTime: x.Reload.DrainTime.Duration, ParentShutdownTime: x.Reload.ParentShutdownTime.Duration,
 		},
 		Locality: proxy.Locality{
 			Value: x.Locality.Value, Variable: x.Locality.Variable, File: x.Locality.File, URL: x.Locality.URL, Headers: x.Locality.Headers,
 			WriteFile: x.Locality.WriteFile, Restart: x.Locality.Restart,
-			Tries: int(x.Locality.Tries), Interval: x.Locality.Interval.Duration, Timeout: x.Locality.Timeout.Duration,
+			Tries: int(x.Locality.Tries), Interval: localityPause, Timeout: localityTimeout,
 		},
 		RuntimeDir: settings.RuntimeDir(c.RuntimeDir), Log: log,
 	}

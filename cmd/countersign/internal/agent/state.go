@@ -70,7 +70,7 @@ func printedKey(ctx context.Context, args []string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, keyTimeout)
 	defer cancel()
 	out := &command.Head{Most: state.MaxKey + 2, Full: cancel} // longer output is not a key
-	err := command.Program{Args: args, Env: wiring.CommandEnv(nil), KillRest: true}.Run(ctx, out, io.Discard)
+	err := command.Program{Args: args, Env: wiring.CommandEnv(), KillRest: true}.Run(ctx, out, io.Discard)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
 		return nil, err

@@ -30,8 +30,8 @@ func agentConfig(c config.Config, from clients, p *providers, m *metrics.Metrics
 			Path: c.ListenPath(), Mode: os.FileMode(c.Socket.Mode), Observe: m.Stream, SPIRE: spireNames(c),
 			Policy: sds.Policy{UIDs: c.Socket.AllowUIDs, GIDs: c.Socket.AllowGIDs, Refuse: p.refuse},
 		},
-		WorkloadAPI:  workloadAPI(c.WorkloadAPI),
-		Gateway:      gatewayOf(c.Gateway, m),
+		WorkloadAPI:  workloadAPI(c.WorkloadAPI, c.Socket.Mode),
+		Gateway:      gatewayOf(c.Gateway, c.Socket.Mode, m),
 		DrainTimeout: c.DrainTimeout.Duration, Observe: m.Secret, Log: log,
 	}
 	var errs []error
@@ -111,8 +111,8 @@ func spireNames(c config.Config) *sds.SPIRE {
 	return out
 }
 
-func workloadAPI(c config.WorkloadAPI) workloadapi.Config {
-	out := workloadapi.Config{Path: c.Socket, Mode: os.FileMode(c.Mode), Offer: workloadapi.Offer{Federated: c.Federated}}
+func workloadAPI(c config.WorkloadAPI, mode config.FileMode) workloadapi.Config {
+	out := workloadapi.Config{Path: c.Socket, Mode: os.FileMode(mode), Offer: workloadapi.Offer{Federated: c.Federated}}
 	for _, identity := range c.Identities {
 		out.Identities = append(out.Identities, workloadapi.Identity{Certificate: identity.Name, Roots: identity.Bundle, Hint: identity.Hint})
 	}

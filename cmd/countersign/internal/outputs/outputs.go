@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/status"
 	"github.com/countersign-dev/countersign/cmd/internal/config"
@@ -68,10 +69,13 @@ func configOf(entry config.Output) (output.Config, error) {
 	return cfg, errors.Join(errs[:]...)
 }
 
+// reloadTimeout is when a command that reloads is killed.
+const reloadTimeout = 30 * time.Second
+
 func reloadOf(r config.Reload) (output.Reload, error) {
 	switch {
 	case len(r.Command) > 0:
-		return output.Command(r.Command, r.Timeout.Duration), nil
+		return output.Command(r.Command, reloadTimeout), nil
 	case r.Signal == "":
 		return nil, nil
 	}

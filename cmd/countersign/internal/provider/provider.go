@@ -118,5 +118,5 @@ func (l looked) find(what string) (catalog.Target, error) {
 // dropped; if it fails, the error has the last lines.
 func probeOptions(c config.Config) pluginhost.Options {
 	return pluginhost.Options{Dirs: settings.SearchDirs(c.ProviderDirs), RuntimeDir: settings.RuntimeDir(c.RuntimeDir), Log: slog.New(slog.DiscardHandler),
-		LookupEnv: os.LookupEnv, CommandEnv: wiring.CommandEnv(nil)}
+		LookupEnv: os.LookupEnv, CommandEnv: wiring.CommandEnv()}
 }

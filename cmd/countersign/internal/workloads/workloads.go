@@ -4,6 +4,8 @@
 package workloads
 
 import (
+	"time"
+
 	"github.com/countersign-dev/countersign/cmd/internal/config"
 	"github.com/countersign-dev/countersign/cmd/internal/wiring"
 	"github.com/countersign-dev/countersign/sdk/agent"
@@ -11,6 +13,9 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 	"github.com/countersign-dev/countersign/sdk/xds"
 )
+
+// recycle is how long a stream may leave a push unacknowledged before it is closed.
+const recycle = 5 * time.Minute
 
 // Wire gives each stream a "default" of its own, instead of the one of all.
 func Wire(cfg *agent.Config, w config.Workloads, cache *wiring.TokenCache) error {
@@ -22,7 +27,7 @@ func Wire(cfg *agent.Config, w config.Workloads, cache *wiring.TokenCache) error
 		cfg.Socket.Policy.UIDs = append(cfg.Socket.Policy.UIDs, peer.UID)
 	}
 	cfg.Identities = &identities.Config{
-		Certificate: spec, Bundles: bundlesOf(cfg.Secrets), Idle: w.IdleTime.Duration,
+		Certificate: spec, Bundles: bundlesOf(cfg.Secrets),
 		Limits: identities.Limits{
 			Identities: int(w.Limits.Identities), Streams: int(w.Limits.Streams), InFlight: int(w.Limits.Requests),
 			Refused: int(w.Limits.RefusedTokens),
@@ -35,7 +40,7 @@ func Wire(cfg *agent.Config, w config.Workloads, cache *wiring.TokenCache) error
 	if len(spec.Authorities) > 0 {
 		cfg.Identities.Exchange = ExchangeOf(cache, spec.Authorities[0])
 	}
-	cfg.Socket.TokenHeaders, cfg.Socket.Recycle = w.TokenHeaders, w.RecycleTime.Duration
+	cfg.Socket.Recycle = recycle
 	cfg.Socket.Limits = xds.Limits{MaxNames: int(w.Limits.Names)}
 	if w.VerifiedBy == "" {
 		return nil
