@@ -1,11 +1,14 @@
 // Package countersign carries its own source as far as a provider compiles it, so that
 // `countersign provider new` makes a module that builds without a published version of the sdk.
 //
-// Embedders import [sdk/agent], authors of providers [sdk/provider], hosts [plugin-host].
+// Embedders import [sdk/agent], authors of providers [sdk/provider], hosts [plugin-host],
+// registration authorities [ra], and servers of many clients [discovery].
 //
 // [sdk/agent]: https://pkg.go.dev/github.com/countersign-dev/countersign/sdk/agent
 // [sdk/provider]: https://pkg.go.dev/github.com/countersign-dev/countersign/sdk/provider
 // [plugin-host]: https://pkg.go.dev/github.com/countersign-dev/countersign/plugin-host
+// [ra]: https://pkg.go.dev/github.com/countersign-dev/countersign/ra
+// [discovery]: https://pkg.go.dev/github.com/countersign-dev/countersign/discovery
 package countersign
 
 import (

@@ -1,4 +1,4 @@
-// Package daemon is what the programs in this folder have in common: commands ([Flags],
+// Package daemon is what countersign-ra and countersign-discovery have in common: commands ([Flags],
 // [Explain], [Schema], [Status]), the log and the operator's pages ([Begin]), and the
 // providers' processes ([FindProviders]).
 package daemon

@@ -1,6 +1,6 @@
-// Package settings is what the configuration files of the programs in this folder have in
-// common: sections, checks and how a file is read. A program's package config embeds the
-// sections in its own struct, decodes the file, calls the checks with a [Problems], and
+// Package settings is what the configuration files of countersign-ra and countersign-discovery
+// have in common: sections, checks and how a file is read. A program's package config embeds
+// the sections in its own struct, decodes the file, calls the checks with a [Problems], and
 // returns [Problems.Err].
 package settings
 
