@@ -14,7 +14,7 @@ import (
 )
 
 // The suite starts an interpreter for each of many checks, which takes 20 s of a core for each
-// provider: `make check-kit` runs it.
+// provider: `make check NAME=kit` runs it.
 func TestForeignLanguageProviderPassesSuite(t *testing.T) {
 	t.Parallel()
 	for name, l := range languages {

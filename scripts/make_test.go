@@ -1,6 +1,7 @@
 package scripts_test
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -8,27 +9,73 @@ import (
 	"testing"
 )
 
-func TestTargetFailsWithoutItsProgram(t *testing.T) {
-	see(t, "../Makefile")
-	for target, get := range map[string]string{
-		"e2e-pkcs11": "get-debian", "e2e-acme": "get-pebble", "e2e-est": "get-est-server", "e2e-step": "get-step-ca", "e2e-spire": "get-spire", "e2e-vault": "get-vault", "e2e-kubernetes": "get-kubernetes",
-		"e2e-istio": "get-kubernetes", "e2e-cert-manager": "get-kubernetes",
+// clone returns a folder with these scripts. Another process writes them, see newClone.
+func clone(t *testing.T, scripts map[string]string) (check string) {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "scripts")
+	must(t, exec.Command("mkdir", dir).Run())
+	for name, script := range scripts {
+		write := exec.Command("install", "-m", "755", "/dev/stdin", filepath.Join(dir, name))
+		write.Stdin = strings.NewReader(script)
+		must(t, write.Run())
+	}
+	return filepath.Join(dir, "check")
+}
+
+func TestPartFailsWithoutItsProgram(t *testing.T) {
+	see(t, "check")
+	check, err := os.ReadFile("check")
+	must(t, err)
+	for part, get := range map[string]string{
+		"pkcs11": "get-debian", "acme": "get-pebble", "est": "get-est-server", "step": "get-step-ca", "spire": "get-spire", "vault": "get-vault", "kubernetes": "get-kubernetes",
+		"istio": "get-istio", "cert-manager": "get-kubernetes",
 	} {
-		dir := t.TempDir()
-		must(t, exec.Command("mkdir", filepath.Join(dir, "scripts")).Run())
-		for name, script := range map[string]string{get: "exit 7", "toolchain": "echo local", "with-programs": `exec "$@"`} {
-			// Another process writes it, see newClone.
-			write := exec.Command("install", "-m", "755", "/dev/stdin", filepath.Join(dir, "scripts", name))
-			write.Stdin = strings.NewReader("#!/bin/sh\n" + script + "\n")
-			must(t, write.Run())
+		path := clone(t, map[string]string{get: "#!/bin/sh\nexit 7\n", "toolchain": "#!/bin/sh\necho local\n", "check": string(check)})
+		out, err := exec.Command(path, part).CombinedOutput()
+		if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 7 {
+			t.Errorf("check %s: %v\n%s", part, err, out)
 		}
-		makefile, err := filepath.Abs("../Makefile")
-		must(t, err)
-		cmd := exec.Command("make", "-f", makefile, "GO=true", target)
-		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "MAKEFLAGS=")
-		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "Error 7") {
-			t.Errorf("make %s: %v\n%s", target, err, out)
+	}
+}
+
+// A part that fails is named at the end, its output is shown, and no other part begins.
+func TestCheckNamesPartsThatFail(t *testing.T) {
+	see(t, "check")
+	check, err := os.ReadFile("check")
+	must(t, err)
+	list, _, _ := strings.Cut(string(check), "\n# Imports,")
+	_, runs, _ := strings.Cut(string(check), "\n# ready obtains")
+	path := clone(t, map[string]string{"toolchain": "#!/bin/sh\necho local\n", "cache": "#!/bin/sh\n", "check": list + `
+part_tree() { echo of the tree; }
+part_lint() { echo of lint; false; echo not reached; }
+part_fuzz() { echo of fuzz; }
+# ready obtains` + runs})
+	for args, want := range map[string]struct {
+		shown, missing []string
+		fails          bool
+	}{
+		"tree lint fuzz": {
+			shown:   []string{"== check tree\nof the tree\n", "== check lint\nof lint\n== check lint failed\n", "== FAILED: lint\n"},
+			missing: []string{"not reached", "of fuzz"}, fails: true,
+		},
+		"tree fuzz": {shown: []string{"of the tree", "of fuzz", "== took: fuzz 0 s\n"}, missing: []string{"FAILED"}},
+		"tree nuts": {shown: []string{"check: unknown part nuts"}, missing: []string{"of the tree"}, fails: true},
+	} {
+		cmd := exec.Command(path, strings.Fields(args)...)
+		cmd.Env = append(os.Environ(), "JOBS=1")
+		out, err := cmd.CombinedOutput()
+		if (err != nil) != want.fails {
+			t.Errorf("check %s: %v", args, err)
+		}
+		for _, text := range want.shown {
+			if !strings.Contains(string(out), text) {
+				t.Errorf("check %s: no %q in\n%s", args, text, out)
+			}
+		}
+		for _, text := range want.missing {
+			if strings.Contains(string(out), text) {
+				t.Errorf("check %s: %q in\n%s", args, text, out)
+			}
 		}
 	}
 }

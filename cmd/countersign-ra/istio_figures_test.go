@@ -46,7 +46,7 @@ import (
 
 var (
 	page         = flag.String("page", "", "write the figures into this page, between its marks")
-	certificates = flag.Int("certificates", 0, "measure with so many for each row: make bench-door")
+	certificates = flag.Int("certificates", 0, "measure with so many for each row: make bench NAME=door")
 	idle         = flag.String("idle", "", "measure the memory of so many idle connections, such as 1000,10000")
 )
 
@@ -54,7 +54,7 @@ var (
 // Times depend on what else the machine does; CPU for each certificate hardly does.
 func TestDoorFigures(t *testing.T) {
 	if *certificates == 0 {
-		t.Skip("make bench-door measures")
+		t.Skip("make bench NAME=door measures")
 	}
 	measure := func() error {
 		measureDoor(t)
@@ -64,7 +64,7 @@ func TestDoorFigures(t *testing.T) {
 		_ = measure()
 		return
 	}
-	if err := figures.Write(*page, "make bench-door", measure); err != nil {
+	if err := figures.Write(*page, "make bench NAME=door", measure); err != nil {
 		t.Fatal(err)
 	}
 }

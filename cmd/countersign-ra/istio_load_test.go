@@ -34,7 +34,7 @@ import (
 )
 
 var (
-	ofNode = flag.Int("of-node", 50, "how many identities each of ten ztunnels asks for; a fleet has 200: make load-door")
+	ofNode = flag.Int("of-node", 50, "how many identities each of ten ztunnels asks for; a fleet has 200: make check NAME=door-long")
 	quota  = flag.Float64("quota", 20, "how many certificates the CA signs in a second; a fleet's has 7")
 )
 

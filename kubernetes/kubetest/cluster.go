@@ -75,7 +75,7 @@ func binaries(tb testing.TB) string {
 	tb.Helper()
 	folder := os.Getenv("COUNTERSIGN_KUBERNETES")
 	if folder == "" {
-		tb.Fatal("COUNTERSIGN_KUBERNETES does not name the folder of kube-apiserver and etcd: `make e2e-kubernetes` builds it")
+		tb.Fatal("COUNTERSIGN_KUBERNETES does not name the folder of kube-apiserver and etcd: `make check NAME=kubernetes` builds it")
 	}
 	return folder
 }

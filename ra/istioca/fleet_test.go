@@ -455,19 +455,19 @@ func (c cost) keepsBounds(tb testing.TB, f fleet) {
 
 var (
 	page       = flag.String("page", "", "write the figures into this page, between its marks")
-	identities = flag.Int("identities", 0, "measure a fleet of so many: make bench-fleet")
+	identities = flag.Int("identities", 0, "measure a fleet of so many: make bench NAME=fleet")
 )
 
 // TestFleetFigures measures once, also where a bound is not kept.
 func TestFleetFigures(t *testing.T) {
 	if *identities == 0 {
-		t.Skip("make bench-fleet measures")
+		t.Skip("make bench NAME=fleet measures")
 	}
 	if *page == "" {
 		measureFleets(t)
 		return
 	}
-	if err := figures.Write(*page, "make bench-fleet", func() error { measureFleets(t); return nil }); err != nil {
+	if err := figures.Write(*page, "make bench NAME=fleet", func() error { measureFleets(t); return nil }); err != nil {
 		t.Fatal(err)
 	}
 }

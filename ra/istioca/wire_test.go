@@ -18,7 +18,7 @@ import (
 
 const createCertificate = "/istio.v1.auth.IstioCertificateService/CreateCertificate"
 
-// recorded is a call of Istio's own agent, as it was on the wire. `make e2e-istio` compares it with
+// recorded is a call of Istio's own agent, as it was on the wire. `make check NAME=istio` compares it with
 // what the agent sends.
 type recorded struct {
 	Metadata metadata.MD `json:"metadata"`

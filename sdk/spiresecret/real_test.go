@@ -48,7 +48,7 @@ func startServer(t *testing.T, trustDomain, more string) *spire {
 	t.Helper()
 	bin := os.Getenv("COUNTERSIGN_SPIRE")
 	if bin == "" {
-		t.Fatal("COUNTERSIGN_SPIRE does not name the folder of SPIRE's programs: `make e2e-spire` builds them")
+		t.Fatal("COUNTERSIGN_SPIRE does not name the folder of SPIRE's programs: `make check NAME=spire` builds them")
 	}
 	s := &spire{t: t, dir: proctest.Folder(t), bin: bin, port: freePort(t)}
 	s.write("server.conf", `

@@ -40,7 +40,7 @@ func runEnvoy(t *testing.T, bootstrap string, fields map[string]string) *envoy {
 	t.Helper()
 	path, dir := programs.Foreign(t, "COUNTERSIGN_ENVOY"), proctest.Folder(t)
 	if path == "" {
-		t.Fatal("COUNTERSIGN_ENVOY does not name Envoy's binary: `make e2e` installs it")
+		t.Fatal("COUNTERSIGN_ENVOY does not name Envoy's binary: `make check NAME=step` installs it")
 	}
 	e := &envoy{admin: filepath.Join(dir, "admin")}
 	fields["Admin"] = e.admin

@@ -2,7 +2,7 @@
 
 // Package ingress_test holds the gateway's socket of the agent against the real
 // countersign-discovery, a real API server and a real Envoy, each a process of its own.
-// `make e2e` names the binaries that it does not build in COUNTERSIGN_KUBERNETES and
+// `make check NAME=step` names the binaries that it does not build in COUNTERSIGN_KUBERNETES and
 // COUNTERSIGN_ENVOY.
 package ingress_test
 

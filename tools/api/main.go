@@ -1,6 +1,6 @@
 // Command api writes down the public API: for each package below sdk and plugin-host, for the
 // engine of ra and for discovery a file in api/ with its exported declarations, one on a line, sorted, so that a
-// change shows in review. Run it by `make api`; it needs no network. See lines.go for
+// change shows in review. Run it by `make generate NAME=api`; it needs no network. See lines.go for
 // the lines.
 package main
 

@@ -2,7 +2,7 @@
 // types alone: GOOS=darwin cross ./sdk/... fails where `GOOS=darwin go build ./sdk/...`
 // does for an error in the source. No machine code is made, and of what is only imported
 // no function's body is looked at, so that it takes seconds where a compiler that has to
-// make Envoy's types for each system takes minutes. Run it by `make cross`.
+// make Envoy's types for each system takes minutes. Run it by `make check NAME=tree`.
 package main
 
 import (

@@ -24,7 +24,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// program returns the path of a program that make check-dist names.
+// program returns the path of a program that make check NAME=dist names.
 func program(t *testing.T, variable string) string {
 	t.Helper()
 	path := os.Getenv(variable)
@@ -32,7 +32,7 @@ func program(t *testing.T, variable string) string {
 		if os.Getenv("CI") != "" {
 			t.Fatalf("%s is not set", variable)
 		}
-		t.Skipf("%s is not set: run make check-dist", variable)
+		t.Skipf("%s is not set: run make check NAME=dist", variable)
 	}
 	return path
 }
@@ -239,7 +239,7 @@ func TestReleaseIsCompleteAndSigned(t *testing.T) {
 	}
 }
 
-// proxy is the folder of make modules, with the version of released.
+// proxy is the folder of make release NAME=modules, with the version of released.
 func proxy(t *testing.T) string {
 	t.Helper()
 	temp := t.TempDir()
@@ -251,7 +251,7 @@ func proxy(t *testing.T) string {
 	return temp
 }
 
-// make dist as a whole, with one provider: all that it promises is there, and the same bytes come
+// make release as a whole, with one provider: all that it promises is there, and the same bytes come
 // of a second run in other folders.
 func TestReleaseIsTheSameEachTime(t *testing.T) {
 	modules, signer := proxy(t), func() *signer { s, _ := keys(t); return s }()

@@ -1,6 +1,6 @@
 // Command dist makes what a release has, the same bytes each time: archives, packages, container
 // images, the Helm chart, single providers with an index of them, bills of materials, licences,
-// checksums, provenance and signatures. Run it by `make dist VERSION=v0.1.0`; docs/releases.md says what is what.
+// checksums, provenance and signatures. Run it by `make release VERSION=v0.1.0`; docs/releases.md says what is what.
 //
 // The programs are built of modules, as `go install PROGRAM@VERSION` does, so that the go command
 // records the version and anybody can build the same bytes.
@@ -23,7 +23,7 @@ func main() {
 	log.SetPrefix("dist: ")
 	version := flag.String("version", "", "the release, such as v0.1.0")
 	platforms := flag.String("platforms", strings.Join(allPlatforms, ","), "what to build for")
-	modules := flag.String("modules", "", "the folder of make modules, with this version")
+	modules := flag.String("modules", "", "the folder of make release NAME=modules, with this version")
 	out := flag.String("out", "dist", "where to put it all")
 	work := flag.String("work", ".cache/dist", "what is kept for the next time")
 	key := flag.String("key", "", "file with a minisign secret key without password; without it, nothing is signed")

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// script runs one of the scripts that `make packages` and `make install` run.
+// script runs one of the scripts that `make release NAME=packages` and `make install` run.
 func (d *dist) script(name string, args ...string) error {
 	return d.do(exec.Command(filepath.Join(d.root, "scripts", name), args...))
 }

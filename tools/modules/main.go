@@ -30,7 +30,7 @@ func main() {
 
 func run(args []string, write bool) error {
 	if len(args) != 2 || args[0] == "" {
-		return errors.New("usage: modules [-write] VERSION FOLDER (make modules VERSION=v0.1.0)")
+		return errors.New("usage: modules [-write] VERSION FOLDER (make release NAME=modules VERSION=v0.1.0)")
 	}
 	version := args[0]
 	folder, err := filepath.Abs(args[1])

@@ -1,5 +1,5 @@
 // The tests release the working tree and use the modules as others do. They compile all
-// programs from modules, two minutes of a core: `make check-modules` runs them.
+// programs from modules, two minutes of a core: `make check NAME=modules` runs them.
 package main
 
 import (

@@ -42,7 +42,7 @@ var staged struct {
 	folder string // empty: it failed
 }
 
-// stageOf returns a copy of a tree of the small programs as `make packages` lays it out.
+// stageOf returns a copy of a tree of the small programs as `make release NAME=packages` lays it out.
 func stageOf(t *testing.T) string {
 	t.Helper()
 	staged.Do(func() {
@@ -63,7 +63,7 @@ func layOut(t *testing.T, stage string, programs []string) {
 	t.Helper()
 	from, built := t.TempDir(), os.Getenv("COUNTERSIGN_PROGRAMS")
 	if built == "" {
-		t.Fatal("COUNTERSIGN_PROGRAMS is not set: make check-packages sets it")
+		t.Fatal("COUNTERSIGN_PROGRAMS is not set: make check NAME=packages sets it")
 	}
 	for _, name := range programs {
 		text, err := os.ReadFile(filepath.Join(built, name))
@@ -270,7 +270,7 @@ func foreign(t *testing.T, variable string) string {
 	case os.Getenv("CI") != "":
 		t.Fatalf("%s is not set: CI leaves no test out", variable)
 	default:
-		t.Skipf("%s is not set: make check-packages sets it", variable)
+		t.Skipf("%s is not set: make check NAME=packages sets it", variable)
 	}
 	return path
 }
@@ -313,7 +313,7 @@ func TestManualPagesAreWellFormed(t *testing.T) {
 	}
 }
 
-// Of another machine's programs, which `make dist` has laid out, none is run.
+// Of another machine's programs, which `make release` has laid out, none is run.
 func TestStageOfAnotherMachineIsPacked(t *testing.T) {
 	from, stage := stageOf(t), filepath.Join(t.TempDir(), "stage")
 	check(t, os.WriteFile(filepath.Join(from, provider+".minisig"), []byte("a signature"), 0o644))

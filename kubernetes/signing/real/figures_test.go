@@ -27,7 +27,7 @@ import (
 var page = flag.String("page", "", "write the figures into this page, between its marks")
 
 // BenchmarkFigures measures the program in front of the provider file, whatever -benchtime says:
-// the API server and etcd are on the same cores, and there are no kubelets. (`make bench-kubernetes`)
+// the API server and etcd are on the same cores, and there are no kubelets. (`make bench NAME=kubernetes`)
 func BenchmarkFigures(b *testing.B) {
 	measure := func() error {
 		newBench(b).measure()
@@ -37,7 +37,7 @@ func BenchmarkFigures(b *testing.B) {
 		must(b, measure())
 		return
 	}
-	must(b, figures.Write(*page, "make bench-kubernetes", measure))
+	must(b, figures.Write(*page, "make bench NAME=kubernetes", measure))
 }
 
 const (

@@ -15,7 +15,7 @@ import (
 )
 
 // BenchmarkFleet starts 1,000 pods on ten nodes, as fast as one client creates them. API server,
-// etcd, kubelets and the registration authority share the machine. (`make bench-kubernetes`)
+// etcd, kubelets and the registration authority share the machine. (`make bench NAME=kubernetes`)
 func BenchmarkFleet(b *testing.B) {
 	const nodes, pods = 10, 1000
 	for b.Loop() {

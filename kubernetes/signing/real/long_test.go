@@ -21,7 +21,7 @@ import (
 
 // Kubernetes has no settings for these times: kube-controller-manager deletes requests 15 to 20
 // minutes old, a kubelet asks anew for one that is gone after 10 to 15, a certificate lives for an
-// hour at least. (`make e2e-kubernetes-long`)
+// hour at least. (`make check NAME=kubernetes-long`)
 func TestRealLongOutagesAndRenewals(t *testing.T) {
 	t.Parallel()
 	l := openLong(t)

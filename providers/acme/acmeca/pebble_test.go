@@ -54,7 +54,7 @@ func startPebble(t *testing.T, odds ...odd) *pebble {
 	t.Helper()
 	programs := os.Getenv("COUNTERSIGN_PEBBLE")
 	if programs == "" {
-		t.Fatal("COUNTERSIGN_PEBBLE does not name the folder of Pebble: `make e2e-acme` builds it")
+		t.Fatal("COUNTERSIGN_PEBBLE does not name the folder of Pebble: `make check NAME=acme` builds it")
 	}
 	p := &pebble{folder: t.TempDir(), http: freeAddress(t), tls: freeAddress(t)}
 	at, management, dns, control := freeAddress(t), freeAddress(t), freeAddress(t), freeAddress(t)

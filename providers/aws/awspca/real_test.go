@@ -29,7 +29,7 @@ func startMoto(t *testing.T) Settings {
 	t.Helper()
 	python := os.Getenv("COUNTERSIGN_MOTO")
 	if python == "" {
-		t.Fatal("COUNTERSIGN_MOTO is not set: make e2e-aws sets it")
+		t.Fatal("COUNTERSIGN_MOTO is not set: make check NAME=aws sets it")
 	}
 	server := catest.NewCA(catest.Options{})
 	cert, key := testkit.Pair(t, server, testkit.Identity(t, "", []string{"localhost"}, nil))

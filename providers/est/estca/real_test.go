@@ -42,7 +42,7 @@ func startServer(t *testing.T) realServer {
 	t.Helper()
 	binary := os.Getenv("COUNTERSIGN_EST_SERVER")
 	if binary == "" {
-		t.Fatal("COUNTERSIGN_EST_SERVER does not name the EST server: `make e2e-est` builds it")
+		t.Fatal("COUNTERSIGN_EST_SERVER does not name the EST server: `make check NAME=est` builds it")
 	}
 	r := realServer{t.TempDir(), catest.NewCA(catest.Options{Intermediates: 1}), freeAddress(t)}
 	files := r.authority.IstioFiles()

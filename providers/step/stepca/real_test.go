@@ -34,7 +34,7 @@ func startStep(t *testing.T) realStep {
 	t.Helper()
 	binary := os.Getenv("COUNTERSIGN_STEP_CA")
 	if binary == "" {
-		t.Fatal("COUNTERSIGN_STEP_CA does not name step-ca: `make e2e` builds it")
+		t.Fatal("COUNTERSIGN_STEP_CA does not name step-ca: `make check NAME=step` builds it")
 	}
 	folder := t.TempDir()
 	r := realStep{folder: folder, authority: catest.NewCA(catest.Options{Intermediates: 1})}

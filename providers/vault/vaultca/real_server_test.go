@@ -42,7 +42,7 @@ func startVault(t *testing.T) *realVault {
 	t.Helper()
 	binary := os.Getenv("COUNTERSIGN_VAULT")
 	if binary == "" {
-		t.Fatal("COUNTERSIGN_VAULT does not name Vault: `make e2e` builds it")
+		t.Fatal("COUNTERSIGN_VAULT does not name Vault: `make check NAME=step` builds it")
 	}
 	r := &realVault{folder: t.TempDir()}
 	cert, key := r.pair(t, catest.NewCA(catest.Options{}), "localhost")

@@ -48,7 +48,7 @@ type softToken struct {
 const goodPIN = "73918264"
 
 // newSoftToken makes a token and opens it. The program is that of Debian's package
-// softhsm2, which `make e2e` installs in CI and names in COUNTERSIGN_SOFTHSM.
+// softhsm2, which `make check NAME=step` installs in CI and names in COUNTERSIGN_SOFTHSM.
 func newSoftToken(t *testing.T) *softToken {
 	t.Helper()
 	program := os.Getenv("COUNTERSIGN_SOFTHSM")
