@@ -42,6 +42,7 @@ func TestMain(m *testing.M) {
 }
 
 func withPrograms(m *testing.M) int {
+	proctest.Overlap(8)
 	code := m.Run()
 	_ = programs.Remove()
 	if err := goleak.Find(); err != nil && code == 0 {

@@ -40,6 +40,7 @@ func TestMain(m *testing.M) {
 		os.Args = append(os.Args[:1], os.Args[2:]...)
 		os.Exit(run())
 	}
+	proctest.Overlap(8)
 	code := m.Run()
 	_ = programs.Remove()
 	if err := goleak.Find(); err != nil && code == 0 {

@@ -61,7 +61,7 @@ func startMachine(t *testing.T, address string, root []byte, token string) machi
 	cmd.Env = append(proctest.Environ(dir),
 		"COUNTERSIGN_PROVIDER_PATH="+programs.Folder(t, "countersign-provider-citadel"),
 		"CA_ADDR="+address, "CA_ROOT_CA="+filepath.Join(dir, "root.pem"), "ISTIOD_SAN="+caAddress, "PROV_CERT="+m.certs, "OUTPUT_CERTS="+m.certs,
-		"TRUST_DOMAIN=cluster.local", "POD_NAMESPACE=vm", "SERVICE_ACCOUNT=db", "SECRET_TTL=1m", "SECRET_GRACE_PERIOD_RATIO=0.9",
+		"TRUST_DOMAIN=cluster.local", "POD_NAMESPACE=vm", "SERVICE_ACCOUNT=db", "SECRET_TTL=30s", "SECRET_GRACE_PERIOD_RATIO=0.9",
 	)
 	m.Process = proctest.Start(t, cmd)
 	return m
