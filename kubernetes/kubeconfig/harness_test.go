@@ -1,19 +1,13 @@
 package kubeconfig
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
 	"encoding/base64"
-	"encoding/pem"
-	"math/big"
-	"net"
 	"strings"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/countersign-dev/countersign/internal/test/certtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -26,26 +20,8 @@ const (
 // pair is a certificate that is its own root, and its key; both PEM in base64.
 func pair(t testing.TB) (cert, key string) {
 	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	asDER, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	encode := func(kind string, der []byte) string {
-		return base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
-	}
-	return encode("CERTIFICATE", der), encode("PRIVATE KEY", asDER)
+	made := certtest.Loopback(t)
+	return base64.StdEncoding.EncodeToString(made.PEM()), base64.StdEncoding.EncodeToString(made.KeyPEM(t))
 }
 
 // file is a kubeconfig with these fields of the cluster and the user, one in a line.

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/countersign-dev/countersign/internal/test/certtest"
 	"github.com/countersign-dev/countersign/internal/test/proctest"
 )
 
@@ -50,7 +51,7 @@ type Cluster struct {
 	folder    string
 	binaries  string
 	port      int
-	authority *authority
+	authority authority
 	server    *proctest.Process
 	admin     *kubernetes.Clientset
 }
@@ -62,8 +63,8 @@ func Start(tb testing.TB, opts Options) *Cluster {
 	if opts.Audiences == nil {
 		opts.Audiences = []string{"istio-ca"}
 	}
-	c := &Cluster{t: tb, opts: opts, folder: proctest.Folder(tb), binaries: binaries(tb), port: reservePort(tb), authority: newAuthority(tb)}
-	c.URL, c.CA = "https://"+address(c.port), c.authority.pem
+	c := &Cluster{t: tb, opts: opts, folder: proctest.Folder(tb), binaries: binaries(tb), port: reservePort(tb), authority: authority{certtest.Root(tb)}}
+	c.URL, c.CA = "https://"+address(c.port), c.authority.PEM()
 	c.writeFiles()
 	run(tb, c.log("etcd"), filepath.Join(c.binaries, "etcd"), c.etcdFlags()...)
 	c.admin = c.ClientFor(c.Admin())

@@ -5,12 +5,7 @@ package kubetest_test
 import (
 	"bytes"
 	"context"
-	"crypto"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
-	"encoding/pem"
 	"math/big"
 	"os"
 	"path/filepath"
@@ -25,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/countersign-dev/countersign/internal/test/certtest"
 	"github.com/countersign-dev/countersign/kubernetes/kubetest"
 )
 
@@ -55,16 +51,12 @@ func sign(t *testing.T, client kubernetes.Interface, request *certificatesv1.Pod
 	t.Helper()
 	csr, err := x509.ParseCertificateRequest(request.Spec.StubPKCS10Request)
 	must(t, err)
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(t, err)
 	now := metav1.NewTime(time.Now().Truncate(time.Second))
 	end, refresh := metav1.NewTime(now.Add(time.Hour)), metav1.NewTime(now.Add(30*time.Minute))
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: now.Time, NotAfter: end.Time, IsCA: true, BasicConstraintsValid: true,
-	}
-	root = certificate(t, template, template, key.Public(), key)
+	authority := certtest.SelfSigned(t, &x509.Certificate{NotBefore: now.Time, NotAfter: end.Time, IsCA: true, BasicConstraintsValid: true})
+	root = authority.PEM()
 	leaf := &x509.Certificate{SerialNumber: big.NewInt(2), NotBefore: now.Time, NotAfter: end.Time, DNSNames: []string{"web.shop.svc"}}
-	chain = certificate(t, leaf, template, csr.PublicKey, key)
+	chain = (&certtest.Pair{Cert: authority.Sign(t, leaf, csr.PublicKey)}).PEM()
 
 	_, err = client.CertificatesV1().ClusterTrustBundles().Create(t.Context(), &certificatesv1.ClusterTrustBundle{
 		ObjectMeta: metav1.ObjectMeta{Name: strings.ReplaceAll(signer, "/", ":") + ":roots"},
@@ -80,13 +72,6 @@ func sign(t *testing.T, client kubernetes.Interface, request *certificatesv1.Pod
 	_, err = client.CertificatesV1().PodCertificateRequests(request.Namespace).UpdateStatus(t.Context(), request, metav1.UpdateOptions{})
 	must(t, err)
 	return root, chain
-}
-
-func certificate(t *testing.T, template, parent *x509.Certificate, key crypto.PublicKey, issuer crypto.Signer) []byte {
-	t.Helper()
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, key, issuer)
-	must(t, err)
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
 // The garbage collector is what frees a signer from the requests of deleted pods.

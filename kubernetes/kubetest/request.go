@@ -14,6 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/countersign-dev/countersign/internal/test/certtest"
 )
 
 // CertificateRequest returns a request as the pod's kubelet would create it, for tests that
@@ -33,7 +35,7 @@ func (c *Cluster) CertificateRequest(pod *corev1.Pod, signer string) *certificat
 		Spec: certificatesv1.PodCertificateRequestSpec{
 			SignerName: signer, PodName: pod.Name, PodUID: pod.UID, MaxExpirationSeconds: &seconds,
 			ServiceAccountName: account.Name, ServiceAccountUID: account.UID, NodeName: types.NodeName(pod.Spec.NodeName), NodeUID: node.UID,
-			StubPKCS10Request: CSR(c.t, newKey(c.t), &x509.CertificateRequest{}),
+			StubPKCS10Request: CSR(c.t, certtest.Root(c.t).Key, &x509.CertificateRequest{}),
 		},
 	}
 }

@@ -180,7 +180,7 @@ var arrows = map[string][]string{
 	"kubernetes/meshroots":              {"kubernetes/signing", "internal/loglimit", "internal/text", "sdk/pki"},
 	"kubernetes/livepods":               {"ra/istioca", "kubernetes/signing"},
 	"kubernetes/signing":                {"internal/text", "sdk/ca", "ra"},
-	"kubernetes/kubetest":               {"internal/test/proctest"},
+	"kubernetes/kubetest":               {"internal/test/certtest", "internal/test/proctest"},
 	"plugin-host":                       {"internal/host/reference", "internal/text", "plugin-host/internal/confine", "plugin-host/debugger", "plugin-host/internal/process", "plugin-host/internal/supervise", "internal/host/verified", "sdk/ca", "sdk/provider/wire"},
 	"cmd/internal/otlp":                 {"internal/text", "internal/transport", "sdk/ca", "sdk/provider/setting", "sdk/trace"},
 	"plugin-host/lock":                  {"internal/host/reference", "internal/host/safefile", "internal/text", "internal/host/verified", "sdk/provider/wire"},

@@ -25,9 +25,9 @@ import (
 
 	"github.com/countersign-dev/countersign/discovery"
 	"github.com/countersign-dev/countersign/discovery/folder"
+	"github.com/countersign-dev/countersign/internal/test/certtest"
 	"github.com/countersign-dev/countersign/internal/test/proctest"
 	"github.com/countersign-dev/countersign/internal/test/programs"
-	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
 const secretType = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
@@ -62,8 +62,8 @@ func TestRealEnvoyGetsAllOnOneStream(t *testing.T) {
 // openGate waits until the listener is open.
 func openGate(t *testing.T, c *cluster, api string) *gate {
 	t.Helper()
-	agents, resources := newAuthority(t, "root of the agents"), proctest.Folder(t)
-	g := &gate{t: t, cluster: c, resources: resources, shop: newAuthority(t, "root of the shop")}
+	agents, resources := newAuthority(t), proctest.Folder(t)
+	g := &gate{t: t, cluster: c, resources: resources, shop: newAuthority(t)}
 	g.customer = g.shop.customer(t)
 	for _, name := range []string{"listener.yaml", "routes.yaml", "clusters.yaml"} {
 		g.put(name, strings.Replace(g.mesh(name), "name: ingress-cert", "name: kubernetes://web", 1))
@@ -87,10 +87,8 @@ func openGate(t *testing.T, c *cluster, api string) *gate {
 func (a authority) client(t *testing.T, path string) string {
 	t.Helper()
 	dir := proctest.Folder(t)
-	cert, key := a.sign(t, &x509.Certificate{URIs: []*url.URL{{Scheme: "spiffe", Host: "cluster.local", Path: path}}})
-	text, err := pki.EncodeKey(key)
-	must(t, err)
-	for name, content := range map[string][]byte{"chain.pem": pki.EncodeCertificates([]*x509.Certificate{cert}), "key.pem": text, "roots.pem": a.pem()} {
+	made := a.sign(t, &x509.Certificate{URIs: []*url.URL{{Scheme: "spiffe", Host: "cluster.local", Path: path}}})
+	for name, content := range map[string][]byte{"chain.pem": made.PEM(), "key.pem": made.KeyPEM(t), "roots.pem": a.PEM()} {
 		write(t, filepath.Join(dir, name), content)
 	}
 	return dir
@@ -227,11 +225,9 @@ func (a authority) oddSite(t *testing.T) site {
 	key, err := ecdsa.GenerateKey(elliptic.P224(), rand.Reader)
 	must(t, err)
 	odd := a.site(t)
-	der, err := x509.CreateCertificate(rand.Reader, odd.shown, a.cert, key.Public(), a.key)
-	must(t, err)
 	text, err := x509.MarshalPKCS8PrivateKey(key)
 	must(t, err)
-	odd.data["tls.crt"] = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	odd.data["tls.crt"] = (&certtest.Pair{Cert: a.Sign(t, odd.shown, key.Public())}).PEM()
 	odd.data["tls.key"] = pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: text})
 	return odd
 }

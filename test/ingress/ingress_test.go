@@ -15,9 +15,9 @@ import (
 // byDNSName is a service with a CA of its own, whose certificate has a DNS name.
 func byDNSName(t *testing.T, c *cluster, agents authority) (*service, map[string]any) {
 	t.Helper()
-	own, files := newAuthority(t, "root of the service"), proctest.Folder(t)
-	write(t, filepath.Join(files, "agents.pem"), agents.pem())
-	write(t, filepath.Join(files, "service.pem"), own.pem())
+	own, files := newAuthority(t), proctest.Folder(t)
+	write(t, filepath.Join(files, "agents.pem"), agents.PEM())
+	write(t, filepath.Join(files, "service.pem"), own.PEM())
 	s := newService(t, c, map[string]any{
 		"certificate":   map[string]any{"dns_names": []string{"discovery.test"}},
 		"providers":     fileProvider(own.folder(t)),
@@ -43,7 +43,7 @@ func TestRealIngressGatewaySurvivesDiscoveryOutages(t *testing.T) {
 		"by DNS name": byDNSName, "by SPIFFE ID": bySPIFFEID,
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, agents := newCluster(t), newAuthority(t, "root of the agents")
+			c, agents := newCluster(t), newAuthority(t)
 			s, gateway := made(t, c, agents)
 			servedWhateverHappens(t, c, s, startAgent(t, fileProvider(agents.folder(t)), gateway))
 		})
@@ -52,7 +52,7 @@ func TestRealIngressGatewaySurvivesDiscoveryOutages(t *testing.T) {
 
 func servedWhateverHappens(t *testing.T, c *cluster, s *service, a *agent) {
 	t.Helper()
-	shop := newAuthority(t, "root of the shop")
+	shop := newAuthority(t)
 	customer, first, second, third := shop.customer(t), shop.site(t), shop.site(t), shop.site(t)
 	c.put(first)
 	e := startEnvoy(t, a.socket)
@@ -87,10 +87,10 @@ func servedWhateverHappens(t *testing.T, c *cluster, s *service, a *agent) {
 // A yes of the API server counts for 5 minutes, so that the right is taken away while the
 // service, which remembers it, is none.
 func TestRealIngressGatewayLosesKeyWithRight(t *testing.T) {
-	c, agents := newCluster(t), newAuthority(t, "root of the agents")
+	c, agents := newCluster(t), newAuthority(t)
 	s, gateway := bySPIFFEID(t, c, agents)
 	a := startAgent(t, fileProvider(agents.folder(t)), gateway)
-	shop := newAuthority(t, "root of the shop")
+	shop := newAuthority(t)
 	customer, site := shop.customer(t), shop.site(t)
 	c.put(site)
 	e := startEnvoy(t, a.socket)
@@ -112,14 +112,14 @@ func TestRealIngressGatewayLosesKeyWithRight(t *testing.T) {
 }
 
 func TestRealIngressGatewaySendsTokenUntilCertificate(t *testing.T) {
-	c, agents := newCluster(t), newAuthority(t, "root of the agents")
+	c, agents := newCluster(t), newAuthority(t)
 	s, gateway := byDNSName(t, c, agents)
 	files := proctest.Folder(t)
 	outage, token := filepath.Join(files, "outage"), filepath.Join(files, "token")
 	write(t, outage, nil)
 	write(t, token, []byte(c.Token(namespace, account, "istio-ca")))
 	gateway["token_file"] = token
-	shop := newAuthority(t, "root of the shop")
+	shop := newAuthority(t)
 	customer, first, second := shop.customer(t), shop.site(t), shop.site(t)
 	c.put(first)
 	a := startAgent(t, awayWhile(outage, agents.folder(t)), gateway)
@@ -141,10 +141,10 @@ func TestRealIngressGatewaySendsTokenUntilCertificate(t *testing.T) {
 
 // Whoever has the roots' signature but another name is not told the token, and serves nothing.
 func TestRealIngressGatewayRejectsOtherSPIFFEID(t *testing.T) {
-	c, agents := newCluster(t), newAuthority(t, "root of the agents")
+	c, agents := newCluster(t), newAuthority(t)
 	s, gateway := bySPIFFEID(t, c, agents)
 	gateway["server_spiffe_id"] = serverID + "-of-another"
-	c.put(newAuthority(t, "root of the shop").site(t))
+	c.put(newAuthority(t).site(t))
 	a := startAgent(t, fileProvider(agents.folder(t)), gateway)
 	e := startEnvoy(t, a.socket)
 	poll(t, "the agent to refuse it", func() bool {
