@@ -47,6 +47,7 @@ type Fake struct {
 	cut      chan struct{} // closed to end all watches
 	calls    []Call
 	watching int
+	faults   []*fault
 }
 
 // Call is a request. Kinds of verbs are Kubernetes'.
@@ -125,6 +126,33 @@ func (f *Fake) Fail(err error) {
 	f.Cut()
 }
 
+// FailOn has requests of a verb for a resource ("": any) fail, until it is ended.
+func (f *Fake) FailOn(verb, resource string, err error) (end func()) {
+	failing := &fault{verb, resource, err}
+	f.Set(func() { f.faults = append(f.faults, failing) })
+	return func() {
+		f.Set(func() { f.faults = slices.DeleteFunc(f.faults, func(each *fault) bool { return each == failing }) })
+	}
+}
+
+type fault struct {
+	verb, resource string
+	err            error
+}
+
+func (c *Call) meets(all []*fault) error {
+	for _, f := range all {
+		if c.is(f.verb, f.resource) {
+			return f.err
+		}
+	}
+	return nil
+}
+
+func (c *Call) is(verb, resource string) bool {
+	return (verb == "" || verb == c.Verb) && (resource == "" || resource == c.Resource)
+}
+
 // Hang has each request wait from now on, until [Fake.Fail] or [Fake.Cut].
 func (f *Fake) Hang() {
 	f.Cut()
@@ -151,7 +179,7 @@ func (f *Fake) Calls() []Call {
 // Called counts the requests of a verb for a resource; "" is any.
 func (f *Fake) Called(verb, resource string) (n int) {
 	for _, c := range f.Calls() {
-		if (verb == "" || c.Verb == verb) && (resource == "" || c.Resource == resource) {
+		if c.is(verb, resource) {
 			n++
 		}
 	}
@@ -295,16 +323,17 @@ func (c *Call) selects(k key, o Object) bool {
 	if k.resource != c.Resource || c.Namespace != "" && c.Namespace != k.namespace {
 		return false
 	}
-	_, account, of := strings.Cut(c.asks("fieldSelector"), "spec.serviceAccountName=")
+	_, account, of := strings.Cut(c.Asks("fieldSelector"), "spec.serviceAccountName=")
 	account, _, _ = strings.Cut(account, ",")
 	if of && o.At("spec", "serviceAccountName") != account {
 		return false
 	}
-	selector, err := labels.Parse(c.asks("labelSelector"))
+	selector, err := labels.Parse(c.Asks("labelSelector"))
 	return err == nil && selector.Matches(o.labels())
 }
 
-func (c *Call) asks(name string) string {
+// Asks returns a parameter of the query.
+func (c *Call) Asks(name string) string {
 	if all := c.query[name]; len(all) > 0 {
 		return all[0]
 	}

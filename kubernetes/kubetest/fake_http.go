@@ -2,6 +2,7 @@ package kubetest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -34,7 +35,7 @@ func callOf(r *http.Request) *Call {
 		http.MethodGet: "get", http.MethodPost: "create", http.MethodPut: "update", http.MethodDelete: "delete", http.MethodPatch: "patch",
 	}[r.Method]
 	switch {
-	case c.asks("watch") != "":
+	case c.Asks("watch") != "":
 		c.Verb = "watch"
 	case c.Verb == "get" && c.Name == "":
 		c.Verb = "list"
@@ -54,13 +55,16 @@ func (f *Fake) admit(r *http.Request) (*Call, error) {
 	c := callOf(r)
 	f.mu.Lock()
 	f.calls = append(f.calls, *c)
-	before, token := f.Before, f.Token
+	before, token, fault := f.Before, f.Token, c.meets(f.faults)
 	f.mu.Unlock()
 	if c.Verb == "create" || c.Verb == "update" {
 		if err := json.NewDecoder(r.Body).Decode(&c.Object); err != nil {
 			return c, apierrors.NewBadRequest(err.Error())
 		}
 		c.Name, _ = c.Object.meta()["name"].(string)
+	}
+	if fault != nil {
+		return c, fault
 	}
 	if before != nil {
 		if err := before(c); err != nil {
@@ -112,7 +116,7 @@ func (f *Fake) RoundTrip(r *http.Request) (*http.Response, error) {
 	} else {
 		a, err = refusal(err)
 	}
-	if err != nil {
+	if err = cmp.Or(err, r.Context().Err()); err != nil {
 		return nil, err
 	}
 	reply := &http.Response{StatusCode: a.code, Header: http.Header{"Content-Type": {"application/json"}}, Request: r}
@@ -178,9 +182,9 @@ func (f *Fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // watch streams what changes after a version, or after all that is there now.
 func (f *Fake) watch(c *Call) answer {
 	f.mu.Lock()
-	seen, _ := strconv.Atoi(c.asks("resourceVersion"))
+	seen, _ := strconv.Atoi(c.Asks("resourceVersion"))
 	var events []any
-	if c.asks("sendInitialEvents") == "true" {
+	if c.Asks("sendInitialEvents") == "true" {
 		seen = len(f.history)
 		for _, o := range f.selected(c) {
 			events = append(events, event("ADDED", o))

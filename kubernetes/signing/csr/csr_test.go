@@ -1,7 +1,6 @@
 package csr_test
 
 import (
-	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -15,15 +14,10 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes/fake"
-	typed "k8s.io/client-go/kubernetes/typed/certificates/v1"
-	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/countersign-dev/countersign/kubernetes/kubetest"
 	"github.com/countersign-dev/countersign/kubernetes/signing/csr"
 	"github.com/countersign-dev/countersign/ra"
 	"github.com/countersign-dev/countersign/sdk/ca"
@@ -73,8 +67,8 @@ func TestRequestWaitsForItsApproval(t *testing.T) {
 		c.create(honest())
 		pass(time.Hour)
 		c.want("pending")
-		if c.tally(&c.reads) > 0 {
-			t.Errorf("%d reads for a request that nobody approved", c.tally(&c.reads))
+		if c.reads() > 0 {
+			t.Errorf("%d reads for a request that nobody approved", c.reads())
 		}
 		c.say("req-1", certificatesv1.CertificateApproved)
 		c.want("Approved issued")
@@ -96,8 +90,8 @@ func TestOtherRequestsAreLeftAlone(t *testing.T) {
 		done.Status.Certificate = []byte("x")
 		c.create(foreign, denied, failed, done)
 		pass(time.Hour)
-		if c.tally(&c.writes) > 0 || c.tally(&c.reads) > 0 || c.asked() > 0 {
-			t.Errorf("%d writes, %d reads, %d asked", c.tally(&c.writes), c.tally(&c.reads), c.asked())
+		if c.tally(&c.writes) > 0 || c.reads() > 0 || c.asked() > 0 {
+			t.Errorf("%d writes, %d reads, %d asked", c.tally(&c.writes), c.reads(), c.asked())
 		}
 	})
 }
@@ -124,7 +118,6 @@ func TestNodesAndUsersGetTheirNames(t *testing.T) {
 // Whatever is not for ever leaves the request pending, and it is signed when that is over.
 func TestTroubleLeavesRequestPending(t *testing.T) {
 	away := errors.New("connection refused")
-	accounts := corev1.SchemeGroupVersion.WithResource("serviceaccounts")
 	fault := func(err error) func(c *cluster) func() {
 		return func(c *cluster) func() {
 			c.ca.Always(catest.Fault{Err: err})
@@ -141,16 +134,16 @@ func TestTroubleLeavesRequestPending(t *testing.T) {
 		"CA: invalid":   {fault(ca.ErrInvalid), "Approved"},
 		"unknown error": {fault(errors.New("?")), "Approved"},
 		"CA's reply":    {func(c *cluster) func() { c.ca.Next(1, catest.Fault{Break: catest.WrongKey}); return func() {} }, "Approved issued"},
-		"reading":       {func(c *cluster) func() { return c.fail("get", "certificatesigningrequests", away) }, "pending"},
-		"accounts":      {func(c *cluster) func() { return c.fail("get", "serviceaccounts", away) }, "pending"},
+		"reading":       {func(c *cluster) func() { return c.api.FailOn("get", requests, away) }, "pending"},
+		"accounts":      {func(c *cluster) func() { return c.api.FailOn("get", "serviceaccounts", away) }, "pending"},
 		"pods": {func(c *cluster) func() {
-			return c.fail("get", "pods", apierrors.NewForbidden(schema.GroupResource{}, "web-0", away))
+			return c.api.FailOn("get", "pods", apierrors.NewForbidden(schema.GroupResource{}, "web-0", away))
 		}, "pending"},
-		"writing": {func(c *cluster) func() { return c.fail("update", "certificatesigningrequests", away) }, "pending"},
+		"writing": {func(c *cluster) func() { return c.api.FailOn("update", requests, away) }, "pending"},
 		"account gone": {func(c *cluster) func() {
-			found, _ := c.client.Tracker().Get(accounts, "shop", "web")
-			_ = c.client.Tracker().Delete(accounts, "shop", "web")
-			return func() { _ = c.client.Tracker().Add(found) }
+			account := kubetest.Get[corev1.ServiceAccount](c.api, "serviceaccounts", "shop", "web")
+			c.api.Remove("serviceaccounts", "shop", "web")
+			return func() { c.api.Put(account) }
 		}, "pending"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -178,7 +171,7 @@ func TestCertificateIsWrittenAgainNotMadeAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inCluster(t, byHand, func(c *cluster) {
-				end := c.fail("update", "certificatesigningrequests", err)
+				end := c.api.FailOn("update", requests, err)
 				c.create(honest())
 				c.say("req-1", certificatesv1.CertificateApproved)
 				pass(10 * time.Minute)
@@ -197,16 +190,14 @@ func TestCertificateIsWrittenAgainNotMadeAgain(t *testing.T) {
 // A webhook or a policy of the cluster's refuses the status, and others go on to edit the object.
 func TestCertificateThatIsRefusedIsNotMadeAgain(t *testing.T) {
 	inCluster(t, byHand, func(c *cluster) {
-		end := c.fail("update", "certificatesigningrequests", apierrors.NewInvalid(schema.GroupKind{}, "req-1", nil))
+		end := c.api.FailOn("update", requests, apierrors.NewInvalid(schema.GroupKind{}, "req-1", nil))
 		c.create(honest())
 		c.say("req-1", certificatesv1.CertificateApproved)
 		for i := range 5 {
 			pass(10 * time.Minute)
-			edited := c.get("req-1").DeepCopy()
-			edited.Labels, edited.ResourceVersion = map[string]string{"a": fmt.Sprint(i)}, edited.ResourceVersion+"z"
-			if err := c.client.Tracker().Update(requests, edited, ""); err != nil {
-				t.Fatal(err)
-			}
+			edited := c.get("req-1")
+			edited.Labels = map[string]string{"a": fmt.Sprint(i)}
+			c.api.Put(edited)
 		}
 		end()
 		pass(time.Minute)
@@ -223,11 +214,9 @@ func TestEditedRequestGetsItsCertificate(t *testing.T) {
 		c.ca.Always(catest.Fault{Delay: 20 * time.Second})
 		c.create(honest())
 		c.say("req-1", certificatesv1.CertificateApproved)
-		edited := c.get("req-1").DeepCopy()
-		edited.Labels, edited.ResourceVersion = map[string]string{"a": "b"}, edited.ResourceVersion+"z"
-		if err := c.client.Tracker().Update(requests, edited, ""); err != nil {
-			t.Fatal(err)
-		}
+		edited := c.get("req-1")
+		edited.Labels = map[string]string{"a": "b"}
+		c.api.Put(edited)
 		pass(2 * time.Minute)
 		c.want("Approved issued")
 		if c.get("req-1").Labels["a"] != "b" || c.asked() != 1 {
@@ -239,9 +228,9 @@ func TestEditedRequestGetsItsCertificate(t *testing.T) {
 func TestRequestThatGoesMeanwhileGetsNothing(t *testing.T) {
 	for name, end := range map[string]func(c *cluster){
 		"failed":  func(c *cluster) { c.say("req-1", certificatesv1.CertificateFailed) },
-		"deleted": func(c *cluster) { _ = c.client.Tracker().Delete(requests, "", "req-1") },
+		"deleted": func(c *cluster) { c.api.Remove(requests, "", "req-1") },
 		"made anew": func(c *cluster) {
-			_ = c.client.Tracker().Delete(requests, "", "req-1")
+			c.api.Remove(requests, "", "req-1")
 			r := honest()
 			r.UID = "another"
 			c.create(r)
@@ -263,33 +252,13 @@ func TestRequestThatGoesMeanwhileGetsNothing(t *testing.T) {
 	}
 }
 
-// slowAnswers are an API server whose watch is faster than its answers.
-type slowAnswers struct{ *fake.Clientset }
-
-func (s slowAnswers) CertificatesV1() typed.CertificatesV1Interface {
-	return slowCertificates{s.Clientset.CertificatesV1()}
-}
-
-type slowCertificates struct{ typed.CertificatesV1Interface }
-
-func (s slowCertificates) CertificateSigningRequests() typed.CertificateSigningRequestInterface {
-	return slowRequests{s.CertificatesV1Interface.CertificateSigningRequests()}
-}
-
-type slowRequests struct {
-	typed.CertificateSigningRequestInterface
-}
-
-func (s slowRequests) UpdateApproval(ctx context.Context, name string, r *request, o metav1.UpdateOptions) (*request, error) {
-	written, err := s.CertificateSigningRequestInterface.UpdateApproval(ctx, name, r, o)
-	time.Sleep(100 * time.Millisecond)
-	return written, cmp.Or(err, ctx.Err())
-}
-
-func (s slowRequests) UpdateStatus(ctx context.Context, r *request, o metav1.UpdateOptions) (*request, error) {
-	written, err := s.CertificateSigningRequestInterface.UpdateStatus(ctx, r, o)
-	time.Sleep(100 * time.Millisecond)
-	return written, cmp.Or(err, ctx.Err())
+// slowAnswers have the watch be faster than the answers to writes.
+func slowAnswers(c *cluster) {
+	c.api.After = func(call *kubetest.Call) {
+		if call.Verb == "update" {
+			time.Sleep(100 * time.Millisecond)
+		}
+	}
 }
 
 // Our own write comes back by the watch, which ends the work on the request.
@@ -300,7 +269,7 @@ func TestOutcomeIsCountedAlthoughTheWatchIsFaster(t *testing.T) {
 		"failed": func(r *request) { r.Spec.Request = csrOf(pki.ECDSAP384, nil) },
 	} {
 		t.Run(result, func(t *testing.T) {
-			inCluster(t, func(c *cluster) { c.conf.Client = slowAnswers{c.client} }, func(c *cluster) {
+			inCluster(t, slowAnswers, func(c *cluster) {
 				r := honest()
 				change(r)
 				c.create(r)
@@ -325,8 +294,16 @@ func TestStaleInformerHasNoWord(t *testing.T) {
 				var release func()
 				inCluster(t, func(c *cluster) {
 					byHand(c)
-					c.client.PrependWatchReactor("*", func(clienttesting.Action) (bool, watch.Interface, error) { return true, watch.NewFake(), nil })
-					release = c.fail("get", "certificatesigningrequests", errors.New("connection refused"))
+					c.api.Before = func(call *kubetest.Call) error {
+						switch {
+						case call.Asks("sendInitialEvents") != "": // it is asked for a list then
+							return apierrors.NewBadRequest("no streams of lists")
+						case call.Verb == "watch":
+							<-call.Context.Done()
+						}
+						return c.admit(call)
+					}
+					release = c.api.FailOn("get", requests, errors.New("connection refused"))
 					c.create(honest())
 					c.say("req-1", certificatesv1.CertificateApproved)
 					c.ca.Always(catest.Fault{Delay: 20 * time.Second})
@@ -338,12 +315,9 @@ func TestStaleInformerHasNoWord(t *testing.T) {
 					if name == "failed" {
 						change(c, nil)
 					} else {
-						r := c.get("req-1").DeepCopy()
+						r := c.get("req-1")
 						change(c, r)
-						r.ResourceVersion += "z"
-						if err := c.client.Tracker().Update(requests, r, ""); err != nil {
-							t.Fatal(err)
-						}
+						c.api.Put(r)
 					}
 					release()
 					pass(10 * time.Minute)
@@ -430,9 +404,9 @@ func TestWaitingRequestsCostFewCalls(t *testing.T) {
 			c.create(r)
 		}
 		pass(10 * time.Minute)
-		before := c.tally(&c.reads)
+		before := c.reads()
 		pass(10 * time.Minute)
-		if each := (c.tally(&c.reads) - before) / many; each > 3*12 {
+		if each := (c.reads() - before) / many; each > 3*12 {
 			t.Errorf("each cost %d reads in 10 minutes", each)
 		}
 	})
@@ -443,10 +417,12 @@ func TestWaitingRequestsCostFewCalls(t *testing.T) {
 func TestFirstListIsTheLatest(t *testing.T) {
 	var versions []string
 	inCluster(t, func(c *cluster) {
-		c.client.PrependReactor("list", "certificatesigningrequests", func(action clienttesting.Action) (bool, runtime.Object, error) {
-			versions = append(versions, action.(clienttesting.ListActionImpl).ListOptions.ResourceVersion)
-			return false, nil, nil
-		})
+		c.api.Before = func(call *kubetest.Call) error {
+			if call.Verb == "list" || call.Asks("sendInitialEvents") != "" {
+				versions = append(versions, call.Asks("resourceVersion"))
+			}
+			return nil
+		}
 	}, func(c *cluster) {
 		synctest.Wait()
 		if !slices.Equal(versions, []string{""}) {
@@ -457,7 +433,7 @@ func TestFirstListIsTheLatest(t *testing.T) {
 
 func TestWrongSettingsAreRefused(t *testing.T) {
 	good := csr.Config{
-		Cluster: "home", Client: fake.NewClientset(), Issuer: issuerFunc(nil), Decide: func(ra.Subject, string) ra.Decision { return ra.Decision{} },
+		Cluster: "home", Client: kubetest.NewFake().Client(), Issuer: issuerFunc(nil), Decide: func(ra.Subject, string) ra.Decision { return ra.Decision{} },
 		Signers: []csr.Signer{{Name: signer}},
 	}
 	for want, change := range map[string]func(*csr.Config){

@@ -1,7 +1,6 @@
 package csr_test
 
 import (
-	"context"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -15,9 +14,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/fake"
-	typed "k8s.io/client-go/kubernetes/typed/certificates/v1"
 
+	"github.com/countersign-dev/countersign/kubernetes/kubetest"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
@@ -26,9 +24,7 @@ func (c *cluster) account(n int) *request {
 	c.t.Helper()
 	name := fmt.Sprint("web-", n)
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: "account-uid"}}
-	if err := c.client.Tracker().Add(account); err != nil {
-		c.t.Fatal(err)
-	}
+	c.api.Put(account)
 	r := honest()
 	r.Name, r.UID, r.Spec.Extra, r.Spec.Username = name, types.UID(name), nil, "system:serviceaccount:shop:"+name
 	uri, _ := url.Parse("spiffe://example.org/ns/shop/sa/" + name)
@@ -57,7 +53,7 @@ func TestCertificatesAreNotAskedForThatCannotBeDelivered(t *testing.T) {
 	}
 	const many = 100
 	inCluster(t, byHand, func(c *cluster) {
-		end := c.fail("update", "certificatesigningrequests", apierrors.NewForbidden(requests.GroupResource(), "req", errors.New("no rights")))
+		end := c.api.FailOn("update", requests, apierrors.NewForbidden(certificatesv1.Resource(requests), "req", errors.New("no rights")))
 		for n := range many {
 			r := c.account(n)
 			approve(r)
@@ -83,15 +79,14 @@ func TestCertificatesAreNotAskedForThatCannotBeDelivered(t *testing.T) {
 
 // Nor must it stop those whose writes succeed.
 func TestWritesThatFailStopTheirRequesterAlone(t *testing.T) {
-	tooLarge := func(r *request) error {
-		if strings.HasPrefix(r.Name, "jane-") {
-			return apierrors.NewRequestEntityTooLargeError("too large")
-		}
-		return nil
-	}
 	inCluster(t, func(c *cluster) {
 		byHand(c)
-		c.conf.Client = server{Clientset: c.client, status: tooLarge}
+		c.api.Before = func(call *kubetest.Call) error {
+			if call.Subresource == "status" && strings.HasPrefix(call.Name, "jane-") {
+				return apierrors.NewRequestEntityTooLargeError("too large")
+			}
+			return c.admit(call)
+		}
 	}, func(c *cluster) {
 		for n := range 5 {
 			c.create(janes(n))
@@ -110,18 +105,19 @@ func TestFloodOfOneRequesterDelaysNoOther(t *testing.T) {
 	if testing.Short() {
 		t.Skip("many of them")
 	}
-	slow := func(ctx context.Context, name string) error {
-		if !strings.HasPrefix(name, "jane-") {
-			return nil
-		}
-		select {
-		case <-time.After(5 * time.Second):
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
+	slow := func(c *cluster) {
+		c.api.Before = func(call *kubetest.Call) error {
+			if call.Verb == "get" && strings.HasPrefix(call.Name, "jane-") {
+				select {
+				case <-time.After(5 * time.Second):
+				case <-call.Context.Done():
+					return call.Context.Err()
+				}
+			}
+			return c.admit(call)
 		}
 	}
-	inCluster(t, func(c *cluster) { c.conf.Client = server{Clientset: c.client, get: slow} }, func(c *cluster) {
+	inCluster(t, slow, func(c *cluster) {
 		for n := range 500 {
 			c.create(janes(n))
 		}
@@ -129,47 +125,4 @@ func TestFloodOfOneRequesterDelaysNoOther(t *testing.T) {
 		pass(time.Second)
 		c.want("Approved issued")
 	})
-}
-
-// server is an API server with something to do before some calls.
-type server struct {
-	*fake.Clientset
-	get    func(ctx context.Context, name string) error
-	status func(r *request) error
-}
-
-func (s server) CertificatesV1() typed.CertificatesV1Interface {
-	return serverGroup{s.Clientset.CertificatesV1(), s}
-}
-
-type serverGroup struct {
-	typed.CertificatesV1Interface
-	server server
-}
-
-func (g serverGroup) CertificateSigningRequests() typed.CertificateSigningRequestInterface {
-	return serverRequests{g.CertificatesV1Interface.CertificateSigningRequests(), g.server}
-}
-
-type serverRequests struct {
-	typed.CertificateSigningRequestInterface
-	server server
-}
-
-func (s serverRequests) Get(ctx context.Context, name string, o metav1.GetOptions) (*request, error) {
-	if s.server.get != nil {
-		if err := s.server.get(ctx, name); err != nil {
-			return nil, err
-		}
-	}
-	return s.CertificateSigningRequestInterface.Get(ctx, name, o)
-}
-
-func (s serverRequests) UpdateStatus(ctx context.Context, r *request, o metav1.UpdateOptions) (*request, error) {
-	if s.server.status != nil {
-		if err := s.server.status(r); err != nil {
-			return nil, err
-		}
-	}
-	return s.CertificateSigningRequestInterface.UpdateStatus(ctx, r, o)
 }

@@ -17,13 +17,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes/fake"
-	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/countersign-dev/countersign/internal/test/logtest"
 	"github.com/countersign-dev/countersign/internal/test/ratest"
+	"github.com/countersign-dev/countersign/kubernetes/kubetest"
 	"github.com/countersign-dev/countersign/kubernetes/signing"
 	"github.com/countersign-dev/countersign/kubernetes/signing/csr"
 	"github.com/countersign-dev/countersign/ra"
@@ -40,12 +38,12 @@ const (
 	spiffe        = "spiffe://example.org/ns/shop/sa/web"
 )
 
-var requests = schema.GroupVersionResource{Group: "certificates.k8s.io", Version: "v1", Resource: "certificatesigningrequests"}
+const requests = "certificatesigningrequests"
 
 // cluster is one with a service account and a pod, a fake API server, a CA, an engine and a door.
 type cluster struct {
 	t      *testing.T
-	client *fake.Clientset
+	api    *kubetest.Fake
 	ca     *catest.CA
 	audit  ratest.Audit
 	log    logtest.Log
@@ -56,7 +54,6 @@ type cluster struct {
 
 	mu     sync.Mutex
 	events map[string]int
-	reads  int
 	writes int // statuses that were taken
 }
 
@@ -83,24 +80,17 @@ func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	c := &cluster{
 		t: t, ca: catest.NewCA(catest.Options{NamesFromRequest: true, Intermediates: 1}), events: map[string]int{},
-		client: fake.NewClientset(
-			&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "account-uid"}},
-			&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-0", UID: "pod-uid"}},
-		),
+		api: kubetest.NewFake(),
 	}
-	c.client.PrependReactor("get", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.reads++
-		return false, nil, nil
-	})
-	c.client.PrependReactor("update", "certificatesigningrequests", c.admit)
+	c.api.Put(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "account-uid"}})
+	c.api.Put(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-0", UID: "pod-uid"}})
+	c.api.Before = c.admit
 	c.engine = ratest.Engine(t, ra.Config{
 		Policy: ratest.Policy(t, rules()...), Audit: &c.audit, Log: c.log.Logger(), Doors: []ra.Door{signing.CSRDoor(signer)},
 		Authorities: []ra.Authority{{Name: "ca", Client: ratest.Certifier{CA: c.ca}, Limits: ratest.Unlimited}},
 	})
 	c.conf = csr.Config{
-		Cluster: "home", Client: c.client, Issuer: c.engine, Decide: c.engine.Decide, Log: c.log.Logger(),
+		Cluster: "home", Client: c.api.Client(), Issuer: c.engine, Decide: c.engine.Decide, Log: c.log.Logger(),
 		Signers: []csr.Signer{{Name: signer, Approve: true}},
 		Observe: func(e csr.Event) {
 			c.mu.Lock()
@@ -147,27 +137,27 @@ func (c *cluster) run() {
 }
 
 // admit is the API server's check of an approval and a status (k8s.io/kubernetes,
-// validateCertificateSigningRequestUpdate), and of versions.
-func (c *cluster) admit(action clienttesting.Action) (bool, runtime.Object, error) {
-	next := action.(clienttesting.UpdateAction).GetObject().(*request)
-	found, err := c.client.Tracker().Get(requests, "", next.Name)
-	if err != nil {
-		return false, nil, nil // the tracker says so as well
+// validateCertificateSigningRequestUpdate).
+func (c *cluster) admit(call *kubetest.Call) error {
+	if call.Verb != "update" || call.Resource != requests {
+		return nil
 	}
-	before := found.(*request)
-	if before.ResourceVersion != next.ResourceVersion {
-		return true, nil, apierrors.NewConflict(requests.GroupResource(), next.Name, nil)
+	before, next := c.find(call.Name), kubetest.As[request](call.Object)
+	if before == nil || before.ResourceVersion != next.ResourceVersion {
+		return nil // the server says so as well
 	}
-	if err := checkUpdate(action.GetSubresource(), before, next); err != nil {
+	if err := checkUpdate(call.Subresource, before, next); err != nil {
 		c.t.Errorf("the API server refuses: %v", err)
-		return true, nil, apierrors.NewInvalid(schema.GroupKind{Kind: "CertificateSigningRequest"}, next.Name, nil)
+		return apierrors.NewInvalid(schema.GroupKind{Kind: "CertificateSigningRequest"}, next.Name, nil)
 	}
-	next.ResourceVersion += "x"
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.writes++
-	return false, nil, nil
+	return nil
 }
+
+// reads counts the objects that the door has looked up.
+func (c *cluster) reads() int { return c.api.Called("get", "") }
 
 func checkUpdate(subresource string, before, next *request) error {
 	certificate := !bytes.Equal(before.Status.Certificate, next.Status.Certificate)
@@ -223,33 +213,29 @@ func honest() *request {
 }
 
 func (c *cluster) create(all ...*request) {
-	c.t.Helper()
 	for _, r := range all {
-		if err := c.client.Tracker().Create(requests, r, ""); err != nil {
-			c.t.Fatal(err)
-		}
+		c.api.Put(r)
 	}
 	synctest.Wait()
 }
 
+func (c *cluster) find(name string) *request { return kubetest.Get[request](c.api, requests, "", name) }
+
 func (c *cluster) get(name string) *request {
 	c.t.Helper()
-	found, err := c.client.Tracker().Get(requests, "", name)
-	if err != nil {
-		c.t.Fatal(err)
+	r := c.find(name)
+	if r == nil {
+		c.t.Fatalf("there is no request %s", name)
 	}
-	return found.(*request)
+	return r
 }
 
 // say adds a condition, as kubectl certificate approve and deny do.
 func (c *cluster) say(name string, kind certificatesv1.RequestConditionType) {
 	c.t.Helper()
-	r := c.get(name).DeepCopy()
-	r.ResourceVersion += "y"
+	r := c.get(name)
 	r.Status.Conditions = append(r.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{Type: kind, Status: corev1.ConditionTrue, Reason: "Admin"})
-	if err := c.client.Tracker().Update(requests, r, ""); err != nil {
-		c.t.Fatal(err)
-	}
+	c.api.Put(r)
 	synctest.Wait()
 }
 
@@ -279,22 +265,6 @@ func (c *cluster) want(state string) {
 	synctest.Wait()
 	if got := c.state("req-1"); got != state {
 		c.t.Errorf("the request is %q, want %q: %+v\n%s", got, state, c.get("req-1").Status.Conditions, c.log.String())
-	}
-}
-
-// fail makes calls fail until it is ended.
-func (c *cluster) fail(verb, resource string, err error) (end func()) {
-	var mu sync.Mutex
-	on := true
-	c.client.PrependReactor(verb, resource, func(clienttesting.Action) (bool, runtime.Object, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		return on, nil, err
-	})
-	return func() {
-		mu.Lock()
-		defer mu.Unlock()
-		on = false
 	}
 }
 
