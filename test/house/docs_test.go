@@ -158,6 +158,24 @@ func TestArchitectureNamesEachPackageWithArrows(t *testing.T) {
 	}
 }
 
+// A row names each import of its packages, but for internal and proto: by the end of its path.
+func TestArchitectureNamesImportsOfEachPackage(t *testing.T) {
+	names := regexp.MustCompile("`([^`]+)`")
+	_, page, _ := strings.Cut(read(t, "docs/architecture.md"), "\n## Packages and their arrows\n")
+	for _, row := range regexp.MustCompile(`(?m)^\|([^|]+)\|[^|]+\|([^|]+)\|$`).FindAllStringSubmatch(page, -1) {
+		of, named := names.FindAllStringSubmatch(row[1], -1), names.FindAllStringSubmatch(row[2], -1)
+		for _, pkg := range of {
+			for _, imported := range arrows[pkg[1]] {
+				hidden := strings.HasPrefix(imported, "proto/") || strings.Contains("/"+imported, "/internal/")
+				isNamed := func(name []string) bool { return strings.HasSuffix("/"+imported, "/"+name[1]) }
+				if !hidden && !slices.ContainsFunc(named, isNamed) && !slices.ContainsFunc(of, isNamed) {
+					t.Errorf("docs/architecture.md, row of %s: the import %s is missing", pkg[1], imported)
+				}
+			}
+		}
+	}
+}
+
 // Tables, code and links may be longer, as they cannot be broken.
 func TestDocumentsWrapAt100Columns(t *testing.T) {
 	for path, text := range documents(t) {
