@@ -39,7 +39,7 @@ func TestOnlyVerifiedCertificatesAreServed(t *testing.T) {
 			c := open(t, conn)
 			c.ask(secretURL, "a")
 			if said := c.ends(codes.Unauthenticated); said != opaque {
-				t.Errorf("%s: the client is told %q", name, said)
+				t.Errorf("%s: the client gets %q", name, said)
 			}
 			_, err := secretv3.NewSecretDiscoveryServiceClient(conn).FetchSecrets(t.Context(), &discoveryv3.DiscoveryRequest{ResourceNames: []string{"a"}})
 			if status.Code(err) != codes.Unauthenticated {
@@ -58,7 +58,7 @@ func TestOnlyVerifiedCertificatesAreServed(t *testing.T) {
 	})
 }
 
-// tokens knows "good-…" as service accounts, and is away for "later".
+// tokens maps "good-…" to service accounts, and is away for "later".
 type tokens struct{ kind authn.Kind }
 
 func (k tokens) Authenticate(_ context.Context, c authn.Credential) (authn.Identity, error) {
@@ -136,13 +136,13 @@ func TestBadTokenIsRefusedAndNeverShown(t *testing.T) {
 			"empty":            {[]string{"authorization", "Bearer "}, codes.Unauthenticated},
 			"with a space":     {[]string{"authorization", "Bearer good-a b"}, codes.Unauthenticated},
 			"clusters":         {[]string{"authorization", "Bearer good-a", "clusterid", "a", "clusterid", "b"}, codes.Unauthenticated},
-			"cannot be told":   {[]string{"authorization", "Bearer later"}, codes.Unavailable},
+			"is unknown":       {[]string{"authorization", "Bearer later"}, codes.Unavailable},
 			"a header of none": {[]string{"x-token", "good-a"}, codes.Unauthenticated},
 		} {
 			stream := open(t, conn, c.pairs...)
 			stream.ask(secretURL, "a")
 			if said := stream.ends(c.want); strings.Contains(said, "good") || strings.Contains(said, "nobody") {
-				t.Errorf("%s: the client is told %q", name, said)
+				t.Errorf("%s: the client gets %q", name, said)
 			}
 		}
 		if strings.Contains(p.log.String(), secret) {
@@ -170,7 +170,7 @@ func TestPlaintextTokenIsTakenOnlyWhereAllowed(t *testing.T) {
 				return
 			}
 			if said := c.ends(want); said != "tokens are accepted only over TLS" {
-				t.Errorf("the client is told %q", said)
+				t.Errorf("the client gets %q", said)
 			}
 			if n := p.server.Metrics().Refusals["plaintext"]; n != 1 {
 				t.Errorf("%d were counted", n)
@@ -198,18 +198,18 @@ func TestUnreadyServerRefusesNewStreamsOnly(t *testing.T) {
 		notReady.Store(new(errors.New("the cluster local is not synced")))
 		early := open(t, conn)
 		if said := early.ends(codes.Unavailable); strings.Contains(said, "local") || !strings.Contains(said, "not ready") {
-			t.Errorf("the client is told %q", said)
+			t.Errorf("the client gets %q", said)
 		}
 		p.source.put("a", "2")
 		before.gets("2")
 		before.hang()
 		if got := p.server.Status().NotReady; got != "the cluster local is not synced" {
-			t.Errorf("the status says %q", got)
+			t.Errorf("the status shows %q", got)
 		}
 	})
 }
 
-// nameless knows everybody as nobody.
+// nameless identifies every caller without a name.
 type nameless struct{}
 
 func (nameless) Authenticate(context.Context, authn.Credential) (authn.Identity, error) {
@@ -218,14 +218,14 @@ func (nameless) Authenticate(context.Context, authn.Credential) (authn.Identity,
 
 func TestFaultyAuthenticatorIsRefusedWithoutTokenLeak(t *testing.T) {
 	const token = "eyJhbGciOiJub25lIn0.c2VjcmV0c2VjcmV0c2VjcmV0.x"
-	for name, authenticator := range map[string]authn.Authenticator{"that names nobody": nameless{}, "that quotes the token": tokens{authn.ByJWT}} {
+	for name, authenticator := range map[string]authn.Authenticator{"without a name": nameless{}, "that quotes the token": tokens{authn.ByJWT}} {
 		inBubble(t, func(_ *place, c *discovery.Config) { c.Authenticator = authenticator }, func(t *testing.T, p *place) {
 			conn := p.dial(nil)
 			defer conn.Close()
 			c := open(t, conn, "authorization", "Bearer "+token)
 			c.ask(secretURL, "a")
 			if said := c.ends(codes.Unauthenticated); said != opaque {
-				t.Errorf("%s: the client is told %q", name, said)
+				t.Errorf("%s: the client gets %q", name, said)
 			}
 			if strings.Contains(p.log.String(), token) {
 				t.Errorf("%s: the log has the token", name)

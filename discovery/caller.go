@@ -24,15 +24,15 @@ type Caller struct {
 	Identity authn.Identity
 	// Cluster is the caller's cluster: that of the API server that reviewed its token,
 	// else one that its trust domain may claim. It is empty after a disallowed claim:
-	// such a caller gets nothing of any cluster.
+	// such a caller gets no resource of any cluster.
 	Cluster string
-	// Node is what the first request says about the caller.
+	// Node is the caller's own claim in the first request.
 	Node Node
 
 	session *session // the session of the caller
 }
 
-// Node is what a client says about itself. It proves nothing: it selects among what the
+// Node is a client's claim about itself. It proves nothing: it selects among what the
 // caller is allowed to have and never grants anything.
 type Node struct {
 	ID string
@@ -42,7 +42,7 @@ type Node struct {
 	Labels map[string]string
 }
 
-// LogValue returns the caller's verified attributes, nothing it only says about itself.
+// LogValue returns the caller's verified attributes, not its own claims.
 func (c *Caller) LogValue() slog.Value {
 	if c == nil {
 		return slog.StringValue("nobody")

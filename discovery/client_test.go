@@ -45,7 +45,7 @@ func nodeWith(fields map[string]any) *corev3.Node {
 }
 
 func (c *client) ask(typ string, names ...string) {
-	_ = c.ads.Send(&discoveryv3.DiscoveryRequest{Node: c.node, TypeUrl: typ, ResourceNames: names}) // the answer tells
+	_ = c.ads.Send(&discoveryv3.DiscoveryRequest{Node: c.node, TypeUrl: typ, ResourceNames: names}) // the answer shows the result
 	c.node = nil
 }
 

@@ -27,7 +27,7 @@ type Config struct {
 	// later. Required with a TLS listener.
 	TLS *tls.Config
 	// AllowTokenOverPlaintext accepts tokens on the plaintext listener, where an
-	// eavesdropper can read and reuse them. Default: false; nobody can authenticate
+	// eavesdropper can read and reuse them. Default: false; no caller can authenticate
 	// there.
 	AllowTokenOverPlaintext bool
 	// Clusters maps a trust domain to the clusters its members may claim. A trust

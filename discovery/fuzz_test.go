@@ -14,7 +14,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/xds"
 )
 
-// Whatever a node says, its caller is who it was, in a cluster that it may be in.
+// Whatever a node claims, its caller is who it was, in a cluster that it may be in.
 func FuzzNodeMetadata(f *testing.F) {
 	for _, fields := range []map[string]any{
 		{}, {"CLUSTER_ID": "far", "NAMESPACE": "bank", "LABELS": map[string]any{"app": "web", "n": 1, "null": nil}},

@@ -48,7 +48,7 @@ type health struct {
 	server *Server
 }
 
-// Check reports whether streams are served. It knows only the server as a whole.
+// Check reports whether streams are served, for the server as a whole.
 func (h health) Check(_ context.Context, req *healthv1.HealthCheckRequest) (*healthv1.HealthCheckResponse, error) {
 	if req.GetService() != "" {
 		return nil, status.Error(codes.NotFound, "unknown service: use \"\"")

@@ -232,7 +232,7 @@ func TestStreamOpenedDuringRootChangeUsesNewRoots(t *testing.T) {
 	})
 }
 
-// past knows everybody, by a credential that has ended: within a leeway, say.
+// past identifies every caller, by a credential that has ended: within a leeway, for example.
 type past struct{}
 
 func (past) Authenticate(context.Context, authn.Credential) (authn.Identity, error) {
@@ -253,7 +253,7 @@ func TestExpiredCredentialOpensNoStream(t *testing.T) {
 	})
 }
 
-// away knows everybody, until it cannot tell any more.
+// away identifies every caller, until it is away.
 type away struct{ gone *atomic.Bool }
 
 func (a away) Authenticate(context.Context, authn.Credential) (authn.Identity, error) {

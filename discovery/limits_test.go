@@ -71,7 +71,7 @@ func TestIdentityLimitAppliesPerCluster(t *testing.T) {
 		far := claims("far", "")
 		far.gets("1")
 		claims("far", "").ends(codes.ResourceExhausted)
-		claims("", "far").ends(codes.ResourceExhausted) // it counts as local until its node says otherwise
+		claims("", "far").ends(codes.ResourceExhausted) // it counts as local until its node claims another
 		local := claims("", "")
 		local.gets("1")
 		claims("local", "").ends(codes.ResourceExhausted)
@@ -127,7 +127,7 @@ func TestConnectionLimitClosesExcessAndReusesSlots(t *testing.T) {
 	})
 }
 
-// raw is a connection on which nothing is said.
+// raw is a connection without traffic.
 func (p *place) raw(t *testing.T) net.Conn {
 	t.Helper()
 	conn, err := p.tls.DialContext(t.Context())

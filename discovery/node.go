@@ -46,7 +46,7 @@ func (s *Server) clusterOf(of *session, claim string) string {
 	return cluster
 }
 
-// nodeOf parses what a client says about itself, with at most limit bytes of metadata.
+// nodeOf parses a client's claims about itself, with at most limit bytes of metadata.
 func nodeOf(from *corev3.Node, limit int) (Node, error) {
 	node := Node{ID: from.GetId(), Metadata: from.GetMetadata(), Labels: map[string]string{}}
 	if node.Metadata == nil {

@@ -92,7 +92,7 @@ func TestNodeIsPassedToSourceAndBounded(t *testing.T) {
 		big.node = nodeWith(map[string]any{"x": strings.Repeat("x", 64<<10)})
 		big.ask(thingURL, "a")
 		if said := big.ends(codes.InvalidArgument); !strings.Contains(said, "at most 65536 are allowed") {
-			t.Errorf("the client is told %q", said)
+			t.Errorf("the client gets %q", said)
 		}
 		none := open(t, conn)
 		none.node = nil

@@ -20,7 +20,7 @@ import (
 
 const (
 	// maxHeaders is the maximum size of an RPC's metadata in bytes, a token included. gRPC
-	// reads it before anybody is asked whether the stream is one too many.
+	// reads it before the server can refuse the stream as one too many.
 	maxHeaders = strangers.MaxToken + 8<<10
 	// grace is how long clients may take to disconnect once all streams have ended.
 	grace = 5 * time.Second
@@ -97,7 +97,7 @@ func (s *Server) servers(on Listeners) (all []serving, err error) {
 }
 
 // tlsConfig requests a client certificate but verifies none: a handshake must not fail
-// where a token would do, and only the authenticator knows the roots of each trust
+// where a token would do, and only the authenticator has the roots of each trust
 // domain. The client still proves possession of the certificate's key.
 func (s *Server) tlsConfig() *tls.Config {
 	c := s.cfg.TLS.Clone()

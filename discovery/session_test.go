@@ -13,7 +13,7 @@ import (
 )
 
 // Between its admission and the engine's word for it a session can be ended by the
-// clock, which the engine knows nothing of.
+// clock, which the engine does not see.
 func TestEndedSessionIsNotServed(t *testing.T) {
 	server, err := New(Config{Authenticator: authn.Ordered{}, Types: []Type{{URL: secretURL, Source: nothing{}}}})
 	if err != nil {

@@ -48,7 +48,7 @@ func (s *memorySource) Watch(_ *discovery.Caller, name string, notify func(strin
 	return func() { s.mu.Lock(); defer s.mu.Unlock(); delete(s.watches, w) }, nil
 }
 
-// put changes a text and tells who watches it.
+// put changes a text and notifies its watchers.
 func (s *memorySource) put(name, text string) {
 	s.mu.Lock()
 	s.texts[name] = text

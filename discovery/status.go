@@ -7,7 +7,7 @@ import (
 
 // Status is a snapshot of a server, in stable order. It contains no keys or tokens.
 type Status struct {
-	// NotReady says why streams are not served yet; empty if they are.
+	// NotReady is why streams are not served yet; empty if they are.
 	NotReady string `json:"not_ready,omitempty"`
 	// Draining means that the server is shutting down.
 	Draining bool `json:"draining,omitempty"`

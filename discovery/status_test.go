@@ -62,7 +62,7 @@ func TestStatusShowsAcceptedAndRefusedVersions(t *testing.T) {
 			t.Errorf("the stream is %+v", stream)
 		}
 		if lasts := stream.Expires.Sub(stream.Since); lasts < 54*time.Minute || lasts > 66*time.Minute {
-			t.Errorf("it is said to last %s", lasts)
+			t.Errorf("it is shown to last %s", lasts)
 		}
 		text, err := json.Marshal(p.server.Status())
 		if err != nil || strings.Contains(string(text), "seen-by-nobody") || strings.Contains(string(text), "PRIVATE") {
@@ -116,7 +116,7 @@ func TestChangeLatencyIsMeasured(t *testing.T) {
 		c.ask(thingURL, "a")
 		c.gets("1")
 		synctest.Wait()
-		p.source.put("a", "1") // nothing has changed: that is no push, now and later
+		p.source.put("a", "1") // nothing has changed: no push, now or later
 		synctest.Wait()
 		time.Sleep(time.Minute) // the bubble's
 		p.source.put("b", "b")

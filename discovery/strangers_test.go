@@ -18,7 +18,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/authn"
 )
 
-// hanging cannot tell who made-up tokens are of until ctx ends; all others are of web.
+// hanging answers for made-up tokens only when ctx ends; all others are of web.
 type hanging struct{}
 
 func (hanging) Authenticate(ctx context.Context, c authn.Credential) (authn.Identity, error) {
@@ -147,7 +147,7 @@ func TestTokensUpTo16KiBAreAccepted(t *testing.T) {
 			}
 			c.ends(want)
 		}
-		// gRPC does not even read one of 60 KiB, and tells its clients not to send it.
+		// gRPC does not even read one of 60 KiB, and asks its clients not to send it.
 		large := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+strings.Repeat("x", 60<<10))
 		if _, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(large); status.Code(err) != codes.Internal {
 			t.Errorf("60 KiB: %v", err)

@@ -44,7 +44,7 @@ type thousand struct {
 	came   chan arrival
 }
 
-// told is a memorySource whose changes are gathered as those of an informer are.
+// told is a memorySource whose changes are batched like those of an informer.
 type told struct {
 	*memorySource
 	hub *hub.Hub[string]
@@ -129,7 +129,7 @@ func (th *thousand) wait(n int) []arrival {
 	return out
 }
 
-// change changes a secret and returns how long it took to whom it concerns.
+// change changes a secret and returns how long it took to reach its watchers.
 func (th *thousand) change(name, version string, watchers int) (took []time.Duration) {
 	th.t.Helper()
 	th.source.mu.Lock()
@@ -164,7 +164,7 @@ func TestChangeReachesItsStreamsAmongAThousandSoon(t *testing.T) {
 		t.Errorf("the median is %s", got)
 	}
 	if len(th.came) > 0 {
-		t.Error("a stream was told that does not watch it")
+		t.Error("a stream got a notice without watching it")
 	}
 	if m := th.server.Metrics(); m.Sent.Count != 50*apiece || m.Streams != streams {
 		t.Errorf("%d pushes after a change were measured on %d streams", m.Sent.Count, m.Streams)

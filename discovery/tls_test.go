@@ -57,7 +57,7 @@ func shakeHands(addr string, cfg *tls.Config) (*x509.Certificate, error) {
 		return nil, err
 	}
 	defer conn.Close()
-	// What the server thinks of the client's certificate is heard after its first word.
+	// The server's verdict on the client's certificate arrives after its first message.
 	_ = conn.SetReadDeadline(time.Now().Add(patience))
 	if _, err := conn.Write([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")); err != nil {
 		return nil, err
@@ -211,7 +211,7 @@ func TestTokenIsBoundToAudienceAndExpiry(t *testing.T) {
 		stream.ask(secretURL, "a")
 		if c.want != codes.OK {
 			if said := stream.ends(c.want); said != opaque {
-				t.Errorf("%s: the client is told %q", name, said)
+				t.Errorf("%s: the client gets %q", name, said)
 			}
 			continue
 		}

@@ -11,7 +11,7 @@ import (
 
 const clusterURL = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 
-// catalog is a memorySource that lists what it has to whoever has a cluster.
+// catalog is a memorySource that lists its content to every caller with a cluster.
 type catalog struct{ *memorySource }
 
 func (s catalog) List(caller *discovery.Caller) ([]string, error) {
@@ -45,7 +45,7 @@ func TestWildcardIsServedShownAndMeasured(t *testing.T) {
 		memorySource.mu.Lock()
 		memorySource.texts["two"] = "2"
 		memorySource.mu.Unlock()
-		memorySource.put("", "") // the list has changed; a name that is empty is none
+		memorySource.put("", "") // the list has changed; an empty name does not count
 		synctest.Wait()
 		got, err := c.ads.Recv()
 		if err != nil || len(got.GetResources()) < 2 {

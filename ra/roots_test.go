@@ -183,7 +183,7 @@ func TestPhasesOutliveRestart(t *testing.T) {
 		}
 		time.Sleep(31 * time.Minute)
 		if h.phases() != "trusted trusted" { //nolint:dupword // two roots
-			t.Errorf("an hour after it was told: %s", h.phases())
+			t.Errorf("an hour after it was notified: %s", h.phases())
 		}
 	})
 }

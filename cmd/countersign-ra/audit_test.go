@@ -204,7 +204,7 @@ func TestFailedSyncOfOldFileIsReported(t *testing.T) {
 	}
 	line(p)
 	if err := p.Sync(); err != nil {
-		t.Errorf("told twice: %v", err)
+		t.Errorf("notified twice: %v", err)
 	}
 }
 

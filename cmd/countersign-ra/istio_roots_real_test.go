@@ -210,7 +210,7 @@ func TestRealMeshChangesItsRoot(t *testing.T) {
 	told := time.Now()
 	other.until(t, "the old root is gone", c.everywhere(after, "shop", "istio-system", "bank"))
 	if now := time.Now(); now.Before(last) || now.Sub(told) < lives {
-		t.Errorf("it was gone %s after it was told no more", now.Sub(told))
+		t.Errorf("it was gone %s after it was notified no more", now.Sub(told))
 	}
 	other.until(t, "replies have the new root alone", func() bool {
 		leaf, roots, err := caller.obtain(nil)

@@ -28,7 +28,7 @@ func TestRootIsWrittenWhenTrustBundlesAndMeshHaveIt(t *testing.T) {
 			w := &writtenIn{
 				tell: func(authority string, roots *pki.Bundle) {
 					if authority != "vault" {
-						t.Errorf("told of %s", authority)
+						t.Errorf("notified of %s", authority)
 					}
 					told = append(told, roots)
 				},
@@ -38,7 +38,7 @@ func TestRootIsWrittenWhenTrustBundlesAndMeshHaveIt(t *testing.T) {
 			w.by(trustBundles)("vault", one.Union(two))
 			w.by(meshRoots)("vault", one)
 			if len(told) != row.want || !told[len(told)-1].Equal(one) {
-				t.Fatalf("told %d times, last %v", len(told), told[len(told)-1].Fingerprints())
+				t.Fatalf("notified %d times, last %v", len(told), told[len(told)-1].Fingerprints())
 			}
 			w.by(meshRoots)("vault", one.Union(two))
 			if !told[len(told)-1].Equal(one.Union(two)) {

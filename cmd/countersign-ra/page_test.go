@@ -85,7 +85,7 @@ func TestEachProblemIsShownWithWhatToDo(t *testing.T) {
 		"The quotas of x cannot be shared", "Machines cannot renew by their certificates", "The record of the roots of x cannot be used",
 	} {
 		if !strings.Contains(all, want) {
-			t.Errorf("nobody is told %q:\n%s", want, all)
+			t.Errorf("nobody is announced %q:\n%s", want, all)
 		}
 	}
 }

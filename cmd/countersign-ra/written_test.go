@@ -12,7 +12,7 @@ func TestRootsCountAsPublishedWhenAllClustersHaveThem(t *testing.T) {
 	var told []*pki.Bundle
 	w := newWritten(func(authority string, roots *pki.Bundle) {
 		if authority != "vault" {
-			t.Errorf("told of %s", authority)
+			t.Errorf("notified of %s", authority)
 		}
 		told = append(told, roots)
 	})
@@ -73,7 +73,7 @@ func TestRootsCountAsPublishedWhenAllClustersHaveThem(t *testing.T) {
 	}
 	w.members([]string{"home"})
 	if len(told) != n+1 {
-		t.Error("told again without a change")
+		t.Error("notified again without a change")
 	}
 	w.members(nil)
 	if len(told) != n+1 {

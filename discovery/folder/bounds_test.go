@@ -64,7 +64,7 @@ func TestNestingIsLimitedToHundredLevels(t *testing.T) {
 	}
 	through := "a: &a []\nresources: " + strings.Repeat("[", 99) + "*a" + strings.Repeat("]", 99)
 	if _, err := parse([]byte(through)); err == nil || !strings.Contains(err.Error(), "nested more than 100 levels deep") {
-		t.Errorf("an alias is no level: %v", err)
+		t.Errorf("an alias counts as a level: %v", err)
 	}
 }
 

@@ -35,7 +35,7 @@
 //	  labels: {app: gateway}
 //
 // The first four match the verified identity, and clusters matches the cluster that this
-// identity may claim. node_ids and labels are what a client says about itself: they narrow
+// identity may claim. node_ids and labels are a client's own claims: they narrow
 // the selection and grant nothing, so another key, or "anyone: true", is required beside
 // them. A namespace matches in every trust domain the server admits; with several, give the
 // trust domain, too. * matches any characters; in spiffe_ids and service_accounts, only

@@ -34,7 +34,7 @@ const maxName = 4096 // bytes of a resource's name
 // key must be unique for each caller.
 type key struct{ url, name string }
 
-// order is that of [Folder.Types]: what refers to something is told of after it.
+// order is that of [Folder.Types]: what refers to something is announced after it.
 var order = []string{ClusterURL, EndpointURL, ListenerURL, RouteURL, NameTableURL}
 
 // byType compares keys by their types.

@@ -20,7 +20,7 @@ type entry struct {
 	since   time.Time
 	taken   sight // the sight that was parsed
 	gone    bool
-	latest  *file // nil if the last parse failed: fault says why
+	latest  *file // nil if the last parse failed: fault is why
 	fault   error
 	good    *file // the last one served
 	served  *file // nil: nothing is served from it

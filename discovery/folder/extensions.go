@@ -3,7 +3,7 @@
 package folder
 
 // The types an Any in a file may hold: all of Envoy's version 3 except contrib. Go
-// knows only types that are linked in. The build tag leaves them out for fuzzing, where
+// decodes only types that are linked in. The build tag leaves them out for fuzzing, where
 // instrumenting them would take minutes.
 import (
 	_ "github.com/envoyproxy/go-control-plane/envoy/config/accesslog/v3"

@@ -120,7 +120,7 @@ func TestRemovedFolderKeepsOldContent(t *testing.T) {
 	d.write("web.yaml", cluster)
 	f, c := d.run(), gateway(t)
 	d.must(os.Rename(d.path, d.path+".old"))
-	eventually(t, "the status tells that it is gone", func() bool { return f.Status().Fault != "" })
+	eventually(t, "the status shows that it is gone", func() bool { return f.Status().Fault != "" })
 	if f.version(c, ClusterURL, "web") == "" {
 		t.Error("what it held is gone")
 	}
@@ -209,7 +209,7 @@ func TestUnchangedFolderKeepsGeneration(t *testing.T) {
 	}
 }
 
-// The links of a folder may lead to where its own changes tell nothing.
+// The links of a folder may lead to where its own changes cause no event.
 func TestLinkToFileElsewhereIsFollowed(t *testing.T) {
 	d, elsewhere := newDir(t), newDir(t)
 	elsewhere.write("web.yaml", cluster)

@@ -40,7 +40,7 @@ func TestChangesBetweenGenerations(t *testing.T) {
 		"content":                    {[]string{cluster, second}, []string{slow, second}, web, nil},
 		"a new one":                  {nil, []string{cluster}, web, lists},
 		"one that is gone":           {[]string{cluster}, nil, web, lists},
-		"for whom it is":             {[]string{to("a") + cluster}, []string{to("b") + cluster}, web, lists},
+		"the clients it is for":      {[]string{to("a") + cluster}, []string{to("b") + cluster}, web, lists},
 		"one for others, too":        {[]string{to("a") + cluster}, []string{to("a") + cluster, to("b") + cluster}, web, lists},
 		"one for others no more":     {[]string{to("a") + cluster, to("b") + cluster}, []string{to("b") + cluster}, web, lists},
 		"that of the first of two":   {[]string{to("a") + cluster, to("b") + cluster}, []string{to("a") + slow, to("b") + cluster}, web, nil},
@@ -69,7 +69,7 @@ func TestCallerGetsResourcesOfAllMatchingFiles(t *testing.T) {
 		t.Errorf("it has %q, want them sorted", names)
 	}
 	if names := g.view(&discovery.Caller{}).names[ClusterURL]; !slices.Equal(names, []string{"y", "z"}) {
-		t.Errorf("nobody has %q", names)
+		t.Errorf("no client has %q", names)
 	}
 	if g.resource(gateway(t), key{NameTableURL, "a"}) != nil {
 		t.Error("a host is taken for a name table")

@@ -66,13 +66,13 @@ func TestMissingAttributeMatchesNoPattern(t *testing.T) {
 		"{service_accounts: [\"*/*\"]}", "{clusters: [\"*\"]}", "{anyone: true, node_ids: [\"*\"]}",
 	} {
 		if selectorOf(t, text).matches(nobody) {
-			t.Errorf("%s matches nobody", text)
+			t.Errorf("%s matches no client", text)
 		}
 	}
 }
 
-// All that a client can say of itself it says here, and has nothing of it that its
-// identity may not have.
+// The client claims all that it can, and gets nothing beyond its identity's
+// rights.
 func TestClaimedNodeDataGivesNoRight(t *testing.T) {
 	d := newDir(t)
 	claims := ", labels: {app: gateway, namespace: ingress}, node_ids: [gateway]}\n---\n"

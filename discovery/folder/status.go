@@ -12,7 +12,7 @@ const maxWarnings = 20
 type Status struct {
 	// Path of the folder.
 	Path string `json:"path"`
-	// Fault says why the folder as a whole cannot be read; its last content stays in use.
+	// Fault is why the folder as a whole cannot be read; its last content stays in use.
 	Fault string `json:"fault,omitempty"`
 	// Files are sorted by name.
 	Files []FileStatus `json:"files"`
@@ -22,7 +22,7 @@ type Status struct {
 type FileStatus struct {
 	Name  string `json:"name"`
 	State State  `json:"state"`
-	// Reason says in one sentence why the current file is not served.
+	// Reason is one sentence why the current file is not served.
 	Reason string `json:"reason,omitempty"`
 	// Resources counts the resources and hosts served from it.
 	Resources int `json:"resources"`
@@ -37,7 +37,7 @@ type State string
 const (
 	Served  State = "served"
 	Kept    State = "kept"    // bad; its last good content is served
-	Refused State = "refused" // bad; nothing of it is served
+	Refused State = "refused" // bad; no part of it is served
 )
 
 // Status returns the current state of the folder.

@@ -7,10 +7,10 @@ import (
 
 func TestClosedHubNotifiesNoWatcher(t *testing.T) {
 	for name, before := range map[string]func(h *Hub[string]){
-		"nothing waits":     func(*Hub[string]) {},
-		"a change waits":    func(h *Hub[string]) { h.Changed("foo") },
-		"many are late":     func(h *Hub[string]) { h.All() },
-		"some of them told": func(h *Hub[string]) { h.Spread("foo"); pass(0) },
+		"nothing waits":  func(*Hub[string]) {},
+		"a change waits": func(h *Hub[string]) { h.Changed("foo") },
+		"many are late":  func(h *Hub[string]) { h.All() },
+		"some notified":  func(h *Hub[string]) { h.Spread("foo"); pass(0) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, h *Hub[string]) {
@@ -38,7 +38,7 @@ func TestClosedHubNotifiesNoWatcher(t *testing.T) {
 				pass(time.Second)
 				h.Close()
 				if got := len(e.heard()); got != told {
-					t.Errorf("%d were told", got-told)
+					t.Errorf("%d were notified", got-told)
 				}
 			})
 		})

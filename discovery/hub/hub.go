@@ -55,7 +55,7 @@ func (w *watch) tell() {
 }
 
 // NewOrdered returns a hub that notifies the watchers of changed keys in the order of the keys,
-// so that a stream that watches several never hears of a later one first: an xDS source orders
+// so that a stream that watches several never gets a later one first: an xDS source orders
 // by type, as clusters come before the listeners that need them. [Hub.Spread] and [Hub.All] have
 // no order.
 func NewOrdered[K comparable](cfg Config, compare func(a, b K) int) *Hub[K] {

@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// ear writes down when it was told, from the moment it was made.
+// ear records when it was notified, from the moment it was made.
 type ear struct {
 	since time.Time
 
@@ -58,12 +58,12 @@ func TestOnlyWatchersAreNotified(t *testing.T) {
 		h.Changed("foo", "nobody's")
 		pass(time.Minute)
 		if got := foo.heard(); !slices.Equal(got, []time.Duration{10 * time.Millisecond}) || len(other.heard()) != 0 {
-			t.Errorf("told %v and %v", got, other.heard())
+			t.Errorf("notified %v and %v", got, other.heard())
 		}
 		h.Changed("bar")
 		pass(time.Minute)
 		if len(foo.heard()) != 1 || len(other.heard()) != 1 {
-			t.Errorf("after a change of the other they were told at %v and %v", foo.heard(), other.heard())
+			t.Errorf("after a change of the other they were notified at %v and %v", foo.heard(), other.heard())
 		}
 	})
 }
@@ -78,7 +78,7 @@ func TestBurstIsNotifiedOnceAndEndlessBurstToo(t *testing.T) {
 		}
 		pass(time.Second)
 		if got := e.heard(); !slices.Equal(got, []time.Duration{28 * time.Millisecond}) {
-			t.Errorf("a burst is told at %v", got)
+			t.Errorf("a burst is announced at %v", got)
 		}
 		begin := time.Since(e.since)
 		for range 25 {
@@ -86,12 +86,12 @@ func TestBurstIsNotifiedOnceAndEndlessBurstToo(t *testing.T) {
 			pass(5 * time.Millisecond)
 		}
 		if got := e.heard(); len(got) != 2 || got[1]-begin != 100*time.Millisecond {
-			t.Errorf("a long burst that began at %v is told at %v", begin, got)
+			t.Errorf("a long burst that began at %v is announced at %v", begin, got)
 		}
 	})
 }
 
-// A stream that heard of a listener before its cluster would send them in that order.
+// A stream that is notified of a listener before its cluster would send them in that order.
 func TestOrderedHubNotifiesInOrderOfKeys(t *testing.T) {
 	keys := strings.Split("abcdefgh", "")
 	synctest.Test(t, func(t *testing.T) {
@@ -107,7 +107,7 @@ func TestOrderedHubNotifiesInOrderOfKeys(t *testing.T) {
 		pass(time.Second)
 		at := slices.Index(heard, "b or h")
 		if heard = slices.Delete(heard, at, at+1); at < 1 || at > 2 || !slices.Equal(heard, keys) {
-			t.Errorf("told %v, the one with two keys at %d", heard, at)
+			t.Errorf("notified %v, the one with two keys at %d", heard, at)
 		}
 	})
 }
@@ -122,7 +122,7 @@ func TestUnwatchedKeysDelayNoWatcher(t *testing.T) {
 			h.Changed("nobody's")
 		}
 		if got := e.heard(); !slices.Equal(got, []time.Duration{10 * time.Millisecond}) {
-			t.Errorf("told at %v", got)
+			t.Errorf("notified at %v", got)
 		}
 	})
 }
@@ -137,7 +137,7 @@ func TestBurstOverSeveralKeysIsNotifiedOnce(t *testing.T) {
 		h.Changed("foo-cacert")
 		pass(time.Second)
 		if got := e.heard(); len(got) != 2 {
-			t.Errorf("told at %v", got)
+			t.Errorf("notified at %v", got)
 		}
 		if !h.Watched("foo") || !h.Watched("foo-cacert") || h.Watched("bar") {
 			t.Error("the hub does not know what is watched")
@@ -148,7 +148,7 @@ func TestBurstOverSeveralKeysIsNotifiedOnce(t *testing.T) {
 			t.Error("something is watched that was left")
 		}
 		if len(h.watches) > 0 {
-			t.Errorf("%d keys are kept that nobody watches", len(h.watches))
+			t.Errorf("%d keys without a watcher are kept", len(h.watches))
 		}
 	})
 }
@@ -160,14 +160,14 @@ func TestStoppedWatcherIsNotNotified(t *testing.T) {
 		for i := range ears {
 			ears[i] = newEar()
 		}
-		// Each makes the other leave: whoever is told first is the only one.
+		// Each makes the other leave: the first to be notified is the only one.
 		for i := range ears {
 			stops[i] = h.Watch("foo", func() { ears[i].notify(); stops[1-i]() })
 		}
 		h.Changed("foo")
 		pass(time.Second)
 		if n := len(ears[0].heard()) + len(ears[1].heard()); n != 1 {
-			t.Errorf("%d were told", n)
+			t.Errorf("%d were notified", n)
 		}
 		stops[0]()
 		stops[1]()
@@ -175,7 +175,7 @@ func TestStoppedWatcherIsNotNotified(t *testing.T) {
 		h.All()
 		pass(time.Second)
 		if n := len(ears[0].heard()) + len(ears[1].heard()); n != 1 {
-			t.Errorf("%d were told after they had left", n-1)
+			t.Errorf("%d were notified after they had left", n-1)
 		}
 	})
 }
@@ -191,22 +191,22 @@ func TestLargeNotificationsAreSpread(t *testing.T) {
 		h.Spread("east")
 		pass(0)
 		if n := len(mine.heard()); n != batch {
-			t.Errorf("%d are told at once", n)
+			t.Errorf("%d are notified at once", n)
 		}
 		pass(2 * time.Second)
 		got := mine.heard()
 		if len(got) != watchers || got[len(got)-1] != 900*time.Millisecond || len(other.heard()) != 0 {
-			t.Errorf("%d are told, the last at %v; %d others", len(got), got[len(got)-1], len(other.heard()))
+			t.Errorf("%d are notified, the last at %v; %d others", len(got), got[len(got)-1], len(other.heard()))
 		}
 		h.All()
 		pass(2 * time.Second)
 		if len(mine.heard()) != 2*watchers || len(other.heard()) != 1 {
-			t.Errorf("all: %d and %d are told", len(mine.heard()), len(other.heard()))
+			t.Errorf("all: %d and %d are notified", len(mine.heard()), len(other.heard()))
 		}
 	})
 }
 
-// Events may come faster than they are spread: nobody may wait for ever.
+// Events may come faster than they are spread: no watcher may wait for ever.
 func TestLateWatcherKeepsItsPlaceInQueue(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *Hub[string]) {
 		ears := make([]*ear, 20*batch)
@@ -240,11 +240,11 @@ func TestSecondEventDoesNotHurryFirst(t *testing.T) {
 		h.All()
 		pass(0)
 		if n := len(e.heard()); n != batch {
-			t.Errorf("%d are told at once", n)
+			t.Errorf("%d are notified at once", n)
 		}
 		pass(2 * time.Second)
 		if n := len(e.heard()); n != 11*batch {
-			t.Errorf("%d are told, want all and those twice who were told before the second event", n)
+			t.Errorf("%d are notified, want all and those twice who were notified before the second event", n)
 		}
 	})
 }
@@ -266,11 +266,11 @@ func TestConfiguredTimesAreUsed(t *testing.T) {
 		pass(time.Minute)
 		h.All()
 		pass(time.Minute)
-		told := slices.Compact(e.heard()) // when, whoever it was
+		told := slices.Compact(e.heard()) // when, for any watcher
 		spread := 2*time.Minute + 3600*time.Millisecond
 		want := []time.Duration{time.Second, time.Minute + 3*time.Second, spread, spread + 10*time.Second}
 		if !slices.Equal(told, want) {
-			t.Errorf("told at %v, want %v", told, want)
+			t.Errorf("notified at %v, want %v", told, want)
 		}
 	})
 }
@@ -284,7 +284,7 @@ func TestThousandWatchersAreNotifiedWithin100ms(t *testing.T) {
 		h.Changed("foo")
 		pass(time.Second)
 		if got := e.heard(); len(got) != 1000 || got[500] > 100*time.Millisecond {
-			t.Errorf("%d were told, the median after %v", len(got), got[len(got)/2])
+			t.Errorf("%d were notified, the median after %v", len(got), got[len(got)/2])
 		}
 	})
 }

@@ -14,7 +14,7 @@ const grace = time.Second
 // Turn is the right to make an outside call; one goroutine at a time has it.
 type Turn chan struct{}
 
-// NewTurn returns a Turn that nobody has.
+// NewTurn returns a free Turn.
 func NewTurn() Turn { return make(Turn, 1) }
 
 // Do runs f, an outside call, with a timeout (zero: none) and returns soon after it. A

@@ -11,7 +11,7 @@ import (
 // A time with a monotonic reading ("m=") stands still while the machine sleeps.
 func TestClockIsWallClock(t *testing.T) {
 	if now := clock.Wall().String(); strings.Contains(now, "m=") {
-		t.Errorf("the clock says %s", now)
+		t.Errorf("the clock shows %s", now)
 	}
 }
 

@@ -44,10 +44,10 @@ type Options struct {
 	// Transport asks instead, with TLS settings of its own; [Client.Close] leaves it as
 	// it is. Default: none.
 	Transport http.RoundTripper
-	// Proxy says which proxy leads to the server. Default: none, as what the environment
-	// says is for main to read.
+	// Proxy selects the proxy to the server. Default: none, as the environment is for main to
+	// read.
 	Proxy func(*http.Request) (*url.URL, error)
-	// Redirects says which are followed. Default: [FollowGET].
+	// Redirects selects which are followed. Default: [FollowGET].
 	Redirects Redirects
 	// MaxBody is the number of bytes of a reply that is taken. Default: 1 MiB.
 	MaxBody int64
@@ -84,8 +84,8 @@ var ErrTooLong = errors.New("the reply is too long")
 // Do sends a request with an optional body and returns the reply, whatever its
 // status is. A request that ran out of time, or whose caller went away, ends with
 // [context.DeadlineExceeded] or [context.Canceled]. Any other error may quote the
-// server, as its certificate, and what a server quotes of the request: who knows the
-// credentials in it takes them out.
+// server, as its certificate, and what a server quotes of the request: the caller removes
+// its credentials.
 func (c *Client) Do(ctx context.Context, method, address string, header http.Header, body []byte) (Reply, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()

@@ -36,7 +36,7 @@ func parseRoots(path string, text []byte) (*x509.CertPool, error) {
 }
 
 // ReadPair reads a client certificate, PEM with the leaf first, and its key, which
-// belong together and have not expired. Its errors quote nothing of the key.
+// belong together and have not expired. Its errors do not quote the key.
 func ReadPair(certFile, keyFile string, now time.Time) (*tls.Certificate, error) {
 	chain, err := safefile.Read(certFile, maxFile)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 
 const maxRedirects = 3
 
-// Redirects says which are followed: within the very same server only, three in a row
+// Redirects selects which are followed: within the very same server only, three in a row
 // at most.
 type Redirects int
 
@@ -22,13 +22,13 @@ const (
 	ReplyRedirects
 )
 
-// ErrRedirect is a redirect that is not followed. It has nothing of the server's: its
+// ErrRedirect is a redirect that is not followed. It quotes nothing from the server: its
 // Location may repeat a token.
 var ErrRedirect = errors.New("it redirects elsewhere")
 
 func (c *Client) send(transport http.RoundTripper, req *http.Request) (*http.Response, error) {
 	if c.Redirects == ReplyRedirects {
-		return transport.RoundTrip(req) // an http.Client would read the Location, and fail where it is none
+		return transport.RoundTrip(req) // an http.Client would read the Location, and fail without one
 	}
 	client := http.Client{Transport: transport, CheckRedirect: c.checkRedirect}
 	return client.Do(req)

@@ -94,7 +94,7 @@ func TestConnectionIsReusedOnlyWithKeepAlive(t *testing.T) {
 	}
 }
 
-// Else the old roots, and whoever they let in, stay as long as the connection.
+// Otherwise the old roots, and the peers they admit, stay as long as the connection.
 func TestChangedRootsOrCloseEndConnection(t *testing.T) {
 	closed := make(chan struct{}, 9)
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))

@@ -6,13 +6,13 @@ import (
 	"net/url"
 )
 
-// CheckURL returns an error where text is no https URL of a server. Plain http is
-// taken to this very machine only, and only where loopbackHTTP says so.
+// CheckURL returns an error unless text is an https URL of a server. Plain http is
+// accepted only to this machine, and only with loopbackHTTP.
 func CheckURL(text string, loopbackHTTP bool) error {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil || u.Hostname() == "":
-		return fmt.Errorf("%.256q is no URL: https://<host>/<path> is needed", text)
+		return fmt.Errorf("invalid URL %.256q: https://<host>/<path> is needed", text)
 	case u.User != nil:
 		// Without the text: what stands before the @ is a password.
 		return fmt.Errorf("the URL of %q has a user in it: https://<host>/<path> is needed", u.Host)

@@ -12,12 +12,12 @@ func TestOnlyHTTPSURLsAreAccepted(t *testing.T) {
 		"http://127.0.0.1:8080/keys":         "is not https",
 		"http://localhost":                   "is not https",
 		"ftp://issuer.example":               "is not https",
-		"https://":                           "is no URL",
-		"https:issuer.example":               "is no URL",
-		"issuer.example":                     "is no URL",
-		"/etc/passwd":                        "is no URL",
-		"":                                   "is no URL",
-		"https://issuer.example/\x00":        "is no URL",
+		"https://":                           "invalid URL",
+		"https:issuer.example":               "invalid URL",
+		"issuer.example":                     "invalid URL",
+		"/etc/passwd":                        "invalid URL",
+		"":                                   "invalid URL",
+		"https://issuer.example/\x00":        "invalid URL",
 		"https://me:secret@issuer.example/x": "has a user in it",
 	} {
 		err := CheckURL(text, false)

@@ -1,5 +1,5 @@
-// Package holder says for whom a call is made, so that a budget can be the holder's own: [With] in a
-// face, which knows its caller, and [Of] where the budget is kept. It keeps no state.
+// Package holder marks for whom a call is made, so that each holder can have its own budget: call
+// [With] in a face, which has the caller, and [Of] where the budget is kept. It keeps no state.
 package holder
 
 import "context"

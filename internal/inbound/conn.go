@@ -144,7 +144,7 @@ func (c *conn) forget(id uint32) {
 	}
 }
 
-// add counts bytes. The connection has held some since they were none.
+// add counts bytes. The connection has held some since the count was zero.
 func (c *conn) add(bytes int64) {
 	if c.now.bytes == 0 && bytes > 0 {
 		c.now.since = time.Now()

@@ -17,7 +17,7 @@ var SVIDAlgorithms = []jose.SignatureAlgorithm{
 	jose.RS256, jose.RS384, jose.RS512, jose.ES256, jose.ES384, jose.ES512, jose.PS256, jose.PS384, jose.PS512,
 }
 
-// Token is a token in compact form that nobody has verified yet.
+// Token is an unverified token in compact form.
 type Token struct {
 	signed *jose.JSONWebSignature
 	// KeyID may be empty.
@@ -49,8 +49,8 @@ func (t Token) Type() string {
 	return text
 }
 
-// UnverifiedSubject returns what the token says its subject is: enough to find the keys that it has
-// to verify with, and for nothing else. It is empty if the token does not say.
+// UnverifiedSubject returns the token's unverified subject: use it only to find the keys to verify
+// with. It is empty if the token has none.
 func (t Token) UnverifiedSubject() string {
 	var claims struct {
 		Subject string `json:"sub"`

@@ -39,7 +39,7 @@ func (b *Bucket) Allow(now time.Time) (dropped int, ok bool) {
 	return dropped, true
 }
 
-// Limit returns a logger that drops what is too much for one [Bucket], and says how much.
+// Limit returns a logger that drops what is too much for one [Bucket], and logs how much.
 // Loggers made from it share the bucket.
 func Limit(log *slog.Logger) *slog.Logger {
 	return slog.New(handler{log.Handler(), &shared{}})

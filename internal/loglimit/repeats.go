@@ -7,7 +7,7 @@ import (
 
 const (
 	repeatAfter = time.Minute
-	// maxRepeated bounds the kinds of lines that are told apart.
+	// maxRepeated bounds the kinds of lines that are distinguished.
 	maxRepeated = 1000
 )
 

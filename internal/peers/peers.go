@@ -1,5 +1,5 @@
-// Package peers has what replicas of a program have in common: [Defaults] of what tells them apart, and
-// [CheckVersion] of the records that they share.
+// Package peers has what replicas of a program have in common: [Defaults] of what distinguishes
+// them, and [CheckVersion] of the records that they share.
 package peers
 
 import (

@@ -9,9 +9,9 @@ import (
 // ErrNewer is in the chain of what [CheckVersion] returns.
 var ErrNewer = errors.New("a newer version of this program wrote it")
 
-// CheckVersion fails for a JSON record that says that its version is above the one which the caller
-// knows. Such a record may have any other form, so check this before anything else, and write
-// nothing over it: a rollback would destroy what the newer replicas need.
+// CheckVersion fails for a JSON record whose version is above the one that the caller supports.
+// Such a record may have any other form, so check this before anything else, and do not
+// overwrite it: a rollback would destroy what the newer replicas need.
 func CheckVersion(record []byte, known int) error {
 	var has struct {
 		Version float64 `json:"version"`

@@ -1,4 +1,4 @@
-// Package rootfeed learns the roots that an authority tells apart from its replies: it
+// Package rootfeed gets the roots that an authority publishes beside its replies: it
 // watches a [ca.RootWatcher], or polls a [ca.RootSource].
 package rootfeed
 
@@ -19,9 +19,9 @@ type Feed struct {
 	Timeout, Interval time.Duration
 	// Turn is what a watch or a call takes, so that one that hangs costs one goroutine.
 	Turn call.Turn
-	// Take takes a set of roots, in PEM, or says why not.
+	// Take takes a set of roots, in PEM, or returns why not.
 	Take func(ctx context.Context, roots []byte) error
-	// Refused hears what Take says to a set of a watch, which goes on: the next may be good.
+	// Refused gets Take's error for a set of a watch, which goes on: the next may be good.
 	Refused func(err error)
 
 	noWatch, noSource bool // an ability that turned out to be missing
@@ -31,7 +31,7 @@ type Feed struct {
 func (f *Feed) Forget() { f.noWatch, f.noSource = false, false }
 
 // Listen watches until the watch breaks, or asks once, and returns when to listen again. It
-// reports false if the authority tells its roots in neither way.
+// reports false if the authority publishes its roots in neither way.
 func (f *Feed) Listen(ctx context.Context) (wait time.Duration, tells bool, err error) {
 	if w, ok := f.Client.(ca.RootWatcher); ok && !f.noWatch {
 		if err := f.watch(ctx, w); ca.ActionFor(err) != ca.Missing {

@@ -11,10 +11,10 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-// authority tells its roots in both ways, as far as they work.
+// authority publishes its roots in both ways, as far as they work.
 type authority struct {
 	ca.Client
-	watch, ask error // what a watch ends with, what a call says
+	watch, ask error // the errors of a watch and of a call
 	watched    int
 }
 

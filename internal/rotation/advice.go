@@ -10,14 +10,14 @@ import (
 )
 
 const (
-	// usualAsk is when an authority is asked again that does not say; soonestAsk and
-	// latestAsk bound what it says (RFC 9773, section 4.3.1).
+	// usualAsk is when an authority is asked again by default; soonestAsk and latestAsk bound
+	// its Retry-After (RFC 9773, section 4.3.1).
 	usualAsk   = 6 * time.Hour
 	soonestAsk = time.Minute
 	latestAsk  = 24 * time.Hour
 	// firstAgain is the wait after a question that failed. It doubles up to usualAsk.
 	firstAgain = 10 * time.Minute
-	// rush spreads renewals that are to be at once, as a whole fleet may have been told so.
+	// rush spreads renewals that are due at once, as a whole fleet may have got the same advice.
 	rush = 5 * time.Minute
 	// A renewal by advice comes when a tenth of the life is over at the earliest, and when a
 	// tenth is left at the latest: an authority whose windows are always in the past costs
@@ -25,7 +25,7 @@ const (
 	lifeParts = 10
 )
 
-// advice is what the authority has said about the held certificate.
+// advice is the authority's advice on the held certificate.
 type advice struct {
 	asking     bool
 	pause      Pause     // until the next question
@@ -34,7 +34,7 @@ type advice struct {
 	failures   uint8     // in a row
 }
 
-// Advisable says that the authority of the held certificate gives advice on it, or, with a
+// Advisable records that the authority of the held certificate gives advice on it, or, with a
 // zero since, that it does not. since is when the certificate was first served. Call it
 // after each install or Hold; an answer on an earlier certificate is the owner's to drop.
 func (m *Machine) Advisable(now Time, since time.Time) {
@@ -77,7 +77,7 @@ func (a *advice) draw(now time.Time, held Term) time.Time {
 	tenth := held.Ends.Sub(a.since) / lifeParts
 	if soonest := clock.Later(now, a.since.Add(tenth)); moment.Before(soonest) {
 		at := soonest.Add(part(max(0, min(rush, held.Ends.Sub(now)/lifeParts)), 1))
-		return earlier(at, held.Renew) // to hear "now" again puts nothing off
+		return earlier(at, held.Renew) // a repeated "now" puts nothing off
 	}
 	return earlier(moment, held.Ends.Add(-tenth))
 }

@@ -117,7 +117,7 @@ func TestQuestionsAreBoundedAndSpread(t *testing.T) {
 		}
 		m.Advised(soFar(0), info)
 		if wait := next(t, m, 0); wait < want-time.Minute || wait > want+want/10+time.Minute {
-			t.Errorf("told %s, it asks again after %s", asked, wait)
+			t.Errorf("with advice of %s, it asks again after %s", asked, wait)
 		}
 	}
 }
@@ -152,7 +152,7 @@ func TestStepSleepsUntilTheNextQuestion(t *testing.T) {
 	}
 }
 
-// An authority that always says "now" gets ten requests in a life of a day, not one for each
+// An authority that always advises "now" gets ten requests in a life of a day, not one for each
 // question.
 func TestLyingAdviceIsBounded(t *testing.T) {
 	m := advisable()

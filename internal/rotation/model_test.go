@@ -12,7 +12,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-// model drives a Machine as an owner does, by virtual clocks, and knows what it may do.
+// model drives a Machine as an owner does, by virtual clocks, and checks what it may do.
 type model struct {
 	Machine
 	r        *rapid.T
@@ -42,7 +42,7 @@ func (m *model) step() (wake time.Duration) {
 	}
 	if do.ReportExpired {
 		if m.reported || m.served.none() || !m.wall.After(m.served.Ends) {
-			m.fail("an expiry is reported that was reported, or is none")
+			m.fail("an expiry is reported twice, or before its time")
 		}
 		m.reported = true
 	}
@@ -66,7 +66,7 @@ func (m *model) install() {
 
 func (m *model) consult() {
 	if m.advice.asking || m.inFlight || m.Waiting() || !m.Wanted() {
-		m.fail("a question that nobody wants, or another one")
+		m.fail("an unwanted question, or another one")
 	}
 	m.Consult()
 }
@@ -92,7 +92,7 @@ func (m *model) unadvised(err error) {
 func (m *model) ask() {
 	switch {
 	case m.inFlight, m.Waiting(), !m.Wanted():
-		m.fail("another attempt, or one that nobody wants")
+		m.fail("another attempt, or an unwanted one")
 	case !m.free && !m.jumped && m.mono.Before(m.until):
 		m.fail("an attempt before the pause is over, %s too early", m.until.Sub(m.mono))
 	}
@@ -151,7 +151,7 @@ var happenings = map[string]func(*model){
 	"denied":          func(m *model) { m.failed(ca.ErrDenied) },
 	"a wrong reply":   func(m *model) { m.failed(errReply) },
 	"rate limited":    func(m *model) { m.failed(ca.ErrRateLimited) },
-	"told to wait":    func(m *model) { m.failed(told(5 * time.Minute)) },
+	"asked to wait":   func(m *model) { m.failed(told(5 * time.Minute)) },
 	"a certificate":   func(m *model) { m.succeeded(0) },
 	"one for later":   func(m *model) { m.succeeded(4 * time.Minute) },
 	"postponed":       func(m *model) { m.postponed() },
@@ -159,7 +159,7 @@ var happenings = map[string]func(*model){
 	"a root is lost":  func(m *model) { m.lose() },
 	"it is found":     func(m *model) { m.RootFound() },
 	"brought forward": func(m *model) { m.BringForward(m.wall) },
-	"nobody wants it": func(m *model) { m.Want(false) },
+	"it is unwanted":  func(m *model) { m.Want(false) },
 	"it is wanted":    func(m *model) { m.Want(true) },
 	"renew now":       func(m *model) { m.advised(-time.Hour) },
 	"renew later":     func(m *model) { m.advised(20 * time.Minute) },

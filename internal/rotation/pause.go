@@ -13,7 +13,7 @@ const (
 	look = 30 * time.Second
 )
 
-// Pause is a wait. It is over when either clock says so: the wall clock may be set, and the
+// Pause is a wait. It is over by the first of both clocks: the wall clock may be set, and the
 // monotonic one stops while the machine is suspended. The zero Pause is over.
 type Pause struct {
 	until time.Time // by the wall clock

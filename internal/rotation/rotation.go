@@ -1,6 +1,6 @@
 // Package rotation decides when a certificate is requested, served, reported as expired and
-// replaced. A [Machine] stands for one certificate: its owner tells it what happened and
-// what time it is, and [Machine.Step] answers with what to do. It has no clock, no goroutine
+// replaced. A [Machine] stands for one certificate: its owner passes it events and the time,
+// and [Machine.Step] answers with what to do. It has no clock, no goroutine
 // and no lock, so a model can drive it through years in a moment.
 //
 //	held     nothing ──Issued, Begins──▶ valid ──Ends──▶ expired ──Issued──▶ valid
@@ -36,7 +36,7 @@ type Time struct{ Wall, Mono time.Time }
 // Now returns the moment now; wall is the wall clock.
 func Now(wall time.Time) Time { return Time{wall, time.Now()} }
 
-// Term is the life of one certificate by the wall clock. The zero Term is no certificate.
+// Term is the life of one certificate by the wall clock. The zero Term means no certificate.
 type Term struct{ Begins, Renew, Ends time.Time }
 
 func (t Term) none() bool { return t.Ends.IsZero() }
@@ -67,14 +67,14 @@ type Machine struct {
 	lost     time.Time // monotonic: when a root was last lost
 	losses   uint8     // in a row, each within calm of the one before
 	waits    Waits
-	advice   *advice // nil: nobody gives any
+	advice   *advice // nil: there is none
 }
 
 // Actions is what a Step asks of the owner.
 type Actions struct {
 	// Install means to serve the certificate last passed to Issued, from now on.
 	Install bool
-	// ReportExpired means that the held certificate has expired; told once.
+	// ReportExpired means that the held certificate has expired; reported once.
 	ReportExpired bool
 	// Ask means to call Begin and to request a certificate. It repeats until Begin.
 	Ask bool
@@ -234,7 +234,7 @@ func (m *Machine) Kick() {
 	m.again = m.asking
 }
 
-// Want says whether a certificate is wanted. One that is not is neither requested nor
+// Want sets whether a certificate is wanted. An unwanted one is neither requested nor
 // missed.
 func (m *Machine) Want(wanted bool) { m.wanted = wanted }
 
@@ -263,7 +263,7 @@ func (m *Machine) RenewAt(t time.Time) {
 // may end as Postponed.
 func (m *Machine) BringForward(t time.Time) { m.forward = t }
 
-// RootLoss says that the held certificate no longer chains to a root, and returns when it
+// RootLoss records that the held certificate no longer chains to a root, and returns when it
 // is replaced: within spread, and ever later if roots are lost again and again.
 func (m *Machine) RootLoss(now Time, spread time.Duration) (in time.Duration) {
 	if spread > 0 {

@@ -29,7 +29,7 @@ type kind int
 
 const (
 	fault   kind = iota // the authority did not answer, or failed
-	refusal             // it says no
+	refusal             // it refuses
 	wrong               // its reply fails our checks, and cost it a certificate
 	limited             // too many requests
 	missing             // it lacks the ability; another version of it, or what stood in for it, may not
@@ -69,7 +69,7 @@ func (w *Waits) After(err error, now time.Time, left, without time.Duration) tim
 	w.held = left > 0
 	k, told := kindOf(err), w.spread(ca.RetryAfter(err))
 	if k == limited && told > 0 {
-		k = fault // the authority itself says when
+		k = fault // the authority itself sets the time
 	}
 	wait := max(w.own(k, left, without), told)
 	if left <= 0 {
@@ -127,7 +127,7 @@ func (w *Waits) own(k kind, left, without time.Duration) time.Duration {
 	return r.wait(n)
 }
 
-// Next returns the wait after a failure that is no answer, such as the crash of a process, by
+// Next returns the wait after a failure without an answer, such as the crash of a process, by
 // a table of the caller's.
 func (w *Waits) Next(r Row) time.Duration { return r.wait(w.failed(fault)) }
 
@@ -148,7 +148,7 @@ func (r Row) wait(n uint8) time.Duration {
 }
 
 // spread returns what an authority asked for, spread by up to its own length, and by three
-// times as much with each further refusal: all agents of a fleet may have been told the same.
+// times as much with each further refusal: all agents of a fleet may have got the same time.
 func (w *Waits) spread(asked time.Duration) time.Duration {
 	if asked <= 0 {
 		w.told = 0

@@ -78,7 +78,7 @@ func HostOf(addr net.Addr) string {
 type Listener struct {
 	net.Listener
 	Places *Places
-	// Full hears of each connection that is closed for err. It must not block.
+	// Full is called for each connection that is closed for err. It must not block.
 	Full func(conn net.Conn, err error)
 }
 

@@ -37,6 +37,6 @@ func TestJSONIsPrintableASCII(t *testing.T) {
 		}
 	}
 	if err := WriteJSON(&strings.Builder{}, json.RawMessage("{"), ""); err == nil {
-		t.Error("what is no JSON is written")
+		t.Error("malformed JSON is written")
 	}
 }

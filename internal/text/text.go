@@ -85,8 +85,8 @@ func escapeRune(r rune, raw string) string {
 	return quoted[1 : len(quoted)-1]
 }
 
-// dropParts replaces every piece of the token that is long enough to tell: whoever
-// wrote the text may have cut it, or show a part of it only.
+// dropParts replaces every piece of the token that is long enough to recognize: the author
+// of the text may have cut it, or quote only a part.
 func dropParts(text, token string) string {
 	end := strings.TrimRight(text, ".…")
 	for n := min(len(token), len(end)); n >= minTokenPart; n-- {

@@ -259,7 +259,7 @@ func TestFullCacheNotifiesWhenRoomIsFree(t *testing.T) {
 		f.allows(web, false)
 		pass(5 * time.Minute)
 		if told.Load() != 2 {
-			t.Errorf("told %d times, so it is not watched", told.Load())
+			t.Errorf("notified %d times, so it is not watched", told.Load())
 		}
 		stop()
 	})

@@ -99,7 +99,7 @@ func TestShortOutageCostsNothing(t *testing.T) {
 			}
 		}
 		if told.Load() != 1 {
-			t.Errorf("told %d times", told.Load())
+			t.Errorf("notified %d times", told.Load())
 		}
 	})
 }
@@ -118,7 +118,7 @@ func TestFirstAnswerAfterNotReadyIsNotified(t *testing.T) {
 		}
 		synctest.Wait()
 		if told.Load() != 2 {
-			t.Errorf("told %d times", told.Load())
+			t.Errorf("notified %d times", told.Load())
 		}
 	})
 }
@@ -235,7 +235,7 @@ func TestStoppedWatcherIsNotNotified(t *testing.T) {
 		}
 		_ = settled(a, web)
 		if told.Load() != 1 {
-			t.Errorf("%d were told, though each makes the other leave", told.Load())
+			t.Errorf("%d were notified, though each makes the other leave", told.Load())
 		}
 	})
 }

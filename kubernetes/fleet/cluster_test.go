@@ -62,7 +62,7 @@ func TestEachChangeIsNotifiedOnce(t *testing.T) {
 	until(t, "the cluster is told", func() bool { return r.told(Event{Cluster: "local"}) == 1 })
 	event := Event{Cluster: "local", Kind: Secret, Namespace: "shop", Name: "web"}
 	if n := r.told(event); n != 0 {
-		t.Errorf("what was there at first was told %d times", n)
+		t.Errorf("what was there at first was notified %d times", n)
 	}
 	s.put(web("2"))
 	until(t, "the change is told", func() bool { return r.told(event) == 1 })

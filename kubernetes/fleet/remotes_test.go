@@ -122,7 +122,7 @@ func TestMalformedKubeconfigKeepsCluster(t *testing.T) {
 	s[0].put(remotes("r", 0, map[string][]byte{"east": []byte(bad), "new": []byte(bad), "third": []byte(bad)}))
 	until(t, "the change is seen", func() bool { return r.status("third").State == Failed })
 	if n := strings.Count(r.logged(), "kubeconfig rejected, keeping"); n != 3 {
-		t.Errorf("three refusals are told %d times", n)
+		t.Errorf("three refusals are notified %d times", n)
 	}
 	if _, known := r.Cluster("new"); known {
 		t.Error("a malformed one makes a cluster")

@@ -276,7 +276,7 @@ func TestRefusalDoesNotRevealTheKey(t *testing.T) {
 		s.waits("refuses to store it: 403 Forbidden")
 		said := s.log.String() + fmt.Sprint(s.Ready(), s.Status())
 		if len(body) == 0 || strings.Contains(said, "tls.key") || s.lines("not in its Secret") == 0 {
-			t.Errorf("it says %s", said)
+			t.Errorf("it returned %s", said)
 		}
 		s.set(func() { s.refuse = nil })
 		s.pass(time.Minute)

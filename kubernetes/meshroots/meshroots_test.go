@@ -87,7 +87,7 @@ func TestRootCountsAsWrittenWhenTheLastNamespaceHasIt(t *testing.T) {
 		s.waits(`1 of 2 namespaces lack roots, such as "bank"`)
 		s.waits("exceeded quota")
 		if !s.confirmed().Equal(each[0]) {
-			t.Error("it was told, and bank lacks it")
+			t.Error("it was notified, and bank lacks it")
 		}
 		if n := s.wrote("bank"); n < 50 || n > 80 {
 			t.Errorf("tried %d times in an hour", n)
@@ -380,7 +380,7 @@ func TestWritesAreBoundedAndNewNamespacesGoFirst(t *testing.T) {
 		s.pass(600 * time.Millisecond) // those whose turn it is go before
 		s.holds(both, "new")
 		if s.confirmed().Equal(both) {
-			t.Error("told too early")
+			t.Error("notified too early")
 		}
 		s.pass(3 * time.Second)
 		s.ready(both)
@@ -518,7 +518,7 @@ func TestRemovedRootsAreTakenBack(t *testing.T) {
 		s.pass(10 * time.Minute)
 		s.ready(each[0])
 		if n := s.told(); n != 1 {
-			t.Errorf("told %d times of what was put right", n)
+			t.Errorf("notified %d times of what was put right", n)
 		}
 		s.pass(47 * time.Second)
 		s.set(func() { s.refuse = func(string) error { return errAway } })
@@ -528,18 +528,18 @@ func TestRemovedRootsAreTakenBack(t *testing.T) {
 		s.pass(40 * time.Second)
 		s.ready(each[0])
 		if n := s.told(); n != 1 {
-			t.Errorf("told %d times of what was gone for less than a minute", n)
+			t.Errorf("notified %d times of what was gone for less than a minute", n)
 		}
 		s.set(func() { s.refuse = func(string) error { return errAway } })
 		s.remove("shop")
 		s.pass(10 * time.Minute)
 		if n := s.told(); n != 1 {
-			t.Errorf("told %d times of what pods still have", n)
+			t.Errorf("notified %d times of what pods still have", n)
 		}
 		s.put(foreign("shop", nil))
 		s.pass(3 * time.Minute)
 		if n := s.told(); n != 2 || s.confirmed().Len() > 0 {
-			t.Errorf("told %d times", n)
+			t.Errorf("notified %d times", n)
 		}
 		s.remove("shop")
 		s.set(func() { s.refuse = nil })
@@ -559,7 +559,7 @@ func TestSlowWritesTakeNothingBack(t *testing.T) {
 		s.has(both)
 		s.pass(10 * time.Minute)
 		if n := s.told(); n != 1 || !s.confirmed().Equal(each[0]) {
-			t.Errorf("told %d times", n)
+			t.Errorf("notified %d times", n)
 		}
 	}, namespace("shop"), namespace("bank"))
 }
@@ -574,7 +574,7 @@ func TestOldRootsOfAClusterThatJoinsComeFirst(t *testing.T) {
 		s.start()
 		s.ready(both)
 		if n := s.told(); n != 2 {
-			t.Errorf("told %d times", n)
+			t.Errorf("notified %d times", n)
 		}
 	}, namespace("shop"))
 }

@@ -179,7 +179,7 @@ func TestThousandStreamsAreNotifiedWithin100ms(t *testing.T) {
 		synctest.Wait()
 		slices.Sort(took)
 		if len(took) != 1000 || took[500] > 100*time.Millisecond {
-			t.Errorf("%d were told, the median after %v", len(took), took[len(took)/2])
+			t.Errorf("%d were notified, the median after %v", len(took), took[len(took)/2])
 		}
 		if n := s.Counts().Cached; n != 2 {
 			t.Errorf("%d resources were made", n)

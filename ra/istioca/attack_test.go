@@ -193,7 +193,7 @@ func (m *mesh) suffers(name string, a attack) {
 	began := time.Now()
 	st := c.refused(a.wish, a.code)
 	if !strings.Contains(st.Message(), a.told) || a.told == nothing && st.Message() != nothing {
-		m.t.Errorf("%s: the client is told: %s", name, st.Message())
+		m.t.Errorf("%s: the client gets: %s", name, st.Message())
 	}
 	if waited := time.Since(began); waited > 0 {
 		m.t.Errorf("%s: the refusal took %s", name, waited)

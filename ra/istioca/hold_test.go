@@ -90,7 +90,7 @@ func TestRefusalOfTheCAArrivesAtOnceInFixedWords(t *testing.T) {
 			began := time.Now()
 			st := m.as(conn, "web-token", home).refused(wish{identity: web}, codes.PermissionDenied)
 			if st.Message() != "the certificate authority refuses the request" || time.Since(began) > 0 {
-				t.Errorf("after %s the client is told: %s", time.Since(began), st.Message())
+				t.Errorf("after %s the client gets: %s", time.Since(began), st.Message())
 			}
 		})
 	}

@@ -57,7 +57,7 @@ func TestOwnRefusalsAreInTheAuditLogAndCounted(t *testing.T) {
 			}
 			lines := linesOf(t, log)[before:]
 			if len(lines) != 1 || lines[0].Event != "refused" || lines[0].Door != "istio" || lines[0].Subject.Pod != test.pod || !strings.Contains(lines[0].Text, test.says) {
-				t.Errorf("want one line that says %q: %+v", test.says, lines)
+				t.Errorf("want one line with %q: %+v", test.says, lines)
 			}
 			time.Sleep(2*time.Minute - time.Second) // equal ones are counted in one line; not at the moment of another
 			if lines = linesOf(t, log)[before:]; len(lines) != 2 || lines[1].Count != 9 || lines[1].Text != lines[0].Text {

@@ -147,7 +147,7 @@ func (m *mesh) renews(h *holder) *holder {
 func (h *holder) denies(told string) {
 	h.t.Helper()
 	if st := h.refused(wish{identity: machine}, codes.PermissionDenied); !strings.Contains(st.Message(), told) {
-		h.t.Errorf("the client is told: %s", st.Message())
+		h.t.Errorf("the client gets: %s", st.Message())
 	}
 }
 
@@ -303,7 +303,7 @@ func TestStolenAndForeignCertificatesGetNothing(t *testing.T) {
 			}
 			st := theft.of.refused(theft.wish, theft.code)
 			if !strings.Contains(st.Message(), theft.told) || theft.told == nothing && st.Message() != nothing {
-				t.Errorf("%s: the client is told: %s", name, st.Message())
+				t.Errorf("%s: the client gets: %s", name, st.Message())
 			}
 			if len(m.ca.Requests()) != before {
 				t.Fatalf("%s: the CA was asked", name)

@@ -199,7 +199,7 @@ func TestNamesOfTheCSRAreHeldAgainstThePolicyWhereAsked(t *testing.T) {
 		c := m.as(conn, "web-token", home)
 		c.must(wish{identity: web})
 		if why := c.refused(wish{csr: csrOf(newKey(), ztunnel)}, codes.PermissionDenied); !strings.Contains(why.Message(), ztunnel) {
-			t.Errorf("the client is told: %s", why.Message())
+			t.Errorf("the client gets: %s", why.Message())
 		}
 		c.refused(wish{csr: "no CSR"}, codes.InvalidArgument)
 		if n := len(m.ca.Requests()); n != 1 {

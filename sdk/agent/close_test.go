@@ -159,7 +159,7 @@ func TestTwoAgentsInOneProcessAreIndependent(t *testing.T) {
 	}
 	for name, events := range map[string][]secret.Event{"first": firstEvents(), "second": secondEvents()} {
 		if n := rotations(events); n != 1 {
-			t.Errorf("%d rotations were told to the %s, want 1", n, name)
+			t.Errorf("%d rotations were notified to the %s, want 1", n, name)
 		}
 	}
 }

@@ -1,7 +1,7 @@
 // Package authn identifies callers: an [Authenticator] turns a [Credential] into an
 // [Identity]. [Certificates] handles client certificates; the packages jwt and
 // tokenreview below handle tokens; [Ordered] tries several. Stream servers call it once
-// per stream; it starts no goroutine and knows neither secrets nor streams.
+// per stream; it starts no goroutine and has neither secrets nor streams.
 package authn
 
 import (
@@ -28,11 +28,11 @@ type Credential struct {
 	// verifies the token. See [Clusters].
 	Cluster string
 	// Peer is where the caller connects from, such as its address. Callers with the same
-	// one share limits, if it is set; it is no part of the credential.
+	// one share limits, if it is set; it is not part of the credential.
 	Peer string
 }
 
-// String says which parts are present.
+// String lists the parts that are present.
 func (c Credential) String() string {
 	return fmt.Sprintf("token %q, %d certificates, cluster %.256q", c.Token.String(), len(c.Chain), c.Cluster)
 }

@@ -31,7 +31,7 @@ func TestCredentialHidesItsToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	shown := []string{log.String(), string(asJSON), c.String()}
-	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%d", "%x", "%X", "%o", "%t", "%08.3f"} { // fmt asks nobody for %p; go vet refuses it
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%d", "%x", "%X", "%o", "%t", "%08.3f"} { // fmt calls no method for %p; go vet refuses it
 		for _, value := range []any{c, &c, []authn.Credential{c}, map[string]authn.Credential{"c": c}, struct{ C authn.Credential }{c}} {
 			shown = append(shown, fmt.Sprintf(verb, value))
 		}
@@ -44,11 +44,11 @@ func TestCredentialHidesItsToken(t *testing.T) {
 		}
 	}
 	if !strings.Contains(log.String(), `token \"(set)\", 0 certificates`) {
-		t.Errorf("the log does not tell that there is a token: %s", log.String())
+		t.Errorf("the log does not mention the token: %s", log.String())
 	}
 }
 
-// answers is an authenticator that always says the same.
+// answers is an authenticator with one answer.
 type answers struct {
 	id  authn.Identity
 	err error
@@ -87,13 +87,13 @@ func TestOutcomeDecidesWhetherToRetry(t *testing.T) {
 		said []error
 		want error
 	}{
-		"nobody is there to ask":             {nil, authn.ErrNotMine},
-		"nothing was shown":                  {[]error{notMine, notMine}, authn.ErrNotMine},
-		"one refuses":                        {[]error{notMine, refused, notMine}, authn.ErrRefused},
-		"an error without outcome":           {[]error{errors.New("odd"), notMine}, authn.ErrRefused},
-		"one cannot tell, another refuses":   {[]error{unavailable, refused}, authn.ErrUnavailable},
-		"one refuses, another cannot tell":   {[]error{refused, unavailable}, authn.ErrUnavailable},
-		"an answer that names nobody at all": {[]error{nil}, authn.ErrRefused},
+		"no authenticator":             {nil, authn.ErrNotMine},
+		"nothing was shown":            {[]error{notMine, notMine}, authn.ErrNotMine},
+		"one refuses":                  {[]error{notMine, refused, notMine}, authn.ErrRefused},
+		"an error without outcome":     {[]error{errors.New("odd"), notMine}, authn.ErrRefused},
+		"one is away, another refuses": {[]error{unavailable, refused}, authn.ErrUnavailable},
+		"one refuses, another is away": {[]error{refused, unavailable}, authn.ErrUnavailable},
+		"an answer without a name":     {[]error{nil}, authn.ErrRefused},
 	} {
 		var list authn.Ordered
 		for i, err := range test.said {

@@ -51,7 +51,7 @@ func (a Certificates) Authenticate(_ context.Context, c Credential) (Identity, e
 	return id, nil
 }
 
-// leafFault says why a leaf is not an X509-SVID (X509-SVID standard, section 4).
+// leafFault returns why a leaf is not an X509-SVID (X509-SVID standard, section 4).
 func leafFault(leaf *x509.Certificate) string {
 	switch {
 	case leaf.IsCA, leaf.KeyUsage&(x509.KeyUsageCertSign|x509.KeyUsageCRLSign) != 0:

@@ -13,7 +13,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/token"
 )
 
-// A server that knows its callers by certificate, by the tokens of an issuer, or by
+// A server that identifies its callers by certificate, by the tokens of an issuer, or by
 // asking the API server of their cluster.
 func ExampleOrdered() {
 	roots := func(trustDomain string) *pki.Bundle { return nil } // or the method Bundle of a federation.Source

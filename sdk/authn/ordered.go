@@ -36,7 +36,7 @@ func (o Ordered) Authenticate(ctx context.Context, c Credential) (Identity, erro
 	return Identity{}, refusal
 }
 
-// UnknownCallerError says that no authenticator identified a caller. Its text is the
+// UnknownCallerError means that no authenticator identified a caller. Its text is the
 // same whatever the reasons and safe to show to the caller; a [slog.Logger] receives
 // the reasons. It wraps [ErrUnavailable] if any authenticator was unavailable, else
 // [ErrRefused] if any refused, else [ErrNotMine].

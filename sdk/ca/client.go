@@ -22,7 +22,7 @@ type Client interface {
 	//
 	// It returns when the authority issues the certificate or refuses, or when ctx
 	// ends. A failure that the caller can act on is (or wraps) an [*Error]; [ActionFor]
-	// says what to do about any error. A call that repeats an ID is a retry with the
+	// returns what to do about any error. A call that repeats an ID is a retry with the
 	// same CSR bytes; the authority may answer it with the certificate it issued for
 	// the earlier call.
 	CSRSign(ctx context.Context, req SignRequest) (Certificate, error)
@@ -57,7 +57,7 @@ type Certificate struct {
 	// Roots is PEM: the self-signed certificates that Chain leads to; empty if the
 	// authority publishes its roots only through [RootSource].
 	Roots []byte
-	// Signer says who answered, such as "file 1.2.0", for people to read. The host that
+	// Signer identifies who answered, such as "file 1.2.0", for logs and pages. The host that
 	// runs the provider sets it; it does not cross the boundary.
 	Signer string
 }
@@ -79,14 +79,14 @@ type RootWatcher interface {
 }
 
 // NameCertifier is an authority that certifies the names and the lifetime of the request,
-// whatever the CSR says. From its CSRSign, a certificate has SubjectID, DNSNames and
-// IPAddresses, all of them and no other name; the CSR, which may have no names or others,
-// tells the key alone. A request without names is [ErrInvalid]. It is safe for concurrent
-// use.
+// not those of the CSR. From its CSRSign, a certificate has SubjectID, DNSNames and
+// IPAddresses, all of them and no other name; of the CSR, which may have no names or
+// others, only the key is used. A request without names is [ErrInvalid]. It is safe for
+// concurrent use.
 type NameCertifier interface {
 	// CertifiesNames returns nil if the authority does so, [ErrUnimplemented] if it never
 	// does, [ErrInvalid] if its settings do not allow it, and another error if it cannot
-	// tell now. It signs nothing.
+	// check it now. It signs nothing.
 	//
 	// Across the boundary to a provider process, its metadata answer, which know no
 	// settings: where those do not allow it, CSRSign refuses the request as [ErrInvalid]
@@ -94,7 +94,7 @@ type NameCertifier interface {
 	CertifiesNames(ctx context.Context) error
 }
 
-// RenewalAdvisor is an authority that says when a certificate had better be renewed: ACME's
+// RenewalAdvisor is an authority that advises when to renew a certificate: ACME's
 // renewal information (RFC 9773). It is safe for concurrent use.
 type RenewalAdvisor interface {
 	// RenewalInfo returns the advice for a leaf of this authority: one PEM block
@@ -110,7 +110,7 @@ type RenewalInfo struct {
 	// Start and End are the window to renew in; the moment is drawn uniformly between.
 	// A window in the past means now. End is after Start.
 	Start, End time.Time
-	// Explanation is a URL that tells people why, of at most 2,048 bytes; it may be empty.
+	// Explanation is the URL of a page with the reason, of at most 2,048 bytes; it may be empty.
 	Explanation string
 	// RetryAfter is when to ask again; zero leaves it to the caller.
 	RetryAfter time.Duration
@@ -121,7 +121,7 @@ type RenewalInfo struct {
 type RevocationSource interface {
 	// Revocations returns the newest list of each CA that the authority signs with: PEM blocks
 	// "X509 CRL", at least one and 3 MiB at most. CAs among them ("CERTIFICATE") signed one
-	// and are no roots. It makes no new list unless the last one is about to end.
+	// and are not roots. It makes no new list unless the last one is about to end.
 	Revocations(ctx context.Context) ([]byte, error)
 }
 

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Reason says why an authority did not do what it was asked. Reasons and gRPC status
+// Reason is why an authority did not do what it was asked. Reasons and gRPC status
 // codes map one to one; the table is in sdk/provider/wire.
 type Reason int
 

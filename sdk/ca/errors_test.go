@@ -37,7 +37,7 @@ func TestEachReasonHasItsAction(t *testing.T) {
 		t.Error("denied is invalid")
 	}
 	if got := ca.ActionFor(ca.Errorf(ca.Reason(99), "from a later version")); got != ca.Wait {
-		t.Errorf("a reason nobody knows: action %d, want Wait", got)
+		t.Errorf("an unknown reason: action %d, want Wait", got)
 	}
 }
 
@@ -70,7 +70,7 @@ func TestRetryAfterIsFoundInWrappedError(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 	if got := ca.RetryAfter(io.EOF); got != 0 {
-		t.Errorf("got %v from an error that says nothing", got)
+		t.Errorf("got %v from an error without a reason", got)
 	}
 }
 

@@ -20,7 +20,7 @@ func (office) CSRSign(_ context.Context, req ca.SignRequest) (ca.Certificate, er
 	return ca.Certificate{}, err
 }
 
-// An error of a client tells the caller what to do, also when it is wrapped.
+// An error of a client determines what the caller does, also when it is wrapped.
 func ExampleActionFor() {
 	var client ca.Client = office{}
 	for _, token := range []ca.Token{"", "secret"} {

@@ -129,7 +129,7 @@ func TestWatcherSeesRootsAndEachChange(t *testing.T) {
 		authority.SetRoots(rotated.Union(old))
 		synctest.Wait()
 		if len(seen) != 3 || !bytes.Equal(seen[0], old.PEM()) || !bytes.Equal(seen[1], rotated.PEM()) || bytes.Equal(seen[2], seen[1]) {
-			t.Errorf("%d sets of roots were told", len(seen))
+			t.Errorf("%d sets of roots were notified", len(seen))
 		}
 		cancel()
 		if err := <-ended; !errors.Is(err, context.Canceled) {

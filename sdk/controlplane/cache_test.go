@@ -218,7 +218,7 @@ func TestEachRefusedNameIsReportedOncePerStream(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		if !slices.Equal(refused, []string{"test unknown"}) {
-			t.Errorf("told were %q", refused)
+			t.Errorf("notified were %q", refused)
 		}
 	})
 }

@@ -52,7 +52,7 @@ func parseRoots(text []byte, now time.Time) (roots *pki.Bundle, skipped []string
 func rootFault(cert *x509.Certificate, now time.Time) string {
 	switch {
 	case !cert.BasicConstraintsValid || !cert.IsCA:
-		return fmt.Sprintf("%.128q is no CA certificate", cert.Subject.String())
+		return fmt.Sprintf("%.128q is not a CA certificate", cert.Subject.String())
 	case now.After(cert.NotAfter):
 		return fmt.Sprintf("%.128q ended at %s", cert.Subject.String(), clock.Stamp(cert.NotAfter))
 	}

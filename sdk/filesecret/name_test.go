@@ -34,7 +34,7 @@ func TestFileNamesAreServedWhileWatched(t *testing.T) {
 	f := issue(t, authority)
 	dir := folder(t, f)
 	s := open(t, dir)
-	s.fails(certName(dir), secret.ErrNotReady) // nobody watches
+	s.fails(certName(dir), secret.ErrNotReady) // without a watcher
 	cert, err := secret.Get(t.Context(), s, agent, certName(dir))
 	must(t, err)
 	if cert.Name != certName(dir) || !bytes.Equal(cert.Chain, f["cert-chain.pem"]) {
@@ -45,7 +45,7 @@ func TestFileNamesAreServedWhileWatched(t *testing.T) {
 	if !bytes.Equal(root.Roots, f["root-cert.pem"]) {
 		t.Errorf("got %v", root)
 	}
-	s.fails(certName(dir), secret.ErrNotReady) // nobody watches any more
+	s.fails(certName(dir), secret.ErrNotReady) // without a watcher any more
 	if len(s.Status()) != 0 {
 		t.Errorf("a client's name is in the status: %v", s.Status())
 	}

@@ -78,7 +78,7 @@ func TestBadPairKeepsLastGoodOne(t *testing.T) {
 		never := serve(t, empty)
 		never.fails("default", secret.ErrNotReady)
 		if _, err := never.Peek(agent, "default"); !strings.Contains(err.Error(), "; the last attempt: ") {
-			t.Errorf("%s: the error says %v", says, err)
+			t.Errorf("%s: the error is %v", says, err)
 		}
 		must(t, other.writeTo(dir))
 		s.sees("a good pair", other)
@@ -137,7 +137,7 @@ func TestBadBundleCertificatesAreLeftOutAndNamed(t *testing.T) {
 	if got := s.held("ROOTCA").Roots; !bytes.Equal(got, good.Bundle().PEM()) {
 		t.Errorf("got %s", got)
 	}
-	for _, reason := range []string{"PEM block 1 is malformed", "is no CA certificate", "ended at", `PEM block 4 \"CERTIFICATE\" at line `} {
+	for _, reason := range []string{"PEM block 1 is malformed", "is not a CA certificate", "ended at", `PEM block 4 \"CERTIFICATE\" at line `} {
 		s.says(reason)
 	}
 	if n := strings.Count(s.log.String(), "omitted from the bundle"); n != 4 {
@@ -145,7 +145,7 @@ func TestBadBundleCertificatesAreLeftOutAndNamed(t *testing.T) {
 	}
 }
 
-// pem.Decode returns nothing of a last block that it cannot read.
+// pem.Decode skips a last block that it cannot read.
 func TestMalformedLastRootIsNamed(t *testing.T) {
 	good := catest.NewCA(catest.Options{}).Bundle().PEM()
 	for name, last := range map[string]string{
@@ -196,7 +196,7 @@ func TestPairIsServedUntilItExpires(t *testing.T) {
 			t.Errorf("got %+v", e)
 		}
 	case <-time.After(patience):
-		t.Fatal("nobody was told")
+		t.Fatal("no notice was sent")
 	}
 	s.says("expired and was not replaced")
 	if since := s.Status()[0].ExpiredSince; !since.Equal(item.NotAfter) {
@@ -268,7 +268,7 @@ func TestClosedSourceNotifiesWatchersAndStopsAnswering(t *testing.T) {
 	_, err := s.Watch(agent, "default", func(name string) { told <- name })
 	must(t, err, s.Close(), s.Close())
 	if <-told != "default" {
-		t.Error("another name was told")
+		t.Error("another name got a notice")
 	}
 	s.fails("default", secret.ErrClosed)
 	if _, err := s.Watch(agent, "default", func(string) {}); !errors.Is(err, secret.ErrClosed) {
@@ -285,7 +285,7 @@ func TestFirstMountedLayoutIsFound(t *testing.T) {
 		}
 		must(t, os.MkdirAll(at(l.Chain, ".."), 0o700), os.WriteFile(l.Chain, f["cert-chain.pem"], 0o600))
 		if l.HasPair() {
-			t.Errorf("%s alone is no pair", l.Chain)
+			t.Errorf("%s alone is not a pair", l.Chain)
 		}
 		must(t, os.WriteFile(l.Key, f["key.pem"], 0o600), os.WriteFile(l.Roots, f["root-cert.pem"], 0o600))
 		if !l.HasPair() || !l.HasRoots() {

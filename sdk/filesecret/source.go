@@ -23,7 +23,7 @@ import (
 
 const defaultMaxNames = 100
 
-// Config says which files to serve under which names.
+// Config maps names to the files to serve.
 type Config struct {
 	// Secrets are the configured names.
 	Secrets []Spec
@@ -113,8 +113,8 @@ type Source struct {
 var _ secret.Source = (*Source)(nil)
 
 // New reads the configured secrets once and returns a Source that watches their files
-// until [Source.Close]. Invalid or missing files are no error: the Source logs them, shows
-// them in [Source.Status] and reads them again.
+// until [Source.Close]. Invalid or missing files do not make it fail: the Source logs them,
+// shows them in [Source.Status] and reads them again.
 func New(config Config) (*Source, error) {
 	config = config.withDefaults()
 	allowed, err := newFolders(config.Folders)
@@ -171,7 +171,7 @@ func (s *Source) end() (tell []func()) {
 }
 
 // Peek returns the item held for name, or an error that is [secret.ErrUnknown],
-// [secret.ErrNotReady], which says why the files could not be used, or [secret.ErrClosed].
+// [secret.ErrNotReady], with the reason why the files could not be used, or [secret.ErrClosed].
 func (s *Source) Peek(_ secret.Caller, name string) (*secret.Item, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -254,7 +254,7 @@ func (s *Source) allowed(name string) bool {
 	return err == nil
 }
 
-var errNotConfigured = errors.New("nobody configured that name")
+var errNotConfigured = errors.New("that name is not configured")
 
 func (s *Source) parse(name string) (Spec, error) {
 	if !isDynamic(name) || len(s.folders) == 0 {

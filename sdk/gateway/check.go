@@ -60,7 +60,7 @@ func check(sent *discoveryv3.Resource) (checked, error) {
 	}
 	var s tlsv3.Secret
 	if err := sent.GetResource().UnmarshalTo(&s); err != nil {
-		return checked{}, errors.New("it is no Secret of Envoy's version 3")
+		return checked{}, errors.New("not a Secret of Envoy's version 3")
 	}
 	if s.GetName() != sent.GetName() {
 		return checked{}, fmt.Errorf("its name within is %.256q", s.GetName())

@@ -22,7 +22,7 @@ func file(name string) *corev3.DataSource {
 	return &corev3.DataSource{Specifier: &corev3.DataSource_Filename{Filename: name}}
 }
 
-// spoiled are secrets that would be bad for Envoy, by what is said of them.
+// spoiled are secrets that would be bad for Envoy, by the error they cause.
 func spoiled(w *world) map[string]*tlsv3.Secret {
 	pair := func(spoil func(*tlsv3.TlsCertificate)) *tlsv3.Secret {
 		s := w.pair(web)
@@ -88,7 +88,7 @@ func TestBadSecretIsRefusedAndOldOneKept(t *testing.T) {
 			}
 		}
 		if w.count(gateway.Refused) == 0 {
-			t.Error("nobody was told")
+			t.Error("no notice was sent")
 		}
 		better := w.pair(web)
 		w.put(web, better)

@@ -20,7 +20,7 @@ func TestWatchedNameIsHeldAndChangesAreNotified(t *testing.T) {
 		w.put(web, second)
 		w.holds(web, second)
 		if len(notices) != 2 {
-			t.Errorf("told %d times, want 2", len(notices))
+			t.Errorf("notified %d times, want 2", len(notices))
 		}
 		c := w.called()[0]
 		if c.who != "first" || c.headers.Get("clusterid")[0] != "west" || len(c.headers.Get("authorization")) > 0 {
@@ -126,7 +126,7 @@ func TestRemovedNameIsUnknownUntilItReturns(t *testing.T) {
 		w.change(func() { delete(w.items, web) })
 		w.answers(web, xds.ErrUnknown)
 		if len(notices) != 2 || w.count(gateway.Removed) != 1 {
-			t.Errorf("told %d times, removed %d", len(notices), w.count(gateway.Removed))
+			t.Errorf("notified %d times, removed %d", len(notices), w.count(gateway.Removed))
 		}
 		w.put(web, again)
 		w.holds(web, again)
@@ -181,7 +181,7 @@ func TestUnwatchedNameIsUnsubscribed(t *testing.T) {
 		w.put(other, w.pair(other))
 		synctest.Wait()
 		if n, _ := w.told(xds.Pushed); n != 0 {
-			t.Error("a name that nobody watches is still subscribed to")
+			t.Error("a name without a watcher is still subscribed to")
 		}
 	})
 }
@@ -233,7 +233,7 @@ func TestExcessNamesAreRefused(t *testing.T) {
 		w.stop()
 		stop()
 		time.Sleep(time.Hour)
-		w.watch("kubernetes://other") // makes room of what nobody wants
+		w.watch("kubernetes://other") // makes room of what is not watched
 	})
 }
 

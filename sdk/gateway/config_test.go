@@ -53,7 +53,7 @@ func TestServiceIsDialledOverTCPByDefault(t *testing.T) {
 	if _, err := client.Watch(secret.Caller{}, web, func(string) {}); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // the first time fails, and nobody is told
+	for range 2 { // the first time fails, without a notice
 		conn, err := listener.Accept()
 		if err != nil {
 			t.Fatal(err)
@@ -115,7 +115,7 @@ func TestCloseReportsNoFailureAndLeavesNothing(t *testing.T) {
 		w.put(web, good)
 		w.watch(web)
 		w.holds(web, good)
-		for range 3 { // while nobody waits for one
+		for range 3 { // without a waiter
 			w.certificate("another", time.Hour)
 		}
 		w.end()

@@ -188,7 +188,7 @@ func TestTokenQuotedByServiceIsNotInStatus(t *testing.T) {
 	})
 }
 
-// Who wants to know of rejected tokens is not told of certificates, and nobody need want.
+// The hook for rejected tokens is not called for certificates, and is optional.
 func TestOnlyTokensAreReportedAsRejected(t *testing.T) {
 	rejected := 0
 	refusing := func(w *world, c *gateway.Config) {
@@ -207,7 +207,7 @@ func TestOnlyTokensAreReportedAsRejected(t *testing.T) {
 		w.watch(web)
 		w.pass()
 		if s := w.client.Status(); s.Failure == nil {
-			t.Error("it is no failure")
+			t.Error("it is not a failure")
 		}
 	})
 	inWorld(t, func(w *world, c *gateway.Config) {

@@ -25,7 +25,7 @@ func silent(stream adsServer) error {
 	return stream.Context().Err()
 }
 
-// deaf reads what a stream says and leaves it.
+// deaf reads a stream without answering.
 func deaf(stream adsServer) {
 	for {
 		if _, err := stream.Recv(); err != nil {
@@ -215,7 +215,7 @@ func TestOversizedVersionIsNotHeld(t *testing.T) {
 	})
 }
 
-// A name is dropped to make room, and watched anew before the service was told.
+// A name is dropped to make room, and watched again before the service gets the unsubscription.
 func TestDroppedNameCanBeWatchedAgain(t *testing.T) {
 	inWorld(t, func(_ *world, c *gateway.Config) { c.MaxNames = 2 }, func(w *world) {
 		other := "kubernetes://other"

@@ -36,17 +36,17 @@ func TestServiceIsNotCalledWithoutCredential(t *testing.T) {
 		adjust func(*world, *gateway.Config)
 		want   string
 	}{
-		"no token to be had":  {bearer(ca.Bearer{}, errors.New("none today")), "the token for the discovery service: none today"},
-		"an empty token":      {bearer(ca.Bearer{}, nil), "the token is empty or has expired"},
-		"a token's last":      {bearer(ca.Bearer{Token: "sesame-token", Expiry: time.Date(2000, 1, 1, 0, 0, 0, 999, time.UTC)}, nil), "the token is empty or has expired"},
-		"a certificate's":     {func(w *world, _ *gateway.Config) { w.certificate("short", time.Second-1) }, "and there is no token"},
-		"no certificates":     {holding(&secret.Item{Name: "default", Kind: secret.KeyPair, Chain: []byte("rubbish")}), `the certificate "default": `},
-		"no roots":            {func(w *world, _ *gateway.Config) { delete(w.own.items, "ROOTCA") }, `the roots "ROOTCA" for the discovery service`},
-		"roots that are none": {holding(&secret.Item{Name: "ROOTCA", Kind: secret.TrustBundle, Roots: []byte("rubbish")}), "the roots for the discovery service: "},
-		"no root file":        {func(_ *world, c *gateway.Config) { c.RootFile = filepath.Join(dir, "none") }, "the root file for the discovery service: "},
-		"a file too big":      {func(_ *world, c *gateway.Config) { c.RootFile = file("big", 1<<20+1) }, "has more than 1048576 bytes"},
-		"a file of nothing":   {func(_ *world, c *gateway.Config) { c.RootFile = file("most", 1<<20) }, "the roots for the discovery service: "},
-		"a folder":            {func(_ *world, c *gateway.Config) { c.RootFile = dir }, "is not a regular file"},
+		"no token to be had": {bearer(ca.Bearer{}, errors.New("none today")), "the token for the discovery service: none today"},
+		"an empty token":     {bearer(ca.Bearer{}, nil), "the token is empty or has expired"},
+		"a token's last":     {bearer(ca.Bearer{Token: "sesame-token", Expiry: time.Date(2000, 1, 1, 0, 0, 0, 999, time.UTC)}, nil), "the token is empty or has expired"},
+		"a certificate's":    {func(w *world, _ *gateway.Config) { w.certificate("short", time.Second-1) }, "and there is no token"},
+		"no certificates":    {holding(&secret.Item{Name: "default", Kind: secret.KeyPair, Chain: []byte("rubbish")}), `the certificate "default": `},
+		"no roots":           {func(w *world, _ *gateway.Config) { delete(w.own.items, "ROOTCA") }, `the roots "ROOTCA" for the discovery service`},
+		"malformed roots":    {holding(&secret.Item{Name: "ROOTCA", Kind: secret.TrustBundle, Roots: []byte("rubbish")}), "the roots for the discovery service: "},
+		"no root file":       {func(_ *world, c *gateway.Config) { c.RootFile = filepath.Join(dir, "none") }, "the root file for the discovery service: "},
+		"a file too big":     {func(_ *world, c *gateway.Config) { c.RootFile = file("big", 1<<20+1) }, "has more than 1048576 bytes"},
+		"a file of nothing":  {func(_ *world, c *gateway.Config) { c.RootFile = file("most", 1<<20) }, "the roots for the discovery service: "},
+		"a folder":           {func(_ *world, c *gateway.Config) { c.RootFile = dir }, "is not a regular file"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, c.adjust, func(w *world) {
@@ -68,7 +68,7 @@ func TestCertificateWithoutKeyIsNotSent(t *testing.T) {
 	})
 }
 
-// The source of a token may be a call to somebody who does not answer.
+// The source of a token may be a call to a server that does not answer.
 func TestTokenSourceHasADeadline(t *testing.T) {
 	inWorld(t, func(w *world, c *gateway.Config) {
 		token("", new(int))(w, c)

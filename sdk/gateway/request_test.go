@@ -17,7 +17,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/gateway"
 )
 
-// requests are what a service was told that says nothing, or just this at first.
+// requests are what a silent service received, or one with just this first reply.
 func (w *world) requests(answers ...*discoveryv3.DeltaDiscoveryResponse) func() []*discoveryv3.DeltaDiscoveryRequest {
 	var mu sync.Mutex
 	var all []*discoveryv3.DeltaDiscoveryRequest
@@ -68,11 +68,11 @@ func TestEachNameIsAskedForOnce(t *testing.T) {
 		w.watch(web)
 		w.watch(web)
 		if all := told(); len(all) != 1 || !slices.Equal(all[0].GetResourceNamesSubscribe(), []string{web}) {
-			t.Errorf("told %v", all)
+			t.Errorf("notified %v", all)
 		}
 		w.watch(other)
 		if all := told(); len(all) != 2 || !slices.Equal(all[1].GetResourceNamesSubscribe(), []string{other}) || all[1].GetNode() != nil {
-			t.Errorf("told %v", all)
+			t.Errorf("notified %v", all)
 		}
 	})
 }
@@ -93,8 +93,8 @@ func TestFirstFaultsOfRefusedAnswerAreReported(t *testing.T) {
 		told := w.requests(answer)
 		w.pass()
 		verdict := told()[len(told())-1]
-		if n := strings.Count(verdict.GetErrorDetail().GetMessage(), "it is no Secret"); n != 5 || verdict.GetResponseNonce() != "n" || w.count(gateway.Refused) != 7 {
-			t.Errorf("%d faults are told in %v, %d refused", n, verdict, w.count(gateway.Refused))
+		if n := strings.Count(verdict.GetErrorDetail().GetMessage(), "not a Secret"); n != 5 || verdict.GetResponseNonce() != "n" || w.count(gateway.Refused) != 7 {
+			t.Errorf("%d faults are in %v, %d refused", n, verdict, w.count(gateway.Refused))
 		}
 	})
 }

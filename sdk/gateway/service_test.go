@@ -153,7 +153,7 @@ func (s *service) Watch(_, name string, notify func(string)) (func(), error) {
 	return func() { s.mu.Lock(); delete(s.notify, id); s.mu.Unlock() }, nil
 }
 
-// change changes what the service says, and tells.
+// change changes the service's answer, and pushes it.
 func (s *service) change(how func()) {
 	s.mu.Lock()
 	how()
@@ -220,7 +220,7 @@ func (s *service) told(kind xds.EventKind) (n int, reason string) {
 	return n, reason
 }
 
-// plaintext is a service that answers what is no TLS, and notes what it is told.
+// plaintext is a service that answers in plaintext, and records what it receives.
 func plaintext(heard chan<- []byte) func(context.Context, string) (net.Conn, error) {
 	return func(context.Context, string) (net.Conn, error) {
 		ours, theirs := net.Pipe()

@@ -38,7 +38,7 @@ type session struct {
 	end        func() // ends the stream
 	with       *credential
 	subscribed map[string]uint64 // the watch id a name was requested for
-	bare       bool              // nothing was held at the start, so silence is no answer
+	bare       bool              // nothing was held at the start, so silence is not an answer
 	answered   bool
 }
 
@@ -126,7 +126,7 @@ func (s *session) run(ctx context.Context) error {
 	return nil
 }
 
-// silence interprets a service that has said nothing yet: nothing held has changed, or,
+// silence interprets a service without any reply yet: nothing held has changed, or,
 // if nothing is held, the service is stuck.
 func (s *session) silence() error {
 	switch {
@@ -139,7 +139,7 @@ func (s *session) silence() error {
 	return nil
 }
 
-// heard records that the service is alive.
+// heard records that the service has replied.
 func (s *session) heard() {
 	if !s.answered {
 		s.answered = true
@@ -147,7 +147,7 @@ func (s *session) heard() {
 	}
 }
 
-// reason returns why a stream broke: a failed Send does not tell.
+// reason returns why a stream broke: a failed Send does not contain it.
 func (s *session) reason(broken <-chan error, err error) error {
 	if _, ok := errors.AsType[*ca.Error](err); ok {
 		return err

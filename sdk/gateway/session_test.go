@@ -13,7 +13,7 @@ func TestStreamFailurePrefersServiceReason(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		said, own := errors.New("permission denied"), ca.Errorf(ca.Internal, "another type")
 		broken := make(chan error, 1)
-		if got := new(session).reason(broken, io.EOF); !errors.Is(got, io.EOF) { // it says nothing
+		if got := new(session).reason(broken, io.EOF); !errors.Is(got, io.EOF) { // it adds nothing
 			t.Errorf("got %v", got)
 		}
 		broken <- said

@@ -105,7 +105,7 @@ func TestSameContentIsNotifiedOnce(t *testing.T) {
 	}
 	s.mustTake(t, web, good("b", 1))
 	if want := []string{web, web, web, web}; !slices.Equal(*notices, want) {
-		t.Errorf("told %q", *notices)
+		t.Errorf("notified %q", *notices)
 	}
 }
 

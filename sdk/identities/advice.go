@@ -23,7 +23,7 @@ type renewalAdvice struct {
 	silent  bool // the authority gives no advice
 }
 
-// advisable tells the entry's rotation whether the authority may be asked.
+// advisable sets whether the entry's rotation may ask the authority.
 func (c *Set) advisable(e *entry, now time.Time) {
 	since := e.item.Issued
 	if c.renewalAdvice.silent {

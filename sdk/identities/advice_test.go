@@ -12,7 +12,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// advisor is an authority that says when to renew.
+// advisor is an authority with renewal advice.
 type advisor struct {
 	*authority
 	advise func(ctx context.Context, leaf []byte) (ca.RenewalInfo, error)

@@ -26,7 +26,7 @@ type Config struct {
 	// that no longer chains to a root of the first is replaced. Default: ROOTCA.
 	Bundles []string
 
-	// Identify says how to identify a stream. Required.
+	// Identify configures how to identify a stream. Required.
 	Identify Identify
 	// Exchange exchanges a stream's token for the one to send. Default: the token is sent
 	// unchanged.
@@ -44,11 +44,11 @@ type Config struct {
 	// Now is the wall clock. Default: the system clock.
 	Now func() time.Time
 	// Log receives no key and no token. Its handler may call the Set, except Close, and the
-	// Manager as its Config says. Default: [slog.Default].
+	// Manager, as described in its Config. Default: [slog.Default].
 	Log *slog.Logger
 }
 
-// Identify says how to find the identity of a stream. A token takes precedence over the
+// Identify configures how to find the identity of a stream. A token takes precedence over the
 // peer.
 type Identify struct {
 	// Verifier verifies tokens. Default: none; the authority then verifies a token by

@@ -18,12 +18,12 @@ const (
 )
 
 // fingerprint is the SHA-256 of a token and the key to look it up. The lookup's timing
-// reveals something of the hash, but nothing of a token with that hash.
+// reveals a part of the hash, but no part of a token with that hash.
 type fingerprint [sha256.Size]byte
 
 func fingerprintOf(token ca.Token) fingerprint { return sha256.Sum256([]byte(token.Reveal())) }
 
-// credential is what the Set knows of a token. It holds the text while a session uses it.
+// credential is the Set's record of a token. It holds the text while a session uses it.
 type credential struct {
 	print    fingerprint
 	token    ca.Token

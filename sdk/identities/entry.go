@@ -17,7 +17,7 @@ const refusalKept = 2 * time.Minute
 // entry is one identity. It is small, as there are thousands, and has neither a goroutine
 // nor a timer. Set.mu guards it.
 //
-// An entry without an id is a token that nobody has verified yet. asked is what the token
+// An entry without an id is a token that is not verified yet. asked is what the token
 // claims and is used only in the entry's own request.
 type entry struct {
 	id       string // the verified SPIFFE ID
@@ -28,7 +28,7 @@ type entry struct {
 
 	item     *secret.Item
 	next     *secret.Item     // verified but not valid yet
-	rotation rotation.Machine // says what to do when
+	rotation rotation.Machine // decides what to do when
 	gone     bool             // removed
 
 	failure *failure // nil if the last attempt succeeded

@@ -41,7 +41,7 @@ func (c *Set) start(e *entry, now time.Time) {
 		return
 	}
 	by := processOf(s.caller)
-	stranger := e.id == "" && (e.failure == nil || e.failure.refused == nil) // else it counts as refused
+	stranger := e.id == "" && (e.failure == nil || e.failure.refused == nil) // otherwise it counts as refused
 	if stranger && c.holdBack(e, by, now) {
 		return
 	}

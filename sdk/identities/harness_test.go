@@ -28,7 +28,7 @@ const (
 )
 
 // authority looks at tokens, as istiod does: one is good where it reads "good:<name>"
-// with anything after a further colon. It signs for nobody else, whatever is asked.
+// with anything after a further colon. It signs for no other caller, whatever is asked.
 type authority struct {
 	*catest.CA
 	t        *testing.T
@@ -57,7 +57,7 @@ func ownerOf(token ca.Token) string {
 	return owner
 }
 
-// claimed believes a token: "good:web" and "forged:web" claim to be web's. One that has
+// claimed trusts a token: "good:web" and "forged:web" claim to be web's. One that has
 // ":until=<seconds>" ends then, counted from the beginning of the bubble.
 func (e *engine) claimed(token ca.Token) (identities.Claim, error) {
 	_, rest, ok := strings.Cut(token.Reveal(), ":")
@@ -76,7 +76,7 @@ func (e *engine) claimed(token ca.Token) (identities.Claim, error) {
 	return claim, nil
 }
 
-// verifier knows good tokens by itself.
+// verifier recognizes good tokens by itself.
 type verifier struct {
 	e     *engine
 	asked atomic.Int64
@@ -150,7 +150,7 @@ func newEngine(t *testing.T, change func(*engine, *identities.Config)) *engine {
 	return e
 }
 
-// verified has tokens verified before anybody joins.
+// verified has tokens verified before a stream joins.
 func verified(e *engine, c *identities.Config) {
 	c.Identify = identities.Identify{Verifier: e.verifier}
 }

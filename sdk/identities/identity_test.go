@@ -55,12 +55,12 @@ func TestVerifierRejectsForgedToken(t *testing.T) {
 		e.join(token("web")).held()
 		_, err := e.tryJoin("forged:web")
 		is(t, err, ca.ErrUnauthenticated)
-		e.requests(1) // the authority heard nothing of it
+		e.requests(1) // the authority got no request
 	})
 }
 
-// While nobody has vouched for a token it has nothing, and nobody's secret beside its
-// own can become its.
+// An unverified token has nothing, and no secret but its own can become
+// its.
 func TestStreamHasNothingBeforeTokenIsVerified(t *testing.T) {
 	bubble(t, nil, func(e *engine) {
 		e.join(token("web")).held()
@@ -74,7 +74,7 @@ func TestStreamHasNothingBeforeTokenIsVerified(t *testing.T) {
 
 func TestWrongNameFromAuthorityIsRefusedAndRetried(t *testing.T) {
 	bubble(t, func(e *engine, c *identities.Config) {
-		// What the token claims is web; the authority knows better.
+		// The token claims to be web's; the authority returns another name.
 		c.Identify.Claimed = func(ca.Token) (identities.Claim, error) { return identities.Claim{SPIFFEID: domain + "web"}, nil }
 	}, func(e *engine) {
 		e.join(token("web")).held()
@@ -105,7 +105,7 @@ func TestStreamsOfOneIdentityShareKeyAndPush(t *testing.T) {
 		}
 		told := a.notices.Load()
 		if told > 1 { // 0 if the certificate was there before the watch
-			t.Errorf("the first stream was told %d times", told)
+			t.Errorf("the first stream was notified %d times", told)
 		}
 		after(time.Until(a.held().RenewAt) + time.Second)
 		e.requests(3)
@@ -141,7 +141,7 @@ func TestPeersHaveMappedIdentity(t *testing.T) {
 		_, err := e.joinAs(secret.Caller{ID: "uid:1", UID: 1}, "")
 		is(t, err, ca.ErrUnauthenticated)
 		_, err = e.tryJoin(token("web"))
-		is(t, err, ca.ErrUnauthenticated) // nobody here can tell whose it is
+		is(t, err, ca.ErrUnauthenticated) // its owner is unknown here
 	})
 }
 

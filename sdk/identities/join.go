@@ -109,8 +109,8 @@ func (c *Set) joinToken(peer secret.Caller, token ca.Token, print fingerprint, c
 	return s, nil
 }
 
-// entryFor returns the entry for a token: its owner's, or its own while nobody has
-// verified it.
+// entryFor returns the entry for a token: its owner's, or its own until it is
+// verified.
 func (c *Set) entryFor(cred *credential, claim Claim, peer secret.Caller, now time.Time) (*entry, error) {
 	if cred.proven(now) {
 		c.strangers.succeeded(processOf(peer))

@@ -34,7 +34,7 @@ func TestRefusalNamesItsLimit(t *testing.T) {
 		db.held()
 		_, err = e.tryJoin(token("third"))
 		limit(t, err, "identities is reached: 2")
-		db.leave() // what nobody needs makes room
+		db.leave() // unused entries make room
 		e.join(token("third")).held()
 		if n := e.Counts(); n.Identities != 2 || n.OverLimit != 2 || n.TurnedAway != 2 {
 			t.Errorf("counts: %+v", n)
@@ -119,7 +119,7 @@ func TestVerifierIsAskedOncePerToken(t *testing.T) {
 		}
 		for range 50 {
 			if err := <-failed; err == nil {
-				t.Error("a token was taken that nobody verified")
+				t.Error("an unverified token was taken")
 			}
 		}
 		synctest.Wait() // the verification ends in the same moment as those who wait for it

@@ -53,7 +53,7 @@ func TestLogHandlerMayAskTheSet(t *testing.T) {
 					return
 				}
 			case <-deadline:
-				t.Fatalf("no line says %q: the Set waits for its own log", words)
+				t.Fatalf("no line has %q: the Set waits for its own log", words)
 			}
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// queue is a heap of entries ordered by a time. Each entry knows its place, so it can be
+// queue is a heap of entries ordered by a time. Each entry records its place, so it can be
 // moved or removed.
 type queue struct {
 	list []*entry

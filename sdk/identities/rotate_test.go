@@ -52,7 +52,7 @@ func TestRenewalsAreSpread(t *testing.T) {
 }
 
 // After a restart everybody comes at once. The authority is asked by a few at a time,
-// and nobody's request is made twice.
+// and no request is made twice.
 func TestRestartWithManyIdentitiesLimitsRequests(t *testing.T) {
 	if testing.Short() {
 		t.Skip("many of them")
@@ -139,7 +139,7 @@ func TestUnusedIdentityIsNotRenewed(t *testing.T) {
 		after(ttl / 2 * 3)
 		e.requests(1)
 		if e.count(secret.Expired) != 0 {
-			t.Error("nobody misses it")
+			t.Error("no stream misses it")
 		}
 		if e.join(token("web")).held() == first {
 			t.Error("what has expired is served")
@@ -159,7 +159,7 @@ func TestTokenExpiredAtRenewalEndsItsStreams(t *testing.T) {
 		is(t, err, ca.ErrUnauthenticated)
 		e.requests(1)
 		short.leave()
-		// It comes back with a new one, which tells whose it is and rotates at once.
+		// It comes back with a new one, which identifies its owner and rotates at once.
 		next := e.join(token("web", "until=10h"))
 		if next.held() == item {
 			t.Error("nothing was rotated")
@@ -266,7 +266,7 @@ func TestHeldCertificateIsServedThroughOutage(t *testing.T) {
 }
 
 // A token of which the end is not known, and that the authority no longer takes, has
-// ended as far as anybody can tell.
+// ended by all signs.
 func TestRejectedTokenEndsOnlyItsStreams(t *testing.T) {
 	bubble(t, nil, func(e *engine) {
 		a, b := e.join(token("web", 1)), e.join(token("web", 2))

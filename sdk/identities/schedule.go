@@ -185,7 +185,7 @@ func (c *Set) letGo(e *entry) {
 		c.dropNameless(e)
 	}
 	if e.next != nil {
-		clear(e.next.Key) // nobody has it
+		clear(e.next.Key) // it was never given out
 	}
 }
 

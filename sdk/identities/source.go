@@ -78,7 +78,7 @@ func (c *Set) Watch(caller secret.Caller, name string, notify func(name string))
 	s, err := c.find(caller, name)
 	switch {
 	case errors.Is(err, secret.ErrEnded):
-		return unwatch, nil // no more changes; Peek says why
+		return unwatch, nil // no more changes; Peek returns why
 	case err != nil:
 		unwatch()
 		return nil, err

@@ -21,7 +21,7 @@ type process struct {
 
 func (p process) user() process { return process{p.uid, everyProcess} }
 
-// strangers counts the tokens that nobody has verified, for each process and, as processes
+// strangers counts the unverified tokens, for each process and, as processes
 // are cheap to make, for each user. Those that are tried count as well, or any number could
 // be refused at once. A process that had a token verified counts for itself alone: the proxies of
 // a node may all have one uid.

@@ -60,7 +60,7 @@ func TestConcurrentForgedTokensOfProcessMakeFewRequests(t *testing.T) {
 		errs := e.flood(1, 300, forged)
 		e.requests(16)
 		if n := countErrors(errs, "tokens of one process that were refused lately is reached: 16"); n != 284 {
-			t.Errorf("%d of 300 streams were told of the limit", n)
+			t.Errorf("%d of 300 streams were notified of the limit", n)
 		}
 	})
 }
@@ -71,7 +71,7 @@ func TestConcurrentForgedTokensOfUserMakeFewRequests(t *testing.T) {
 		errs := e.flood(60, 30, forged)
 		e.requests(64)
 		if n := countErrors(errs, "tokens of one user that were refused lately is reached: 64"); n == 0 {
-			t.Error("no stream was told of the limit")
+			t.Error("no stream was notified of the limit")
 		}
 		other := proxy
 		other.UID, other.PID = 2000, 1
@@ -120,7 +120,7 @@ func TestVerifierIsAskedForFewForgedTokensOfAProcess(t *testing.T) {
 			t.Errorf("the verifier was asked %d times", n)
 		}
 		if n := countErrors(errs, "tokens of one process that were refused lately is reached: 16"); n != 284 {
-			t.Errorf("%d of 300 streams were told of the limit", n)
+			t.Errorf("%d of 300 streams were notified of the limit", n)
 		}
 		_, err := e.joinAs(proxy, token("web"))
 		if err != nil {
@@ -141,7 +141,7 @@ func TestVerifierIsAskedForFewForgedTokensOfAUser(t *testing.T) {
 			t.Errorf("the verifier was asked %d times", n)
 		}
 		if countErrors(errs, "tokens of one user that were refused lately is reached: 64") == 0 {
-			t.Error("no stream was told of the limit")
+			t.Error("no stream was notified of the limit")
 		}
 	})
 }

@@ -117,7 +117,7 @@ func (t *Template) ID(claims map[string]any) (string, error) {
 			value = parts[p.part]
 		}
 		if !segment(value) {
-			return "", fmt.Errorf("the claim %q is no part of a SPIFFE ID's path: letters, digits, '.', '-' and '_' are", p.path)
+			return "", fmt.Errorf("the claim %q cannot be part of a SPIFFE ID's path: use letters, digits, '.', '-' and '_'", p.path)
 		}
 		return value, nil
 	})
@@ -178,7 +178,7 @@ func find(claims map[string]any, path string) (values []any) {
 	return values
 }
 
-var errNoJWT = errors.New("it is no JWT")
+var errNoJWT = errors.New("not a JWT")
 
 // claimsOf decodes the payload of a JWT. The error never quotes the token.
 func claimsOf(token ca.Token) (map[string]any, error) {

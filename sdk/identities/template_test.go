@@ -35,7 +35,7 @@ func TestTemplateMakesSPIFFEIDFromClaims(t *testing.T) {
 	}
 }
 
-// Whoever else reads the token may choose the other value.
+// Another reader of the token may choose the other value.
 func TestClaimBothFlatAndNestedIsRefused(t *testing.T) {
 	for name, claims := range map[string]string{
 		"whole path":       `{"a/b/c":"x","a":{"b":{"c":"y"}}}`,
@@ -54,7 +54,7 @@ func TestClaimBothFlatAndNestedIsRefused(t *testing.T) {
 	}
 }
 
-// A claim must not name anybody else than its own segment can say.
+// A claim must not reach beyond its own segment.
 func TestClaimStaysInItsSegment(t *testing.T) {
 	tpl, err := identities.ParseTemplate(kubernetes)
 	if err != nil {

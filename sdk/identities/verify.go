@@ -133,7 +133,7 @@ func (c *checks) admit(ctx context.Context, k *check) error {
 	}
 }
 
-// try reports whether the token may be verified now; an error says never.
+// try reports whether the token may be verified now; an error means never.
 func (c *checks) try(k *check) (bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

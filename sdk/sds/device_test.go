@@ -39,7 +39,7 @@ func TestDeviceBoundKeyIsRefusedAndOthersServed(t *testing.T) {
 		t.Errorf("a fetch of it: %v, want NotFound", err)
 	}
 	if n := strings.Count(log.String(), "its key does not leave the device"); n != 1 {
-		t.Errorf("the log says so %d times:\n%s", n, &log)
+		t.Errorf("the log has so %d times:\n%s", n, &log)
 	}
 }
 

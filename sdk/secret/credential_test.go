@@ -69,7 +69,7 @@ func TestTokenExpiringBeforeRenewalBringsItForward(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, s := supplied(t, 10*time.Minute)
 		if end := e.status("default").TokenExpiry; !end.Equal(e.now().Add(10 * time.Minute)) {
-			t.Errorf("the status says that the token ends at %s", end)
+			t.Errorf("the status shows that the token ends at %s", end)
 		}
 		after(8 * time.Minute)
 		e.requests(1)
@@ -93,7 +93,7 @@ func TestSuccessorOfSpentTokenIsReadOnKick(t *testing.T) {
 		s.set("next", time.Hour, nil)
 		e.Kick("test")
 		if end := e.status("default").TokenExpiry; !end.Equal(e.now().Add(time.Hour)) {
-			t.Errorf("the status says that the token ends at %s", end)
+			t.Errorf("the status shows that the token ends at %s", end)
 		}
 		reads := s.count()
 		e.Kick("test")
@@ -151,7 +151,7 @@ func TestMissingTokenServesHeldAndReportsExpiry(t *testing.T) {
 			t.Errorf("the log does not say %s:\n%s", want, e.logged())
 		}
 		if e.count(secret.Failed, "unavailable") == 0 {
-			t.Error("no failure was told")
+			t.Error("no failure was notified")
 		}
 		s.set("healed", time.Hour, nil)
 		after(time.Minute + 20*time.Second)

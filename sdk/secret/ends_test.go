@@ -170,7 +170,7 @@ func TestFailedRecordRemovalIsRetried(t *testing.T) {
 			t.Errorf("%d tries in a minute", n)
 		}
 		if n := k.count(secret.StateKept, ""); n != 1 {
-			t.Errorf("it was told %d times that the state is kept again", n)
+			t.Errorf("it was notified %d times that the state is kept again", n)
 		}
 	})
 }

@@ -63,7 +63,7 @@ func TestFirstKnowingSourceAnswers(t *testing.T) {
 	two.watchers[0]("a")
 	stop()
 	if told != 2 || len(one.watchers)+len(two.watchers) != 0 {
-		t.Errorf("told %d times; %d watch still", told, len(one.watchers)+len(two.watchers))
+		t.Errorf("notified %d times; %d watch still", told, len(one.watchers)+len(two.watchers))
 	}
 	if _, err := both.Peek(agent, "c"); !errors.Is(err, secret.ErrUnknown) {
 		t.Errorf("got %v", err)

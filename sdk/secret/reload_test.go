@@ -83,7 +83,7 @@ func TestReloadLeavesUnchangedSecretsAlone(t *testing.T) {
 			t.Errorf("got %+v, had %+v", after, before)
 		}
 		if told() != 0 || toldRoots() != 0 {
-			t.Errorf("watchers were told %d and %d times", told(), toldRoots())
+			t.Errorf("watchers were notified %d and %d times", told(), toldRoots())
 		}
 		r.requests(2) // default's and more's
 		if n := r.status("default").Rotations; n != 1 {
@@ -97,7 +97,7 @@ func TestReloadLeavesUnchangedSecretsAlone(t *testing.T) {
 		}
 		after(2 * time.Second)
 		if r.held("default").Version == before.Version || told() != 1 {
-			t.Errorf("it was not renewed; watchers were told %d times", told())
+			t.Errorf("it was not renewed; watchers were notified %d times", told())
 		}
 	})
 }
@@ -112,7 +112,7 @@ func TestWatchedNameBecomesKnownAndUnknown(t *testing.T) {
 		r.change(func(c *secret.Config) { c.Secrets = append(c.Secrets, extra(t, "more", "spiffe://example.org/more")) })
 		first := r.held("more")
 		if n := told(); n != 2 { // known, and there
-			t.Errorf("told %d times", n)
+			t.Errorf("notified %d times", n)
 		}
 		r.change(func(c *secret.Config) { c.Secrets = c.Secrets[:2] })
 		if _, err := r.Peek(agent, "more"); !errors.Is(err, secret.ErrUnknown) || told() != 3 {
@@ -306,7 +306,7 @@ func TestReloadAfterCloseIsRefused(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 		if told() != 1 {
-			t.Errorf("a watcher of an unknown name was told %d times of the end", told())
+			t.Errorf("a watcher of an unknown name was notified %d times of the end", told())
 		}
 	})
 }

@@ -45,7 +45,7 @@ func TestWatchDuringReloadLosesNoName(t *testing.T) {
 		told := r.told("more")
 		after(ttl)
 		if told() == 0 || r.held("more").Version == first.Version {
-			t.Errorf("told %d times of the rotation", told())
+			t.Errorf("notified %d times of the rotation", told())
 		}
 		r.change(nothing) // what is held has its place in the next list, too
 		r.held("more")

@@ -50,7 +50,7 @@ func TestEveryReasonHasItsWait(t *testing.T) {
 					}
 				}
 				if got := e.count(secret.Failed, reason.String()); got != len(c.waits)+1 {
-					t.Errorf("%d failures were told: %v", got, e.events)
+					t.Errorf("%d failures were notified: %v", got, e.events)
 				}
 			})
 		})
@@ -238,7 +238,7 @@ func TestTokenCacheIsNotifiedOfRejection(t *testing.T) {
 			c.Authorities[0].Client.(*catest.CA).Next(1, catest.Fault{Err: ca.ErrUnauthenticated})
 		})
 		if got := e.requests(2); got[1].Token != "fresh" || len(rejected) != 1 || rejected[0] != "cached" {
-			t.Errorf("%d were told of", len(rejected))
+			t.Errorf("%d were notified of", len(rejected))
 		}
 		e.held("default")
 	})

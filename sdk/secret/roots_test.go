@@ -54,7 +54,7 @@ func TestDroppedRootStaysAsLongAsItsLeaf(t *testing.T) {
 		after(2 * time.Second)
 		e.serves(e.root())
 		if added, removed := e.count(secret.RootAdded, ""), e.count(secret.RootRemoved, ""); added != 2 || removed != 1 {
-			t.Errorf("%d roots were told as added, %d as removed", added, removed)
+			t.Errorf("%d roots were notified as added, %d as removed", added, removed)
 		}
 	})
 }
@@ -158,7 +158,7 @@ func TestLastRootExpiresWithoutRemoval(t *testing.T) {
 			}
 		}
 		if told != 1 {
-			t.Errorf("the expiry was told %d times", told)
+			t.Errorf("the expiry was notified %d times", told)
 		}
 	})
 }
@@ -190,7 +190,7 @@ func TestBundleIsServedBeforeItsLeaf(t *testing.T) {
 		e.ca.Rotate()
 		e.untilRenewal(time.Second)
 		if !slices.Equal(order, []string{"ROOTCA", "default"}) {
-			t.Errorf("told were %v", order)
+			t.Errorf("notified were %v", order)
 		}
 	})
 }

@@ -116,13 +116,13 @@ func TestHeldSecretsOutliveOutage(t *testing.T) {
 		}
 		after(time.Hour)
 		if told != 0 || e.count(secret.Expired, "") != 1 {
-			t.Errorf("told %d times, %d expiries", told, e.count(secret.Expired, ""))
+			t.Errorf("notified %d times, %d expiries", told, e.count(secret.Expired, ""))
 		}
 
 		e.ca.Always(catest.Fault{})
 		after(100 * time.Second) // the longest backoff while nothing has been held for long
 		if e.held("default") == first || told != 1 {
-			t.Errorf("told %d times", told)
+			t.Errorf("notified %d times", told)
 		}
 		if s := e.status("default"); s.Failure != nil || !s.ExpiredSince.IsZero() {
 			t.Errorf("status %+v", s)

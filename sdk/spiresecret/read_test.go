@@ -95,7 +95,7 @@ func TestChangedIdentityIsReportedOrRefused(t *testing.T) {
 				}
 				r.serves(second.Svids[0].X509Svid)
 				if r.count(secret.NameDiffers, "default") != 1 {
-					t.Error("nobody was told")
+					t.Error("no notice was sent")
 				}
 			})
 		})
@@ -159,7 +159,7 @@ func TestBadReplyKeepsHeld(t *testing.T) {
 					t.Errorf("%s: %s", reason, text)
 				}
 				if n := r.count(secret.Failed, "default"); n != 1 {
-					t.Errorf("%d failures were told", n)
+					t.Errorf("%d failures were notified", n)
 				}
 				next := of(t, root, web)
 				from.send(next)

@@ -101,7 +101,7 @@ func TestRotationNotifiesRootsFirst(t *testing.T) {
 		pass(time.Second)
 		r.serves(sent.Svids[0].X509Svid)
 		if strings.Join(told, " ") != "ROOTCA default" {
-			t.Errorf("told of %q", told)
+			t.Errorf("notified of %q", told)
 		}
 		if r.held("default").Version == was.Version || r.count(secret.Rotated, "default") != 2 {
 			t.Error("the version or the count is the same")
@@ -109,7 +109,7 @@ func TestRotationNotifiesRootsFirst(t *testing.T) {
 		from.send(sent)
 		pass(time.Second)
 		if len(told) != 2 {
-			t.Errorf("told of the same content: %q", told)
+			t.Errorf("notified of the same content: %q", told)
 		}
 		if n := r.status("default").Rotations; n != 2 {
 			t.Errorf("%d rotations", n)
@@ -152,7 +152,7 @@ func TestHeldIsServedToItsEndWhileAway(t *testing.T) {
 			t.Errorf("%d failed attempts in an hour", n)
 		}
 		if n := strings.Count(r.log.String(), "is not available"); n > 2 {
-			t.Errorf("the log says so %d times", n)
+			t.Errorf("the log has so %d times", n)
 		}
 		pass(2 * time.Minute)
 		r.fails("default", secret.ErrNotReady)
@@ -419,7 +419,7 @@ func TestCloseNotifiesWatchersOnce(t *testing.T) {
 		if _, err := r.Watch(agent, "default", func(string) { told++ }); err != nil {
 			t.Fatal(err)
 		}
-		stop, err := r.Watch(agent, "default", func(string) { t.Error("told after stop") })
+		stop, err := r.Watch(agent, "default", func(string) { t.Error("notified after stop") })
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -38,7 +38,7 @@ var (
 	ErrRefused = errors.New("the peer is refused")
 )
 
-// Error says why a handshake failed, on the side that ended it. The other side sees only
+// Error is why a handshake failed, on the side that ended it. The other side sees only
 // an alert.
 type Error struct {
 	// Reason is one of the errors of this package.

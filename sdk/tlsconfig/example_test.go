@@ -38,7 +38,7 @@ func Example() {
 	// Output: hello, spiffe://example.org/app
 }
 
-// Whoever is in the namespace "shop" of the trust domain, and nobody else.
+// Only peers in the namespace "shop" of the trust domain.
 func ExampleAuthorizer() {
 	shop := func(p tlsconfig.Peer) error {
 		id, err := p.SPIFFEID()
@@ -66,7 +66,7 @@ func hold(authority *catest.CA, spiffeID string) *secret.Manager {
 	return manager
 }
 
-// answer tells one client who it is.
+// answer sends one client its own ID.
 func answer(listener net.Listener) {
 	conn, err := listener.Accept()
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/tlsconfig"
 )
 
-// A leaf that may sign others is none (X509-SVID, section 5.2), even if it is no CA.
+// A leaf that may sign others is refused (X509-SVID, section 5.2), even if it is not a CA.
 func TestPeerWithSigningRightsIsRefused(t *testing.T) {
 	root := certtest.Root(t)
 	source := secrettest.New(secret.NewTrustBundle("ROOTCA", "", pki.NewBundle(root.Cert)))

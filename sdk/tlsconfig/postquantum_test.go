@@ -8,7 +8,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// A recorded conversation must not be readable by whoever has a quantum computer one day.
+// A recorded conversation must stay unreadable for a future quantum computer.
 func TestKeyExchangeIsPostQuantum(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
 	web, app := newParty(t, authority, "spiffe://example.org/web"), newParty(t, authority, "spiffe://example.org/app")

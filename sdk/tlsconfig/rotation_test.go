@@ -30,7 +30,7 @@ func startShakers(n int, shake func() error) *shakers {
 	return s
 }
 
-// count tells whether to go on.
+// count reports whether to go on.
 func (s *shakers) count(i int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,7 +58,7 @@ func (s *shakers) settle() {
 }
 
 // Roots overlap as the engine has them: the new one comes before the certificates
-// under it, the old one goes when nobody needs it any more.
+// under it, the old one goes when no certificate needs it any more.
 func TestNoHandshakeFailsDuringRotations(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits in real time")

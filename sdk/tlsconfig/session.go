@@ -13,7 +13,7 @@ type versions struct {
 }
 
 // settling is how long after a change no new session may be resumed. A handshake that
-// began before a change may end after it, and nothing then tells which certificate it
+// began before a change may end after it, and it is then unknown which certificate it
 // presented. Taken as one of the new version, its session would bring the old certificate
 // back repeatedly, until a handshake is refused for it.
 const settling = 30 * time.Second

@@ -12,8 +12,8 @@ import (
 	"github.com/countersign-dev/countersign/sdk/tlsconfig"
 )
 
-// keeping is a client's sessions that know nothing of versions: what a client of
-// somebody else would do.
+// keeping is a client's sessions without versions: what a foreign client
+// would do.
 func keeping(cfg *tls.Config) *tls.Config {
 	cfg.ClientSessionCache = tls.NewLRUClientSessionCache(10)
 	return cfg
@@ -61,7 +61,7 @@ func resumedUntilChanged(t *testing.T, whose, what string) {
 	}
 }
 
-// The session holds a certificate that nobody trusts any more; its owner has since
+// The session holds a certificate that is not trusted any more; its owner has since
 // got another.
 func TestOldTicketAfterRootChangeForcesFullHandshake(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})

@@ -25,7 +25,7 @@ type Options struct {
 	// a server; a client without it presents none.
 	Certificate string
 	// Roots is the name of the trust bundle that verifies the peer, such as "ROOTCA". Peer
-	// says which verified peers to accept, as [TrustDomain] does. Set both or neither. A
+	// selects the verified peers to accept, as [TrustDomain] does. Set both or neither. A
 	// client needs both; a server without them requests no client certificate and accepts
 	// every client.
 	Roots string
@@ -40,7 +40,7 @@ type Options struct {
 }
 
 // Server returns a server configuration: TLS 1.3 and the current certificate. If o.Peer is
-// set, it accepts only clients whose certificate chains to the current roots and whom
+// set, it accepts only clients whose certificate chains to the current roots and that
 // o.Peer admits, on resumed sessions, too.
 //
 // A ticket is valid while the certificate and the roots are the same as when it was
@@ -74,7 +74,7 @@ func Server(o Options) (*tls.Config, error) {
 
 // Client returns a client configuration: TLS 1.3 and, if o.Certificate is set, the current
 // certificate. It accepts only servers whose certificate chains to the current roots and
-// whom o.Peer admits, on resumed sessions, too.
+// that o.Peer admits, on resumed sessions, too.
 //
 // A session is resumed only while the certificate and the roots are those of its
 // handshake, and never if it was made in the first 30 s after a change.

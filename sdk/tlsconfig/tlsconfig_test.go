@@ -27,7 +27,7 @@ func TestCertificateAndRootsFollowEachRotation(t *testing.T) {
 		if server, client := m.serials(); server != web.serial() || client != app.serial() {
 			t.Errorf("round %d: the certificates are not those held", round)
 		}
-		authority.Rotate() // nobody trusts the old root any more
+		authority.Rotate() // the old root is not trusted any more
 		for _, p := range []*party{web, app} {
 			p.renew(authority)
 			p.trust(authority.Bundle())

@@ -82,7 +82,7 @@ func (v *Verifier) version() (version string, since time.Time) {
 		return "", since
 	}
 	for _, domain := range slices.Sorted(maps.Keys(v.federated)) {
-		other, changed := v.federated[domain].version() // one that is missing verifies nobody
+		other, changed := v.federated[domain].version() // a missing one verifies no peer
 		version += " " + other
 		if changed.After(since) {
 			since = changed

@@ -180,7 +180,7 @@ func checkFresh(t ca.ExchangedToken, now time.Time) (ca.ExchangedToken, error) {
 	return t, nil
 }
 
-// land settles a flight that somebody waits for still. It returns the error in whose place
+// land settles a flight that a caller still waits for. It returns the error in whose place
 // the cached token is used.
 func (c *Cache) land(key cacheKey, f *flight, subject ca.Token, begun time.Time) error {
 	c.mu.Lock()

@@ -155,7 +155,7 @@ func TestExchangeEndsWithItsLastCaller(t *testing.T) {
 		}
 		demand(t, cache, asked, "me-2")
 		if exchanger.ended.Load() != 1 {
-			t.Error("an exchange goes on that nobody waits for")
+			t.Error("an exchange without waiting callers goes on")
 		}
 	})
 }
@@ -182,7 +182,7 @@ func TestHeldTokenIsUsedToItsEndDuringOutage(t *testing.T) {
 		time.Sleep(time.Hour - time.Second)
 		demand(t, cache, asked, "me-1")
 		if !strings.Contains(log.String(), "using the cached token") {
-			t.Errorf("the log says %s", log.String())
+			t.Errorf("the log is %s", log.String())
 		}
 		time.Sleep(time.Second)
 		if _, err := cache.ExchangeToken(t.Context(), asked); !errors.Is(err, ca.ErrUnavailable) {

@@ -57,7 +57,7 @@ func TestFailingCommandReportsWhyWithoutToken(t *testing.T) {
 		"other version":     {`echo '{"apiVersion":"client.authentication.k8s.io/v1beta1","kind":"ExecCredential","status":{"token":"x"}}'`, "something else"},
 		"no status":         {credential(""), "without a token"},
 		"two tokens":        {credential(`,"status":{"token":"` + jwt + ` ` + jwt + `"}`), "has a space"},
-		"wrong time":        {credential(`,"status":{"token":"x","expirationTimestamp":"tomorrow"}`), "expirationTimestamp that is no time"},
+		"wrong time":        {credential(`,"status":{"token":"x","expirationTimestamp":"tomorrow"}`), "invalid expirationTimestamp"},
 		"endless":           {"while :; do echo xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx; done", "more than 131072 bytes"},
 		"nothing":           {"", "is empty"},
 	} {
@@ -99,7 +99,7 @@ func gone(t *testing.T, pid int) bool {
 	t.Helper()
 	for until := time.Now().Add(2 * time.Minute); time.Now().Before(until); {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil || strings.Contains(string(stat), ") Z ") { // somebody else is to reap it
+		if err != nil || strings.Contains(string(stat), ") Z ") { // another process is to reap it
 			return true
 		}
 	}

@@ -37,7 +37,7 @@ func parseExecCredential(output []byte, from string) (ca.Bearer, error) {
 		return got, err
 	}
 	if got.Expiry, err = time.Parse(time.RFC3339, read.Status.ExpirationTimestamp); err != nil {
-		return ca.Bearer{}, ca.Errorf(ca.Unavailable, "%s printed an expirationTimestamp that is no time (RFC 3339)", from)
+		return ca.Bearer{}, ca.Errorf(ca.Unavailable, "%s printed an invalid expirationTimestamp; want RFC 3339", from)
 	}
 	return got, nil
 }

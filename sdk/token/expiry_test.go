@@ -78,7 +78,7 @@ func TestNextSourceReplacesFailedOrExpiredOne(t *testing.T) {
 		}
 	}
 	if !strings.Contains(log.String(), "skipped") || strings.Contains(log.String(), "eyJ") {
-		t.Errorf("the log says %s", log.String())
+		t.Errorf("the log is %s", log.String())
 	}
 }
 

@@ -57,7 +57,7 @@ func TestLogHandlerMayUseTheCache(t *testing.T) {
 	select {
 	case line := <-handler.asked:
 		if strings.Contains(line, "the-subject-token") || !strings.Contains(line, "no answer for (secret)") {
-			t.Errorf("the log says %q", line)
+			t.Errorf("the log is %q", line)
 		}
 	case <-time.After(2 * time.Minute):
 		t.Fatal("the cache waits for its own log line")

@@ -26,7 +26,7 @@ func parse(content []byte, from string) (ca.Bearer, error) {
 
 func bearer(t ca.Token) ca.Bearer { return ca.Bearer{Token: t, Expiry: Expiry(t)} }
 
-// faultOf says why the content is not a token. It accepts what fits in a header; RFC 6750,
+// faultOf returns why the content is not a token. It accepts what fits in a header; RFC 6750,
 // section 2.1, is narrower.
 func faultOf(content []byte) string {
 	switch {

@@ -2,7 +2,7 @@
 // [Begin] where a trace may start and [Start] for what happens within; who calls another
 // process sends it [Parent]. Without a [Tracer], the default, they do nothing.
 //
-// The package knows no telemetry library: cmd/internal/otlp has a Tracer that exports to a
+// The package uses no telemetry library: cmd/internal/otlp has a Tracer that exports to a
 // collector, and embedders can adapt their own in a few lines.
 package trace
 
@@ -20,7 +20,7 @@ const Header = "traceparent"
 // Kind is what a span stands for.
 type Kind int
 
-// Internal work, the answer to somebody's request, the call of another process.
+// Internal work, the answer to a client's request, the call of another process.
 const (
 	Internal Kind = iota
 	Server
@@ -43,7 +43,7 @@ type Recorder interface {
 	Parent() string
 	// Set adds an attribute.
 	Set(key, value string)
-	// End ends the span. Problem is empty after a success, else what the log says, too.
+	// End ends the span. Problem is empty after a success, otherwise the text as in the log.
 	End(problem string)
 }
 

@@ -85,7 +85,7 @@ type peerCredentials struct{}
 func (peerCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	unixConn, ok := conn.(*net.UnixConn)
 	if !ok {
-		return nil, nil, fmt.Errorf("a connection of type %T is no unix socket's", conn)
+		return nil, nil, fmt.Errorf("unsupported connection type %T: not a unix socket", conn)
 	}
 	who, err := Of(unixConn)
 	if err != nil {

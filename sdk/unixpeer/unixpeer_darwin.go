@@ -6,10 +6,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MissingProtection says, for the log, what this system lacks.
+// MissingProtection is, for the log, what this system lacks.
 const MissingProtection = "the peer's process is not known here, so a provider's is not refused"
 
-// Of returns the process at the other end of a connection, as the kernel knows it: the
+// Of returns the process at the other end of a connection, by the kernel's record: the
 // client, or, on a connection we opened, the listener.
 func Of(conn *net.UnixConn) (Peer, error) {
 	raw, err := conn.SyscallConn()

@@ -6,11 +6,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MissingProtection says, for the log, what this system lacks. It is empty on Linux,
+// MissingProtection is, for the log, what this system lacks. It is empty on Linux,
 // where the kernel identifies the peer.
 const MissingProtection = ""
 
-// Of returns the process at the other end of a connection, as the kernel knows it: the
+// Of returns the process at the other end of a connection, by the kernel's record: the
 // client, or, on a connection we opened, the listener.
 func Of(conn *net.UnixConn) (Peer, error) {
 	raw, err := conn.SyscallConn()

@@ -7,8 +7,8 @@ import (
 	"os"
 )
 
-// MissingProtection says, for the log, what this system lacks.
-const MissingProtection = "the system does not tell who has connected: whoever may open the socket's file is answered"
+// MissingProtection is, for the log, what this system lacks.
+const MissingProtection = "the system does not identify the peer: every user who may open the socket's file is answered"
 
 // Of reports every peer as the agent's own user; the socket's file mode must keep
 // others out.

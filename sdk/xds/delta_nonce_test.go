@@ -17,7 +17,7 @@ func TestDeltaNACKIsReportedAndSendsNothingUntilChange(t *testing.T) {
 		b.memorySource.set("a", "1")
 		c.silent()
 		if nacks := b.seen(Nacked); len(nacks) != 1 || nacks[0].Reason != `bad\nkey` || nacks[0].Caller != "sidecar" || nacks[0].Node != "node-1" {
-			t.Errorf("the NACK was told as %+v", nacks)
+			t.Errorf("the NACK was notified as %+v", nacks)
 		}
 		b.memorySource.set("a", "2")
 		c.gets("a=2")
@@ -49,7 +49,7 @@ func TestDeltaNACKOfEarlierResponseIsReported(t *testing.T) {
 		c.ack()
 		c.silent()
 		if nacks, acks := b.seen(Nacked), b.seen(Acked); len(nacks) != 1 || len(acks) != 1 || acks[0].Version != "2" {
-			t.Errorf("told %v and %v, want the refusal of the first and the acknowledgement of the second", nacks, acks)
+			t.Errorf("notified %v and %v, want the refusal of the first and the acknowledgement of the second", nacks, acks)
 		}
 	})
 }
@@ -82,7 +82,7 @@ func TestStaleDeltaACKIsIgnored(t *testing.T) {
 		c.send(&discovery.DeltaDiscoveryRequest{ResponseNonce: first, ErrorDetail: refusal("no")})
 		c.silent()
 		if nacks, acks := b.seen(Nacked), b.seen(Acked); len(nacks) != 0 || len(acks) != 1 {
-			t.Errorf("told %v and %v, want one acknowledgement", nacks, acks)
+			t.Errorf("notified %v and %v, want one acknowledgement", nacks, acks)
 		}
 	})
 }

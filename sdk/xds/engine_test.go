@@ -162,7 +162,7 @@ func TestStreamEndedByClientEndsWithOK(t *testing.T) {
 		close(c.requests)
 		c.ends(codes.OK)
 		if closed := b.seen(Closed); len(closed) != 1 || closed[0].Err != nil || closed[0].Node != "node-1" {
-			t.Errorf("told %+v", closed)
+			t.Errorf("notified %+v", closed)
 		}
 	})
 }

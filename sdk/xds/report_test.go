@@ -13,16 +13,16 @@ func TestNACKLogNamesRefusedResources(t *testing.T) {
 		c.gets("ROOTCA=1", "default=1")
 		c.refuse("no")
 		if log := b.logged(); !strings.Contains(log, `names="ROOTCA, default"`) {
-			t.Errorf("the log says %q", log)
+			t.Errorf("the log has %q", log)
 		}
 		if nacks := b.seen(Nacked); len(nacks) != 1 || fmt.Sprint(nacks[0].Names) != "[ROOTCA default]" {
-			t.Errorf("told %+v, want both names", nacks)
+			t.Errorf("notified %+v, want both names", nacks)
 		}
 		b.memorySource.set("default", "2")
 		c.gets("default=2")
 		c.refuse("no")
 		if log := b.logged(); !strings.Contains(log, "names=default ") {
-			t.Errorf("the log says %q", log)
+			t.Errorf("the log has %q", log)
 		}
 	}, "slow")
 }
@@ -54,7 +54,7 @@ func TestRefusedVersionIsNotAcknowledgedLater(t *testing.T) {
 		c.accept()
 		c.refuse("again")
 		if nacks, acks := b.seen(Nacked), b.seen(Acked); len(nacks) != 1 || len(acks) != 0 {
-			t.Errorf("told %v and %v, want one refusal", nacks, acks)
+			t.Errorf("notified %v and %v, want one refusal", nacks, acks)
 		}
 	})
 }

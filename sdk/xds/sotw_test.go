@@ -86,7 +86,7 @@ func TestStaleNACKIsReportedAndItsListIgnored(t *testing.T) {
 		c.silent()
 		c.ack("a")
 		if nacks, acks := b.seen(Nacked), b.seen(Acked); len(nacks) != 1 || len(acks) != 1 || acks[0].Version != "2" {
-			t.Errorf("told %v and %v, want the refusal of the first and the acknowledgement of the second", nacks, acks)
+			t.Errorf("notified %v and %v, want the refusal of the first and the acknowledgement of the second", nacks, acks)
 		}
 	})
 }
@@ -186,7 +186,7 @@ func TestNACKSendsNothingUntilContentChanges(t *testing.T) {
 			t.Fatalf("counted %d NACKs, want one for the response: %v", len(nacks), nacks)
 		}
 		if n := nacks[0]; n.Caller != "sidecar" || n.Node != "node-1" || n.Version != "1" || !strings.HasPrefix(n.Reason, `bad\nkey x`) || len(n.Reason) > 300 {
-			t.Errorf("the NACK was told as %+v", n)
+			t.Errorf("the NACK was notified as %+v", n)
 		}
 		if log := b.logged(); !strings.Contains(log, `bad\\nkey x`) || !strings.Contains(log, "sidecar") {
 			t.Errorf("the NACK was logged as %q", log)

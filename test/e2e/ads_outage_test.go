@@ -55,7 +55,7 @@ func refusesARoute(t *testing.T, api apiType) {
 	var routes service.TypeStatus
 	poll(t, "the refusal in the status", func() bool { routes = m.status(folder.RouteURL); return routes.Refused != nil })
 	if !strings.Contains(routes.Refused.Reason, "missing )") || routes.Acked == "" || routes.Acked == routes.Refused.Version {
-		t.Errorf("the status says %+v, refused %+v", routes, routes.Refused)
+		t.Errorf("the status shows %+v, refused %+v", routes, routes.Refused)
 	}
 	v.hears(t, "web 1")
 	m.write(t, "routes.yaml", strings.Replace(routesFile, "cluster: web", "cluster: shop", 1))

@@ -92,7 +92,7 @@ func TestDiscoveryPageInRealBrowser(t *testing.T) {
 		})
 	}
 	if said := b.accessible(t); !slices.Contains(said, "heading: Problems") || !slices.Contains(said, "region: Open streams") || !slices.Contains(said, "button: Pause updates") {
-		t.Errorf("the page says %q", said)
+		t.Errorf("the page shows %q", said)
 	}
 	eval[bool](t, b, "window.same = true")
 	d.write(t, "bad.yaml", "hosts: {db.example.org: {ips: [10.0.0.9], registry: External}}\n")

@@ -64,6 +64,6 @@ func TestIssuerKeysIdentifyTokens(t *testing.T) {
 		}
 	}
 	if n := a.workloads(t); n["identities"] != 2.0 || n["requests"] != 2.0 {
-		t.Errorf("the status says %v", n)
+		t.Errorf("the status shows %v", n)
 	}
 }

@@ -167,7 +167,7 @@ func isReadWithoutAScript(t *testing.T, b *browser, p *statusPage) {
 	b.open(t, p.address)
 	said := b.accessible(t)
 	if !slices.Contains(said, "heading: default") || slices.Contains(said, "button: Pause updates") {
-		t.Errorf("the page says %q", said)
+		t.Errorf("the page shows %q", said)
 	}
 	before := p.loaded.Load()
 	poll(t, "the page to be loaded anew", func() bool { return p.loaded.Load() > before })

@@ -135,7 +135,7 @@ func TestEachWorkloadOfMachineHasItsOwnCertificate(t *testing.T) {
 		}
 	}
 	if n := a.workloads(t); n["identities"] != 2.0 || n["rotations"] != 2.0 || n["joins"] != 1.0 {
-		t.Errorf("the status says %v", n)
+		t.Errorf("the status shows %v", n)
 	}
 }
 
@@ -191,7 +191,7 @@ func TestAgentGivesNothingForForgedToken(t *testing.T) {
 		t.Errorf("a stream with a forged token: %v, %v", got, err)
 	}
 	if n := a.workloads(t); n["requests"] != 2.0 || n["refused"] != 1.0 {
-		t.Errorf("the status says %v", n)
+		t.Errorf("the status shows %v", n)
 	}
 	if strings.Contains(a.log.String(), forged) {
 		t.Error("the log has the token")
@@ -335,7 +335,7 @@ func TestHundredsOfStreamsRotateSeparately(t *testing.T) {
 	// certificate is the rotation where one is due just then.
 	number := func(name string) float64 { f, _ := n[name].(float64); return f }
 	if number("joins") > identities || number("requests") != number("rotations")+number("joins")+number("in_flight") || number("failures") != 0 {
-		t.Errorf("the status says %v", n)
+		t.Errorf("the status shows %v", n)
 	}
 }
 

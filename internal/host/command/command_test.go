@@ -110,7 +110,7 @@ func TestLeftoverProcessesRunOnUnlessKilled(t *testing.T) {
 		}
 	}
 	if _, err := logged(t, shell("sleep 0.6 & echo daemon")); err != nil {
-		t.Errorf("a daemon is no failure, got %v", err)
+		t.Errorf("a daemon counts as a failure: %v", err)
 	}
 }
 
@@ -156,7 +156,7 @@ func (c *counter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// running tells whether a process is there and no zombie.
+// running reports whether a process is there and not a zombie.
 func running(pid int) bool {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	return err == nil && !bytes.Contains(stat, []byte(") Z "))
@@ -171,6 +171,6 @@ func TestHeadReportsOverflowOnce(t *testing.T) {
 		}
 	}
 	if string(h.Bytes()) != "abc" || !h.Over() || told != 1 {
-		t.Errorf("it has %q, over %t, told %d times", h.Bytes(), h.Over(), told)
+		t.Errorf("it has %q, over %t, notified %d times", h.Bytes(), h.Over(), told)
 	}
 }

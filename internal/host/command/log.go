@@ -15,7 +15,7 @@ const (
 	maxLines  = 20       // logged lines
 )
 
-// FailedError is a program's failure with the last line that it wrote. The line is no part of
+// FailedError is a program's failure with the last line that it wrote. The line is not part of
 // the text, which stays the same from one failure to the next.
 type FailedError struct {
 	Err  error

@@ -1,4 +1,4 @@
-// Package errno says what to change when the operating system refuses a call: [Explain] appends
+// Package errno explains what to change when the operating system refuses a call: [Explain] appends
 // advice to an error. What reads, writes, listens or starts programs calls it, and so do the logs
 // and exits of all programs.
 package errno
@@ -37,7 +37,7 @@ func Explain(err error) error {
 // Advise returns err with advice of its own, where the table's would be wrong.
 func Advise(err error, advice string) error { return explained{err, advice} }
 
-// Text returns what was said of err with the table's advice, unless it has that already.
+// Text returns the text of err with the table's advice, unless it has that already.
 func Text(said string, err error) string {
 	if advice := adviceFor(err); advice != "" && !strings.HasSuffix(said, ")") {
 		return said + " (" + advice + ")"
@@ -133,7 +133,7 @@ var table = map[syscall.Errno]string{
 	syscall.EXDEV:         "both names have to be on one file system and one mount: choose another folder",
 }
 
-// starting has what a number says of a program that could not be started.
+// starting is what a number means for a program that could not be started.
 var starting = map[syscall.Errno]string{
 	syscall.EACCES: "check the owner and mode of the program and of each folder above it, the mount option noexec, then SELinux or AppArmor",
 	syscall.EAGAIN: "raise the limit for processes: TasksMax of systemd, pids.max of the container, or ulimit -u",
@@ -152,5 +152,5 @@ var connecting = map[syscall.Errno]string{
 	syscall.EPERM:         forbidden,
 }
 
-// numbers have what this process knows of a limit.
+// numbers are this process's values of a limit.
 var numbers = map[syscall.Errno]func() string{syscall.EMFILE: openFiles}

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openFiles says how many files this process may have open.
+// openFiles returns how many files this process may have open.
 func openFiles() string {
 	limit := OpenFiles()
 	if limit == 0 {

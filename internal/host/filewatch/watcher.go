@@ -81,7 +81,7 @@ func New(opts Options, paths ...string) *Watcher {
 	return w
 }
 
-// unavailable says which limit is reached: not the one for files, which has the same number.
+// unavailable names the limit that is reached: not the one for files, which has the same number.
 func unavailable(err error) error {
 	if errors.Is(err, syscall.EMFILE) {
 		return errno.Advise(err, "raise fs.inotify.max_user_instances, or the limit for open files")

@@ -32,11 +32,11 @@ func mustTell(t *testing.T, w *filewatch.Watcher, what string) {
 	select {
 	case <-w.C:
 	case <-time.After(patience):
-		t.Fatalf("%s was not told", what)
+		t.Fatalf("%s sent no notice", what)
 	}
 }
 
-// quiet waits until nothing more is told of what was done.
+// quiet waits until no more notices come of what was done.
 func quiet(w *filewatch.Watcher) {
 	for {
 		select {
@@ -147,7 +147,7 @@ func TestOtherFilesAreIgnored(t *testing.T) {
 			return
 		}
 	}
-	t.Error("files that are not watched are told")
+	t.Error("files that are not watched send notices")
 }
 
 func TestPollingWorksWithoutEvents(t *testing.T) {

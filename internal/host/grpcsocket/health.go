@@ -12,7 +12,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// healthEvery is how often a Watch looks. Secrets do not tell of their expiry.
+// healthEvery is how often a Watch looks. Secrets send no notice of their expiry.
 const healthEvery = time.Second
 
 // checked is the standard health service of this server, the service "". It looks when it is asked,
@@ -103,8 +103,8 @@ func (h *checked) lookAgain(ctx context.Context) {
 }
 
 // serving reports whether callers can get what they come for: a certificate, or a trust bundle where
-// the source has no certificates, as in an agent of many identities. A source that does not tell its
-// status, or has no secrets of its own, serves.
+// the source has no certificates, as in an agent of many identities. A source without a status, or
+// without secrets of its own, serves.
 func serving(source secret.Source) bool {
 	told, ok := source.(interface{ Status() []secret.Status })
 	if !ok {

@@ -74,7 +74,7 @@ func (l *limited) Accept() (net.Conn, error) {
 func (l *limited) admit(c *net.UnixConn) bool {
 	peer, err := unixpeer.Of(c)
 	if err != nil {
-		return true // the handshake asks again, and says what is wrong
+		return true // the handshake asks again, and reports what is wrong
 	}
 	room := l.room()
 	most := min(l.most, room/2)

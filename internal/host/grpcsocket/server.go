@@ -31,7 +31,7 @@ type Config struct {
 	Mode fs.FileMode
 	// Policy decides which peers are served. Default: this user and root.
 	Policy unixpeer.Policy
-	// Secrets are what the services serve; health tells by their status whether they are there.
+	// Secrets are what the services serve; health reports by their status whether they are there.
 	// Default: it reports serving.
 	Secrets secret.Source
 	// Handshake is the timeout of a new connection's HTTP/2 handshake. Default: 10 s.
@@ -97,7 +97,7 @@ func (s *Server) newGRPC(cfg Config) *grpc.Server {
 		grpc.ConnectionTimeout(cfg.Handshake),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingEvery, Timeout: pingTimeout, MaxConnectionIdle: maxIdle}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
-		// A window that grows would let each stream send 16 MiB before anybody reads them.
+		// A window that grows would let each stream send 16 MiB before they are read.
 		grpc.StaticStreamWindowSize(64<<10),
 		// Serve admitted peers only, whatever the method. An interceptor would see a call once its
 		// message of up to 4 MiB is read.

@@ -14,7 +14,7 @@ import (
 
 const asChild = "COUNTERSIGN_PROTECT_CHILD"
 
-// A child of the test says what it is, before and after it protects itself.
+// A child of the test reports its state, before and after it protects itself.
 func TestMain(m *testing.M) {
 	if os.Getenv(asChild) == "" {
 		os.Exit(m.Run())

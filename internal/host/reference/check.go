@@ -92,8 +92,8 @@ func plainJSON(settings map[string]any, paths Paths) (any, error) {
 	return plain, decoder.Decode(&plain)
 }
 
-// Variables returns the variables of all that may be a reference, as only a running provider tells
-// what is one.
+// Variables returns the variables of all that may be a reference, as only a running provider
+// declares its secrets.
 func Variables(settings any) (names []string) {
 	switch value := settings.(type) {
 	case map[string]any:

@@ -14,8 +14,8 @@ const (
 )
 
 // Files returns files that the settings may name: those of references, their programs too, and
-// each text that is an absolute path or names a file that is there. Which settings are paths
-// knows the provider alone. A secret that stands in the configuration is not looked at.
+// each text that is an absolute path or names a file that is there. Only the provider has the
+// settings that are paths. A secret that stands in the configuration is not looked at.
 func (r *Resolver) Files(paths Paths) []string {
 	plain, err := plainJSON(r.settings, paths)
 	if err != nil {

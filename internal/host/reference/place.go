@@ -1,4 +1,4 @@
-// Package reference knows which settings of a provider are secret, and where their values
+// Package reference finds which settings of a provider are secret, and where their values
 // come from. [SecretPaths] reads it from the JSON Schema of the settings; [Check] and
 // [Resolver] handle a secret that the configuration gives by reference: {file: PATH},
 // {env: NAME} or {command: [PROGRAM, ARG…]}.
@@ -14,7 +14,7 @@ import (
 )
 
 // Paths are the secret settings of a provider: JSON Pointers (RFC 6901), in which * stands
-// for any name or index. Everything below one is secret, too. Nil means that nobody knows;
+// for any name or index. Everything below one is secret, too. Nil means unknown;
 // an empty list means that no setting is secret.
 type Paths []string
 

@@ -14,7 +14,7 @@ import (
 // MaxSecret bounds the value of a reference in bytes.
 const MaxSecret = 64 << 10
 
-// read returns the value. The error does not name the source and shows nothing of the value.
+// read returns the value. The error names neither the source nor the value.
 func (r reference) read(ctx context.Context, opts Options) (string, error) {
 	value, err := r.raw(ctx, opts)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/text"
 )
 
-// reference says where a secret is. Exactly one field is set.
+// reference is the source of a secret. Exactly one field is set.
 type reference struct {
 	file, env string
 	command   []string
@@ -34,7 +34,7 @@ func Shown(value any) (shown map[string]any, ok bool) {
 
 const allowed = "write the text itself, or {file: PATH}, {env: NAME} or {command: [PROGRAM, ARG…]}"
 
-// parse reads a reference. The error says what is allowed and quotes no argument of a command.
+// parse reads a reference. The error lists what is allowed and quotes no argument of a command.
 func parse(value any) (ref reference, err error) {
 	object, ok := value.(map[string]any)
 	if !ok {
@@ -66,7 +66,7 @@ func commandOf(value any) (ref reference, err error) {
 	for _, arg := range args {
 		word, isText := arg.(string)
 		if !isText || strings.Contains(word, "\x00") {
-			return ref, errors.New("command has an argument that is no text: write it in quotes")
+			return ref, errors.New("command has an argument that is not text: write it in quotes")
 		}
 		ref.command = append(ref.command, word)
 	}

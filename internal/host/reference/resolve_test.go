@@ -102,7 +102,7 @@ func TestMalformedReferenceIsInvalidAndNamed(t *testing.T) {
 	for says, value := range map[string]map[string]any{
 		"p: has 2 entries: write the text itself, or {file: PATH}": {"file": "a", "env": "b"}, "p: has 0 entries": {}, `p: has "fil"`: {"fil": "a"}, "file is empty": {"file": ""},
 		"env is empty or no text": {"env": 1}, "command is empty or no list": {"command": "/bin/geheim"}, `command begins with "show"`: {"command": []any{"show", "geheim"}},
-		"an argument that is no text": {"command": []any{"/bin/x", 1}},
+		"an argument that is not text": {"command": []any{"/bin/x", 1}},
 	} {
 		_, err := NewResolver(Options{}, map[string]any{"p": value}).Resolve(t.Context(), Paths{"/p"})
 		if !errors.Is(err, ca.ErrInvalid) || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "geheim") {

@@ -59,7 +59,7 @@ func (r *reader) read(schema any, at string, secret bool, depth int) error {
 		return errors.New("the schema of the settings is too large")
 	}
 	if depth > maxDepth {
-		r.add(at) // of a schema that refers to itself: what nobody looks at is not shown
+		r.add(at) // of a schema that refers to itself: what is not examined is not shown
 		return nil
 	}
 	secret = secret || object["writeOnly"] == true || object["x-secret"] == true

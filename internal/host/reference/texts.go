@@ -6,7 +6,7 @@ import "strconv"
 const minText = 4
 
 // Texts returns the secret texts in settings, for those who remove them from other text. Texts of
-// less than 4 bytes are left out. Nil paths are no secrets.
+// less than 4 bytes are left out. Nil paths mean no secrets.
 func (p Paths) Texts(settings map[string]any) []string { return textsAt(settings, p.Root()) }
 
 func textsAt(value any, at Place) (found []string) {

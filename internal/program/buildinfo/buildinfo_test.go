@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// make check NAME=fips builds this with each of the modules and says which.
+// make check NAME=fips builds this with each of the modules and passes its name.
 func TestFIPSModuleIsOnWhereBuiltWithIt(t *testing.T) {
 	want, built := os.LookupEnv("COUNTERSIGN_FIPS")
 	if got := This().FIPS; !strings.HasPrefix(got, want) || (got != "") != built {

@@ -29,7 +29,7 @@ func At(t, now time.Time) Moment {
 	return m
 }
 
-// long says a time in the one or two units that a person would.
+// long formats a time in the one or two units that a person would.
 func long(d time.Duration) string {
 	const day = 24 * time.Hour
 	switch {

@@ -21,14 +21,14 @@ import (
 type Page struct {
 	listener net.Listener
 	server   *http.Server
-	local    bool // TCP: whoever asks must mean this machine
+	local    bool // TCP: requests must name this machine
 	handler  atomic.Pointer[http.Handler]
 	done     chan struct{}
 }
 
 // Listen takes the address, host:port or unix:PATH; an empty one has no page. Until Show,
-// /healthz is well and /readyz says that nothing is ready. Of local, only who asks for
-// this machine by a loopback name or address is answered.
+// /healthz is well and /readyz is not ready. If it is local, it answers only requests for
+// a loopback name or address.
 func Listen(address string, local bool, log *slog.Logger) (*Page, error) {
 	if address == "" {
 		return nil, nil
@@ -76,7 +76,7 @@ func (p *Page) Show(h http.Handler) {
 	}
 }
 
-// route turns away who came by a name that somebody else may have pointed here
+// route rejects requests by a name that an attacker may have pointed here
 // (DNS rebinding).
 func (p *Page) route(w http.ResponseWriter, r *http.Request) {
 	if p.local && !isLocal(r.Host) {
@@ -104,7 +104,7 @@ func Say(code int, text string) http.HandlerFunc {
 	}
 }
 
-// Close ends the page within a second, whoever reads it still, and returns when all is
+// Close ends the page within a second, whatever requests are open, and returns when all is
 // quiet.
 func (p *Page) Close() error {
 	if p == nil {

@@ -18,7 +18,7 @@ type Config struct {
 	Quota float64
 	// Life is the lifetime of a certificate.
 	Life time.Duration
-	// RetryInfo is what the authority asks for with a refusal; zero: it says nothing.
+	// RetryInfo is the retry-after of a refusal; zero: none.
 	RetryInfo time.Duration
 	// Until is when the run ends.
 	Until time.Duration

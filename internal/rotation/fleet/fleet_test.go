@@ -12,7 +12,7 @@ var thousand = fleet.Config{Agents: 1000, Quota: 0.07, Life: 24 * time.Hour, Unt
 
 func TestFleetStartsWithinItsQuota(t *testing.T) {
 	for name, retryInfo := range map[string]time.Duration{
-		"which says nothing": 0, "which says 1 minute": time.Minute, "which says 10 minutes": 10 * time.Minute,
+		"without a retry-after": 0, "which asks for 1 minute": time.Minute, "which asks for 10 minutes": 10 * time.Minute,
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := thousand

@@ -40,7 +40,7 @@ func (p *Pair) Issue(tb testing.TB, template *x509.Certificate) *Pair {
 	return &Pair{p.Sign(tb, template, key.Public()), key}
 }
 
-// Sign signs a certificate for a key that somebody else may hold.
+// Sign signs a certificate for a key that another party may hold.
 func (p *Pair) Sign(tb testing.TB, template *x509.Certificate, key crypto.PublicKey) *x509.Certificate {
 	tb.Helper()
 	return Sign(tb, template, p.Cert, key, p.Key)
@@ -60,7 +60,7 @@ func Sign(tb testing.TB, template, parent *x509.Certificate, key crypto.PublicKe
 	return cert
 }
 
-// SelfSigned is a pair under nobody.
+// SelfSigned is a pair without an issuer.
 func SelfSigned(tb testing.TB, template *x509.Certificate) *Pair {
 	tb.Helper()
 	return (*Pair)(nil).Issue(tb, template)

@@ -56,7 +56,7 @@ func printedBy(f func() error) (string, error) {
 	return string(text), errors.Join(err, seek, read)
 }
 
-// header says when and where the figures were measured.
+// header is when and where the figures were measured.
 func header() string {
 	return fmt.Sprintf("Measured on %s with %s, on %d cores (%s).\n",
 		time.Now().UTC().Format(time.DateOnly), runtime.Version(), runtime.NumCPU(), processor())

@@ -14,7 +14,7 @@ import (
 type Log struct {
 	mu    sync.Mutex
 	text  strings.Builder
-	grown chan struct{} // closed at the next write; nil while nobody waits
+	grown chan struct{} // closed at the next write; nil without a waiter
 }
 
 // Write implements [io.Writer].

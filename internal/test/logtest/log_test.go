@@ -25,7 +25,7 @@ func TestAwaitWaitsForLine(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		if !strings.Contains(log.String(), "third") {
-			t.Errorf("a line that nobody waits for is not kept: %s", &log)
+			t.Errorf("a line without a waiter is not kept: %s", &log)
 		}
 	})
 }

@@ -5,7 +5,7 @@ import (
 	"strconv"
 )
 
-// Overlap runs up to n parallel tests at once unless the -parallel flag says otherwise: Go's
+// Overlap runs up to n parallel tests at once unless the -parallel flag is set: Go's
 // default is the number of cores, and tests of processes wait more than they compute. TestMain
 // calls it first.
 func Overlap(n int) {

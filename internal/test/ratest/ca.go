@@ -19,11 +19,11 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// CA certifies the names of the request, whatever the CSR says. Its fields are set before it
+// CA certifies the names of the request, whatever the CSR. Its fields are set before it
 // is used, or by [CA.Set]. Unlike catest's, it can sign under a root that it does not publish.
 type CA struct {
 	Root  *certtest.Pair // that it began with
-	Signs *certtest.Pair // Root, unless the test says otherwise
+	Signs *certtest.Pair // default: Root
 
 	mu       sync.Mutex
 	tb       testing.TB
@@ -77,7 +77,7 @@ func (c *CA) Fail(err error) {
 	c.Set(func() { c.Before = func(context.Context, ca.SignRequest) error { return err } })
 }
 
-// Publish replaces the roots that it publishes, and tells who watches them.
+// Publish replaces the roots that it publishes, and notifies their watchers.
 func (c *CA) Publish(roots ...*x509.Certificate) {
 	c.Set(func() { c.Published = roots })
 	c.changed <- struct{}{}

@@ -41,7 +41,7 @@ func (d *Source) Peek(_ secret.Caller, name string) (*secret.Item, error) {
 	return item, nil
 }
 
-// Watch implements [secret.Source]: whatever is changed, all are told.
+// Watch implements [secret.Source]: each change notifies all watchers.
 func (d *Source) Watch(_ secret.Caller, name string, notify func(string)) (func(), error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -84,7 +84,7 @@ func (d *Source) Forget(names ...string) {
 // Fail answers everything with an error from now on.
 func (d *Source) Fail(err error) { d.change(func() { d.err = err }) }
 
-// Notify tells all who watch, of nothing.
+// Notify notifies all watchers without a change.
 func (d *Source) Notify() { d.change(func() {}) }
 
 // Items is what it holds now, by name; nil is not ready.
@@ -101,7 +101,7 @@ func (d *Source) Watchers() int {
 	return len(d.watchers)
 }
 
-// change tells all who watch, with no lock held.
+// change notifies all watchers, with no lock held.
 func (d *Source) change(f func()) {
 	d.mu.Lock()
 	f()

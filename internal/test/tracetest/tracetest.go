@@ -11,7 +11,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/trace"
 )
 
-// Remote is the traceparent of somebody else.
+// Remote is the traceparent of another process.
 const Remote = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 // Tracer is a [trace.Tracer]. The zero value is ready.

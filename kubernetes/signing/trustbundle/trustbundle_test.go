@@ -151,7 +151,7 @@ func TestRemovedRootsAreNotConfirmed(t *testing.T) {
 					t.Errorf("it cannot be put right, and confirmed are %v", got.Fingerprints())
 				}
 				if s := d.Status()[0]; s.Error == "" || len(s.Roots) == 2 {
-					t.Errorf("the status says %+v", s)
+					t.Errorf("the status shows %+v", s)
 				}
 				d.server.Set(func() { d.server.err, d.server.writeErr = errAway, nil })
 				d.forget()
@@ -178,7 +178,7 @@ func TestOldBundleOfAClusterThatJoinsIsConfirmedFirst(t *testing.T) {
 		d.has("ca", both)
 		d.start()
 		if got := d.heard; len(got) < 2 || !got[0].Equal(each[0]) || !got[len(got)-1].Equal(both) {
-			t.Errorf("it was told %d times", len(got))
+			t.Errorf("it was notified %d times", len(got))
 		}
 	}, old)
 }

@@ -37,7 +37,7 @@ func (w *watching) must(t *testing.T, limit time.Duration, want []byte) {
 	select {
 	case got := <-w.told:
 		if got != string(want) {
-			t.Fatalf("told %s", got)
+			t.Fatalf("notified %s", got)
 		}
 	case err := <-w.ended:
 		t.Fatalf("the watch ended: %v", err)

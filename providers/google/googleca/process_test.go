@@ -77,7 +77,7 @@ func TestProcessSignsReportsRootsAndPassesErrorsOn(t *testing.T) {
 	enough := errors.New("enough")
 	if err := remote.WatchRoots(ctx, func(roots []byte) error {
 		if string(roots) != string(server.pool.Bundle().PEM()) {
-			t.Errorf("told %s", roots)
+			t.Errorf("notified %s", roots)
 		}
 		return enough
 	}); !errors.Is(err, enough) {

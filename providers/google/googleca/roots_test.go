@@ -39,7 +39,7 @@ func (w *watching) must(t *testing.T, limit time.Duration, want []byte) {
 	select {
 	case got := <-w.told:
 		if got != string(want) {
-			t.Fatalf("told %s", got)
+			t.Fatalf("notified %s", got)
 		}
 	case err := <-w.ended:
 		t.Fatalf("the watch ended: %v", err)
@@ -52,7 +52,7 @@ func (w *watching) silent(t *testing.T, span time.Duration) {
 	t.Helper()
 	select {
 	case got := <-w.told:
-		t.Fatalf("told %s", got)
+		t.Fatalf("notified %s", got)
 	case err := <-w.ended:
 		t.Fatalf("the watch ended: %v", err)
 	case <-time.After(span):

@@ -8,8 +8,8 @@ import (
 )
 
 // Authority is the endpoint of one trust domain as an authority of a secret.Manager, which
-// serves its roots, asks again after a failure and tells of it. It takes the place of
-// [Source.Run] and is safe for concurrent use.
+// serves its roots, asks again after a failure and reports it. It replaces [Source.Run]
+// and is safe for concurrent use.
 type Authority struct {
 	source *Source
 	domain *domain
@@ -34,8 +34,8 @@ func (a *Authority) CSRSign(context.Context, ca.SignRequest) (ca.Certificate, er
 // and returns at the first failure: the caller decides when to ask again.
 //
 // A trust domain that revokes all of its roots is an error of the set, not of the watch. One
-// that never had any, as it has JWT-SVIDs alone, is none, unless it has failed before: the caller
-// would go on telling of that.
+// that never had any, as it has JWT-SVIDs alone, is no error, unless it has failed before: the
+// caller would go on reporting that.
 func (a *Authority) WatchRoots(ctx context.Context, changed func(roots []byte) error) error {
 	if initial := a.domain.Initial; initial.Len() > 0 && !a.domain.answered() {
 		if err := changed(initial.PEM()); err != nil {
@@ -72,8 +72,8 @@ func (a *Authority) due() bool {
 	return failed || a.source.verifiers(a.domain.TrustDomain).Len() > 0
 }
 
-// answered reports whether the endpoint has ever answered, or been asked in vain: what the
-// caller was told before stays.
+// answered reports whether the endpoint has ever answered, or a call has failed: the caller keeps
+// its last roots.
 func (d *domain) answered() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

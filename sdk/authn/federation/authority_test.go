@@ -62,7 +62,7 @@ func TestAuthoritySendsRootsAtEachRefresh(t *testing.T) {
 		began := time.Now()
 		sets, err := watch(t, a)
 		if len(sets) != 2 || sets[0] != one.Fingerprints()[0] || sets[1] != two.Fingerprints()[0] || err == nil || err.Error() != "over" {
-			t.Errorf("told %q, %v", sets, err)
+			t.Errorf("notified %q, %v", sets, err)
 		}
 		if *asked != 2 || time.Since(began) != time.Hour {
 			t.Errorf("asked %d times in %s", *asked, time.Since(began))
@@ -96,7 +96,7 @@ func TestRevokedRootsAreSentAsAnEmptySet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, _ := scripted(t, Options{}, nil, published{roots: none, refresh: 20 * time.Minute}, published{roots: root, refresh: 20 * time.Minute}, published{roots: none, refresh: 40 * time.Minute})
 		if sets, _ := watch(t, a); len(sets) != 2 || sets[0] != root.Fingerprints()[0] || sets[1] != "none" {
-			t.Errorf("told %q", sets)
+			t.Errorf("notified %q", sets)
 		}
 	})
 }
@@ -107,7 +107,7 @@ func TestRootsOfAnEarlierRunAreRevoked(t *testing.T) {
 		opts := Options{Kept: func(string) *pki.Bundle { return kept }}
 		a, _ := scripted(t, opts, nil, published{roots: pki.NewBundle(), refresh: 20 * time.Minute})
 		if sets, _ := watch(t, a); len(sets) != 1 || sets[0] != "none" {
-			t.Errorf("told %q", sets)
+			t.Errorf("notified %q", sets)
 		}
 	})
 }
@@ -119,7 +119,7 @@ func TestEmptyAnswerAfterAFailureIsSent(t *testing.T) {
 		a, _ := scripted(t, Options{}, nil, none, errors.New("connection refused"), none)
 		for _, want := range []string{"", "none"} {
 			if sets, _ := watch(t, a); strings.Join(sets, " ") != want {
-				t.Errorf("told %q, want %q", sets, want)
+				t.Errorf("notified %q, want %q", sets, want)
 			}
 		}
 	})
@@ -163,11 +163,11 @@ func TestJWTKeysOfABundleAreSentAfterEachAnswer(t *testing.T) {
 	must()
 	must()
 	if len(told) != 3 || told[2] != told[1] || told[0] != `example.org {"keys":[]}` || !strings.Contains(told[1], `"kid":"one"`) || strings.Contains(told[1], "x5c") || strings.Contains(told[1], `"use"`) {
-		t.Errorf("told %q", told)
+		t.Errorf("notified %q", told)
 	}
 	p.answer(http.NotFound)
 	if err := try(t, s); err == nil || len(told) != 3 {
-		t.Errorf("told %q, %v", told, err)
+		t.Errorf("notified %q, %v", told, err)
 	}
 }
 

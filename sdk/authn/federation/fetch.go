@@ -92,7 +92,7 @@ func jwtKeys(bundle *spiffebundle.Bundle) ([]byte, error) {
 	set := jose.JSONWebKeySet{Keys: []jose.JSONWebKey{}}
 	for _, id := range slices.Sorted(maps.Keys(authorities)) {
 		key := jose.JSONWebKey{Key: authorities[id], KeyID: id}
-		// A key that nobody may verify with is of no use to anybody, and not to be passed on.
+		// A key that is not for verification is useless, and is not passed on.
 		if jws.Usable(key) {
 			set.Keys = append(set.Keys, key)
 		}

@@ -266,7 +266,7 @@ func TestBundleIsRefreshedByHintAndSoonerAfterFailure(t *testing.T) {
 			}
 		}
 		if n := changed.Load(); n != 1 {
-			t.Errorf("told of %d changes", n)
+			t.Errorf("notified of %d changes", n)
 		}
 	})
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// usable drops the roots of a bundle document that cannot be used, and says why: go-spiffe refuses
+// usable drops the roots of a bundle document that cannot be used, and returns why: go-spiffe refuses
 // the whole document for one that Go cannot read, so that a new root would not arrive, and takes
-// keys of any size. What is no document stays, for go-spiffe to refuse.
+// keys of any size. Anything but a document stays, for go-spiffe to refuse.
 func usable(content []byte) (rest []byte, useless []error) {
 	var document map[string]json.RawMessage
 	var keys []json.RawMessage
@@ -44,7 +44,7 @@ func rootFault(key json.RawMessage) error {
 		Use   string   `json:"use"`
 		Chain []string `json:"x5c"`
 	}
-	_ = json.Unmarshal(key, &fields) // go-spiffe says why it is malformed
+	_ = json.Unmarshal(key, &fields) // go-spiffe reports why it is malformed
 	if fields.Use != "x509-svid" || len(fields.Chain) != 1 {
 		return nil
 	}

@@ -32,7 +32,7 @@ const (
 	maxLeeway     = 5 * time.Minute
 )
 
-// Config says which tokens are accepted and how subjects map to identities.
+// Config selects which tokens are accepted and how subjects map to identities.
 type Config struct {
 	// Issuer is the exact claim iss; a trailing slash matters. Required.
 	Issuer string
@@ -40,7 +40,7 @@ type Config struct {
 	Audiences []string
 
 	// JWKSURL or JWKSFile locates the issuer's keys (RFC 7517, section 5); set at most
-	// one. Default: as the issuer's /.well-known/openid-configuration says.
+	// one. Default: from the issuer's /.well-known/openid-configuration.
 	JWKSURL, JWKSFile string
 	// RootFile holds the roots (PEM) that verify the issuer's servers. Default: the
 	// system roots.

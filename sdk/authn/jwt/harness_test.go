@@ -38,7 +38,7 @@ const (
 	template  = "spiffe://cluster.local/ns/{namespace}/sa/{service_account}"
 )
 
-// claimSet is what a token says; a nil value leaves a claim out.
+// claimSet is the claims of a token; a nil value leaves a claim out.
 type claimSet map[string]any
 
 func claimsOf(issuer string, changes ...claimSet) claimSet {

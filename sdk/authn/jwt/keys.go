@@ -17,7 +17,7 @@ const (
 	// An unknown key ID triggers at most one fetch per minInterval, however many IDs
 	// callers make up.
 	minInterval = time.Minute
-	// Without any key nobody can be admitted, so retries are more frequent.
+	// Without any key no caller can be admitted, so retries are more frequent.
 	firstInterval = 5 * time.Second
 	fetchTimeout  = 10 * time.Second
 	// staleAfter is how long a caller waits for fresh keys if the stale ones have the key
@@ -54,7 +54,7 @@ func newKeys(cfg Config) *keys {
 }
 
 // find returns the keys that may have signed a token, at least one. It waits for fresh
-// keys, but if stale ones will do, not long: an issuer that hangs keeps nobody out.
+// keys, but if stale ones will do, not long: an issuer that hangs keeps no caller out.
 func (k *keys) find(ctx context.Context, id, algorithm string) ([]jose.JSONWebKey, error) {
 	found, due := k.look(id, algorithm)
 	if due {

@@ -80,7 +80,7 @@ func TestUnknownKeyIsFetchedOnceAMinute(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fakeIssuer, k *keys) {
 		mustFind(t, k, "a", nil)
 		time.Sleep(minInterval)
-		for i := range 1000 { // over a minute, in which anybody makes up IDs
+		for i := range 1000 { // over a minute, in which a caller makes up IDs
 			mustFind(t, k, strings.Repeat("x", i+1), authn.ErrRefused)
 			time.Sleep(minInterval/1000 - time.Millisecond)
 		}

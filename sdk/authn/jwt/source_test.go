@@ -90,8 +90,8 @@ func TestIssuerFaultIsUnavailableNotRefused(t *testing.T) {
 		"no document":                 {http.NotFound, "status 404"},
 		"a page":                      {discover("<html>"), "no discovery document in JSON"},
 		"keys without TLS":            {discover(`{"issuer":"` + s.URL + `","jwks_uri":"http://127.0.0.1/keys"}`), "is not https"},
-		"keys in a file":              {discover(`{"issuer":"` + s.URL + `","jwks_uri":"file:///etc/passwd"}`), "is no URL"},
-		"keys nowhere":                {discover(`{"issuer":"` + s.URL + `"}`), "is no URL"},
+		"keys in a file":              {discover(`{"issuer":"` + s.URL + `","jwks_uri":"file:///etc/passwd"}`), "invalid URL"},
+		"keys nowhere":                {discover(`{"issuer":"` + s.URL + `"}`), "invalid URL"},
 		"keys of a stranger's server": {discover(`{"issuer":"` + s.URL + `","jwks_uri":"` + strings.Replace(s.URL, "127.0.0.1", "localhost", 1) + `/keys"}`), "not localhost"},
 		"a redirect to another": {keysAre(func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, elsewhere.URL+"/keys", http.StatusFound)
@@ -101,8 +101,8 @@ func TestIssuerFaultIsUnavailableNotRefused(t *testing.T) {
 		}), "redirects elsewhere"},
 		"a redirect in a circle": {keysAre(func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/keys", http.StatusFound) }), "more than 3 times"},
 		"keys that are too long": {keysAre(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, maxDocument+1)) }), "more than 524288 bytes"},
-		"keys that are none":     {keysAre(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"keys":[]}`)) }), "none of the 0 keys"},
-		"keys that are no JSON":  {keysAre(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("\x00\x1b")) }), "not a JWK set"},
+		"no keys at all":         {keysAre(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"keys":[]}`)) }), "none of the 0 keys"},
+		"keys that are not JSON": {keysAre(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("\x00\x1b")) }), "not a JWK set"},
 		"an error":               {keysAre(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "x", http.StatusBadGateway) }), "status 502"},
 	} {
 		s.answer(test.handler)
@@ -163,7 +163,7 @@ func TestWrongSettingsAreOneSentence(t *testing.T) {
 		"http":                  {func(c *Config) { c.Issuer = "http://issuer.example" }, "is not https"},
 		"http on loopback":      {func(c *Config) { c.Issuer = "http://127.0.0.1:80" }, "is not https"},
 		"http allowed, not far": {func(c *Config) { c.Issuer, c.AllowLoopbackHTTP = "http://127.0.0.1.evil.example", true }, "is not https"},
-		"a name, no URL":        {func(c *Config) { c.Issuer = "kubernetes/serviceaccount" }, "is no URL"},
+		"a name, no URL":        {func(c *Config) { c.Issuer = "kubernetes/serviceaccount" }, "invalid URL"},
 		"a query":               {func(c *Config) { c.Issuer = issuer + "?x=1" }, "must not have a query"},
 		"a password":            {func(c *Config) { c.Issuer, c.JWKSURL = "x", "https://me:secret@issuer.example/keys" }, "has a user in it"},
 		"URL and file":          {func(c *Config) { c.JWKSURL, c.JWKSFile = issuer, "/keys" }, "not both"},

@@ -27,7 +27,7 @@ type Verifier struct {
 
 var _ authn.Authenticator = (*Verifier)(nil)
 
-// Authenticate verifies the token. A token of another issuer, or one that is no JWT, is
+// Authenticate verifies the token. A token of another issuer, or one that is not a JWT, is
 // [authn.ErrNotMine] and triggers no key lookup. The identity expires at the claim exp
 // plus the leeway.
 func (v *Verifier) Authenticate(ctx context.Context, c authn.Credential) (authn.Identity, error) {

@@ -111,7 +111,7 @@ func TestUnfitClaimsAreRefused(t *testing.T) {
 	}
 }
 
-// mustRefuse wants a refusal that says why, and shows nothing of the token.
+// mustRefuse wants a refusal with its reason, and without the token.
 func mustRefuse(t *testing.T, v *Verifier, name string, token ca.Token, says string) {
 	t.Helper()
 	got, err := v.Authenticate(t.Context(), with(token))

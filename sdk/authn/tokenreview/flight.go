@@ -33,8 +33,8 @@ func (r *Reviewer) join(key tokenKey, c authn.Credential) *flight {
 	return f
 }
 
-// leave ends a flight that still waits for a slot once nobody waits for its answer: else
-// callers that come and go would leave any number of them. A review that was sent goes
+// leave ends a flight that still waits for a slot once no caller waits for its answer:
+// otherwise callers that come and go would leave any number of them. A review that was sent goes
 // on, as its answer is worth keeping.
 func (r *Reviewer) leave(key tokenKey, f *flight) {
 	r.mu.Lock()

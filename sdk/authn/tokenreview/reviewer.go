@@ -55,7 +55,7 @@ func (r *Reviewer) Authenticate(ctx context.Context, c authn.Credential) (authn.
 	}
 }
 
-// faultOf says why a token is not sent at all.
+// faultOf returns why a token is not sent at all.
 func faultOf(token ca.Token) string {
 	switch {
 	case len(token) > maxToken:

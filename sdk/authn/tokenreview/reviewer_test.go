@@ -323,7 +323,7 @@ func TestWrongSettingsAreOneSentence(t *testing.T) {
 		says   string
 	}{
 		"http":            {func(c *Config) { c.URL = "http://127.0.0.1:8080" }, "is not https"},
-		"no URL":          {func(c *Config) { c.URL = "" }, "is no URL"},
+		"no URL":          {func(c *Config) { c.URL = "" }, "invalid URL"},
 		"a query":         {func(c *Config) { c.URL += "/?x" }, "must not have a query"},
 		"no token":        {func(c *Config) { c.Token = nil }, "our own token is required"},
 		"two credentials": {func(c *Config) { c.Transport = http.DefaultTransport }, "a transport has its own"},

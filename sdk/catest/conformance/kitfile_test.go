@@ -79,7 +79,7 @@ func TestSummaryListsWhatTheKitLacks(t *testing.T) {
 		WriteLine(&text, r)
 	}
 	if strings.Contains(text.String(), "in the kit") {
-		t.Errorf("it is told twice:\n%s", text.String())
+		t.Errorf("it is notified twice:\n%s", text.String())
 	}
 	text.Reset()
 	report.WriteSummary(&text)

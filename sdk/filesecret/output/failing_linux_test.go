@@ -26,7 +26,7 @@ import (
 
 // asWriter in the environment, a job, makes the test binary a process that does it.
 // A number on its input is the size that its files may have, any other line a
-// rotation; it tells each event.
+// rotation; it prints each event.
 const asWriter = "OUTPUT_TEST_WRITER"
 
 // job is what another process writes.
@@ -36,7 +36,7 @@ type job struct {
 	caps         []uintptr // what the process may do, though it is not root's
 }
 
-// TestWriter is no test but that process.
+// TestWriter is that process, not a test.
 func TestWriter(t *testing.T) {
 	var j job
 	if json.Unmarshal([]byte(os.Getenv(asWriter)), &j) != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// rotating is a manager whose certificate is replaced when the test says so.
+// rotating is a manager whose certificate is replaced when the test asks for it.
 type rotating struct {
 	*secret.Manager
 	t *testing.T
@@ -53,7 +53,7 @@ func (r *rotating) held(name string) *secret.Item {
 
 func (r *rotating) rotate() { must(r.t, r.Release(secret.Caller{}, "default")) }
 
-// running is an output with what it has told.
+// running is an output with its events.
 type running struct {
 	t      *testing.T
 	events chan output.EventType

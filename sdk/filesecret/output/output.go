@@ -75,7 +75,7 @@ type Config struct {
 	Files  []File
 	// Link makes updates atomic: each set goes into a new folder, and the symbolic link of
 	// this name in Folder points to it. Prefer it. Default: the files are replaced one by
-	// one in Folder, those with a key last; whoever reads in between finds a key and a
+	// one in Folder, those with a key last; a program that reads in between finds a key and a
 	// certificate that do not belong together.
 	Link string
 	// UID and GID own the files; nil means this process's.
@@ -96,7 +96,7 @@ type Config struct {
 	Log *slog.Logger
 }
 
-// Reload tells a program that its files have changed. It must return when ctx ends.
+// Reload makes a program read its changed files. It must return when ctx ends.
 type Reload func(ctx context.Context, log *slog.Logger) error
 
 // Event is an occurrence that a metric may count.
@@ -105,7 +105,7 @@ type Event struct {
 	Type   EventType
 	// NotAfter is when what was Written expires; zero if it does not.
 	NotAfter time.Time
-	// Text says why it failed, with the last line of a command; bounded and escaped.
+	// Text is why it failed, with the last line of a command; bounded and escaped.
 	Text string
 	// NextTry is when a failed write or reload is tried again.
 	NextTry time.Time

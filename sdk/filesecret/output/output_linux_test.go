@@ -26,7 +26,7 @@ import (
 )
 
 // asProgram in the environment makes the test binary a program that waits for a
-// signal and tells of it.
+// signal and reports it.
 const asProgram = "OUTPUT_TEST_PROGRAM"
 
 func TestMain(m *testing.M) {

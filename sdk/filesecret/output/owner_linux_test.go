@@ -43,7 +43,7 @@ func TestFileHasModeAndOwnerBeforeContent(t *testing.T) {
 	}
 }
 
-// watchFolder returns what tells all that happened to unfinished files since.
+// watchFolder returns a function that reports all that happened to unfinished files since.
 func watchFolder(t *testing.T, dir string) (happened func() []string) {
 	t.Helper()
 	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
@@ -96,7 +96,7 @@ func TestCapChownSufficesToGiveFilesAway(t *testing.T) {
 	dir := openDir(t)
 	uid := os.Getuid()
 	if uid == 0 {
-		uid = nobody - 1 // nobody runs the agent here
+		uid = nobody - 1 // no agent runs here
 	}
 	startOther(t, job{Folder: dir, Owner: &uid, caps: []uintptr{unix.CAP_CHOWN}}).await(output.Written)
 	info, err := os.Stat(filepath.Join(dir, "cert-chain.pem"))

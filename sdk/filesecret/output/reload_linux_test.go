@@ -65,7 +65,7 @@ func TestOnlyIntendedProcessIsSignalled(t *testing.T) {
 	must(t, os.Chmod(pidFile, 0o600), output.Signal(good, syscall.SIGHUP)(t.Context(), log))
 	line = make([]byte, len("hangup\n"))
 	if _, err := out.Read(line); err != nil || string(line) != "hangup\n" {
-		t.Errorf("the process tells %q, %v", line, err)
+		t.Errorf("the process prints %q, %v", line, err)
 	}
 	must(t, cmd.Wait())
 	if err := output.Signal(good, syscall.SIGHUP)(t.Context(), log); err == nil || !strings.Contains(err.Error(), "has ended") {
@@ -132,7 +132,7 @@ func told(t *testing.T, reload output.Reload) output.Event {
 	}
 }
 
-// A program that goes on in the background has been told all the same.
+// A program that goes on in the background has been reloaded all the same.
 func TestCommandLeavingChildSucceeds(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits in real time")
@@ -166,6 +166,6 @@ func TestFailedReloadIsRetried(t *testing.T) {
 		}
 	}
 	if n := strings.Count(r.log.String(), "the program is busy"); n != 1 {
-		t.Errorf("the same failure is told %d times", n)
+		t.Errorf("the same failure is reported %d times", n)
 	}
 }

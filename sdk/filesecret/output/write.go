@@ -97,7 +97,7 @@ func (w *writer) putFlat(folder *os.Root, s set) error {
 	return safefile.Sync(folder)
 }
 
-// mounted says why the system keeps a file from being replaced.
+// mounted returns why the system keeps a file from being replaced.
 func mounted(err error) error {
 	if errors.Is(err, syscall.EBUSY) {
 		return errno.Advise(err, "the file is a mount point of its own: mount the folder that has it, not the file")

@@ -39,7 +39,7 @@ const idle = 90 * time.Second
 // New returns a transport that uses [tlsconfig.Client]. base supplies all other settings,
 // such as timeouts, and is not used itself. A nil base means HTTP/2 if the server has it,
 // no proxy, 5 s to connect, 10 s for a handshake and 64 KiB for a reply's header. Idle
-// connections close after 90 s, or as base says.
+// connections close after 90 s, or as set in base.
 func New(o tlsconfig.Options, base *http.Transport) (*Transport, error) {
 	cfg, err := tlsconfig.Client(o)
 	if err != nil {

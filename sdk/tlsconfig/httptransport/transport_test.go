@@ -96,7 +96,7 @@ type scene struct {
 	mu    sync.Mutex
 	conns map[string]bool // those that requests came on, by the client's address
 	hold  chan struct{}   // what a request for /slow waits for
-	slow  chan struct{}   // told when one has begun
+	slow  chan struct{}   // gets a value when one has begun
 }
 
 func newScene(t *testing.T, base *http.Transport) *scene {
@@ -196,7 +196,7 @@ func TestOnlyDroppedRootClosesItsConnections(t *testing.T) {
 			s.app.trust(s.authority.Bundle(), other)
 			s.web.renew(t, s.authority)
 			if serial := s.must("/"); serial != first || s.connections() != 1 {
-				t.Errorf("%d connections: a root more and a new certificate are no reason for another", s.connections())
+				t.Errorf("%d connections: a root more and a new certificate opened another", s.connections())
 			}
 			s.app.trust(s.authority.Bundle())
 			if serial := s.must("/"); serial == first || s.connections() != 2 {

@@ -17,7 +17,7 @@ import (
 
 const defaultTimeout = 5 * time.Second
 
-// Config says where tokens are exchanged and how the client authenticates.
+// Config is where tokens are exchanged and how the client authenticates.
 type Config struct {
 	// URL is the token endpoint (https). Required.
 	URL string

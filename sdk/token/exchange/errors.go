@@ -26,7 +26,7 @@ func (c *call) unanswered(err error) error {
 	case errors.Is(err, endpoint.ErrTooLong):
 		return c.errorf(ca.Internal, "it answered with more than %d bytes", maxReply)
 	case errors.Is(err, context.Canceled):
-		return c.errorf(ca.Canceled, "nobody waits for it any more")
+		return c.errorf(ca.Canceled, "no caller waits for it any more")
 	case errors.Is(err, context.DeadlineExceeded):
 		return c.errorf(ca.Deadline, "no answer within %s", c.config.Timeout)
 	}
@@ -36,7 +36,7 @@ func (c *call) unanswered(err error) error {
 // Refusal returns the error for a reply of a token service other than 200: its status, and
 // its message in the form of RFC 6749, section 5.2, or of Google's APIs. A status that is
 // about a credential is [ca.Unauthenticated], another 4xx [ca.Denied]; the rest may be
-// retried, after its Retry-After. The hidden tokens are replaced in what it says.
+// retried, after its Retry-After. The hidden tokens are replaced in its text.
 func Refusal(host string, status int, header http.Header, body []byte, hidden ...ca.Token) *ca.Error {
 	var said struct {
 		Error       json.RawMessage `json:"error"`

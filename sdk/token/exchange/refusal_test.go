@@ -102,7 +102,7 @@ func TestRefusalShowsServerTextWithoutCredential(t *testing.T) {
 }
 
 func TestFormEncodedCredentialIsHidden(t *testing.T) {
-	file := write(t, filepath.Join(t.TempDir(), "secret"), "very/secret+word") // too short for a piece of it to tell
+	file := write(t, filepath.Join(t.TempDir(), "secret"), "very/secret+word") // too short to recognize a piece of it
 	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		says(http.StatusBadRequest, fmt.Sprintf(`{"error":"invalid_request","error_description":%q}`, r.PostForm.Encode()))(w, r)
 	})
@@ -140,8 +140,8 @@ func TestNonStandardReplyIsRefused(t *testing.T) {
 		reply(`access_token=7`): "something else", reply(`access_token="given\nx"`): "cannot stand in a header",
 		reply(`access_token="` + strings.Repeat("x", 65537) + `"`): "too long",
 		reply("token_type="): "token_type", reply(`token_type="DPoP"`): "token_type", reply("issued_token_type="): "without an issued_token_type",
-		reply("expires_in=-9223372037"): "expires_in", reply(`issued_token_type="` + strings.Repeat("x", 257) + `"`): "no URI",
-		reply(`issued_token_type="a b"`): "no URI", reply("expires_in=0"): "expires_in", reply("expires_in=-5"): "expires_in",
+		reply("expires_in=-9223372037"): "expires_in", reply(`issued_token_type="` + strings.Repeat("x", 257) + `"`): "not a URI",
+		reply(`issued_token_type="a b"`): "not a URI", reply("expires_in=0"): "expires_in", reply("expires_in=-5"): "expires_in",
 		reply("expires_in=1e3"): "expires_in", reply("expires_in=31536001"): "expires_in", reply("expires_in=99999999999999999999"): "expires_in",
 		reply(`expires_in="soon"`): "something else", strings.Repeat(" ", 300<<10) + good: "more than 262144 bytes",
 	} {
@@ -186,11 +186,11 @@ func TestTokenIsNotSentToRedirectTarget(t *testing.T) {
 		}
 	}
 	if _, _, calls := elsewhere.asked(); calls != 0 {
-		t.Error("somebody else was asked")
+		t.Error("another server was asked")
 	}
 	// What parses it quotes it.
 	if _, err := trade(t.Context(), serve(t, to(307, "https://%zz/"+subject)).client(t, nil)); !errors.Is(err, ca.ErrUnavailable) || strings.Contains(err.Error(), subject[:20]) {
-		t.Errorf("a location that is none: %v", err)
+		t.Errorf("an invalid location: %v", err)
 	}
 	server := serve(t, to(http.StatusTemporaryRedirect, "/there"))
 	got, err := trade(t.Context(), server.client(t, nil))

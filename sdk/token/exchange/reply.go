@@ -26,7 +26,7 @@ type answer struct {
 	ExpiresIn   *json.Number `json:"expires_in"`
 }
 
-// read returns the token in a reply, or an error that shows nothing of the reply.
+// read returns the token in a reply, or an error that does not quote the reply.
 func (c *call) read(r endpoint.Reply) (ca.ExchangedToken, error) {
 	if r.Status != http.StatusOK {
 		return ca.ExchangedToken{}, Refusal(c.host, r.Status, r.Header, r.Body, c.hidden...)
@@ -45,7 +45,7 @@ func (c *call) read(r endpoint.Reply) (ca.ExchangedToken, error) {
 	return out, nil
 }
 
-// fault says why an answer is rejected.
+// fault returns why an answer is rejected.
 func (a answer) fault() string {
 	switch {
 	case a.AccessToken == "":
@@ -57,9 +57,9 @@ func (a answer) fault() string {
 	case a.IssuedType == "":
 		return "it answered without an issued_token_type"
 	case len(a.IssuedType) > maxType || strings.ContainsFunc(a.IssuedType, func(r rune) bool { return r <= ' ' || r > '~' }):
-		return "its issued_token_type is no URI"
+		return "invalid issued_token_type: not a URI"
 	case a.ExpiresIn != nil && a.life() <= 0:
-		return "its expires_in is no whole number of seconds between 1 and a year"
+		return "invalid expires_in: want a whole number of seconds from 1 to a year"
 	}
 	return ""
 }

@@ -26,7 +26,7 @@ const (
 	good    = `{"access_token":"given","issued_token_type":"urn:ietf:params:oauth:token-type:access_token","token_type":"Bearer","expires_in":3600}`
 )
 
-// sts is a server on loopback that answers as it is told, and what it was asked last.
+// sts is a server on loopback with scripted answers, and its last request.
 type sts struct {
 	*httptest.Server
 	roots string // a file
