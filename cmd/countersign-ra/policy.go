@@ -35,7 +35,7 @@ does, and the names it gives. Nothing is started, connected to or issued.
 
 The exit code is 0 if a certificate would be granted, 1 if it would be denied, and 2 if
 a setting or flag is wrong.`,
-		Example: "  countersign-ra policy test --config ra.yaml --namespace shop --service-account web --pod web-0",
+		Example: "  countersign-ra policy test --config ra.yaml \\\n    --namespace shop --service-account web --pod web-0",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := in.Read()
 			if err != nil {

@@ -23,6 +23,9 @@ var (
 	listed = regexp.MustCompile(`^  +(\S.*?)(?:   *(\S.*))?$`)
 )
 
+// continued begins a line that goes on with what the entry above means.
+const continued = "          "
+
 // parse reads cobra's help: text, then sections with a heading.
 func parse(text string) (h help) {
 	var about []string
@@ -51,6 +54,10 @@ func known(heading string) bool {
 }
 
 func (h *help) add(section, line string) {
+	if section != "Usage" && strings.HasPrefix(line, continued) {
+		h.further(section, strings.TrimSpace(line))
+		return
+	}
 	found := listed.FindStringSubmatch(line)
 	if found == nil {
 		return
@@ -65,6 +72,14 @@ func (h *help) add(section, line string) {
 		h.flags = append(h.flags, one)
 	case "Global Flags":
 		h.global = append(h.global, one)
+	}
+}
+
+// further adds a line to the last entry of a section.
+func (h *help) further(section, line string) {
+	entries := map[string][]entry{"Available Commands": h.commands, "Flags": h.flags, "Global Flags": h.global}[section]
+	if n := len(entries); n > 0 {
+		entries[n-1].means += " " + line
 	}
 }
 

@@ -15,6 +15,8 @@ func Root(use, short string, below ...*cobra.Command) *cobra.Command {
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.Version = buildinfo.This().Version
 	root.SetVersionTemplate(versionLine(use) + "\n")
+	root.SetHelpFunc(help)
+	root.SetUsageFunc(usage)
 	refuseUnknownTopics(root)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return Wrong(err) })
 	return root

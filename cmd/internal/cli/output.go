@@ -36,7 +36,7 @@ type format struct {
 func (f *format) String() string { return *f.value }
 
 // Type implements [pflag.Value].
-func (f *format) Type() string { return "string" }
+func (f *format) Type() string { return "format" }
 
 // Set implements [pflag.Value].
 func (f *format) Set(text string) error {

@@ -15,6 +15,7 @@ import (
 type Setting struct {
 	Path  string // in the file
 	Flag  string // without the dashes
+	Type  string // of the flag's value, as help shows it
 	Usage string
 }
 
@@ -22,7 +23,7 @@ type Setting struct {
 func (s Setting) Variable() string { return variable(s.Flag) }
 
 // IsSwitch reports whether the flag alone means true.
-func (s Setting) IsSwitch() bool { return s.Path == "dev" || s.Path == "gateway.enabled" }
+func (s Setting) IsSwitch() bool { return s.Type == "bool" }
 
 // Words returns the values of a setting that takes one of a few; nil for any other.
 func (s Setting) Words() []string { return words[s.Path] }
@@ -46,31 +47,31 @@ const ConfigFlag = "config"
 // the file, or by --set with their path.
 func Settings() []Setting {
 	return []Setting{
-		{"trust_domain", "trust-domain", "trust domain of the workload's SPIFFE ID"},
-		{"namespace", "namespace", "namespace of the workload's SPIFFE ID"},
-		{"service_account", "service-account", "service account of the workload's SPIFFE ID"},
-		{"key_type", "key-type", "key type: ecdsa-p256, ecdsa-p384, rsa-2048, rsa-3072, rsa-4096, ed25519, ml-dsa-44, ml-dsa-65 or ml-dsa-87"},
-		{"ttl", "ttl", "certificate lifetime to request"},
-		{"default_provider", "default-provider", "provider for secrets that do not name one"},
-		{"provider_dirs", "provider-dir", "folders to search first for providers, comma-separated"},
-		{"runtime_dir", "runtime-dir", "folder for the providers' private sockets"},
-		{"lock", "lock", "lock file that pins providers (default: countersign.lock beside the configuration)"},
-		{"dev", "dev", "allow providers without a pinned SHA-256"},
-		{"rotation.ratio", "rotation-ratio", "renew when this fraction of the lifetime is left"},
-		{"rotation.jitter", "rotation-jitter", "random deviation from the rotation ratio"},
-		{"socket.enabled", "socket-enabled", "serve SDS on --socket; false serves only the gateway's socket"},
-		{"socket.path", "socket", "unix socket for SDS"},
-		{"socket.mode", "socket-mode", "permissions of the socket, in octal"},
-		{"socket.allow_uids", "socket-allow-uids", "user IDs that may connect, comma-separated"},
-		{"socket.allow_gids", "socket-allow-gids", "group IDs that may connect, comma-separated"},
-		{"workload_api.socket", "workload-api-socket", "unix socket for the SPIFFE Workload API"},
-		{"gateway.enabled", "gateway-enabled", "serve the secrets of a discovery service to a gateway's Envoys"},
-		{"gateway.socket", "gateway-socket", "unix socket for the gateway's Envoys"},
-		{"gateway.address", "gateway-address", "host:port of the discovery service (default: istiod)"},
-		{"status.address", "status-address", "loopback host:port or unix:PATH for health checks, metrics and the status page"},
-		{"log.level", "log-level", "log level: debug, info, warn or error"},
-		{"log.format", "log-format", "log format: text or json"},
-		{"drain_timeout", "drain-timeout", "how long streams may take to end after SIGTERM"},
+		{"trust_domain", "trust-domain", "domain", "trust domain of the workload's SPIFFE ID"},
+		{"namespace", "namespace", "name", "namespace of the workload's SPIFFE ID"},
+		{"service_account", "service-account", "name", "service account of the workload's SPIFFE ID"},
+		{"key_type", "key-type", "type", "key type: ecdsa-p256, ecdsa-p384, rsa-2048, rsa-3072, rsa-4096, ed25519, ml-dsa-44, ml-dsa-65 or ml-dsa-87"},
+		{"ttl", "ttl", "duration", "certificate lifetime to request"},
+		{"default_provider", "default-provider", "name", "provider for secrets that do not name one"},
+		{"provider_dirs", "provider-dir", "folders", "folders to search first for providers, comma-separated"},
+		{"runtime_dir", "runtime-dir", "folder", "folder for the providers' private sockets"},
+		{"lock", "lock", "file", "lock file that pins providers (default: countersign.lock beside the configuration)"},
+		{"dev", "dev", "bool", "allow providers without a pinned SHA-256"},
+		{"rotation.ratio", "rotation-ratio", "number", "renew when this fraction of the lifetime is left"},
+		{"rotation.jitter", "rotation-jitter", "number", "random deviation from the rotation ratio"},
+		{"socket.enabled", "socket-enabled", "bool", "serve SDS on --socket; false serves only the gateway's socket"},
+		{"socket.path", "socket", "path", "unix socket for SDS"},
+		{"socket.mode", "socket-mode", "mode", "permissions of the socket, in octal"},
+		{"socket.allow_uids", "socket-allow-uids", "uids", "user IDs that may connect, comma-separated"},
+		{"socket.allow_gids", "socket-allow-gids", "gids", "group IDs that may connect, comma-separated"},
+		{"workload_api.socket", "workload-api-socket", "path", "unix socket for the SPIFFE Workload API"},
+		{"gateway.enabled", "gateway-enabled", "bool", "serve the secrets of a discovery service to a gateway's Envoys"},
+		{"gateway.socket", "gateway-socket", "path", "unix socket for the gateway's Envoys"},
+		{"gateway.address", "gateway-address", "host:port", "host:port of the discovery service (default: istiod)"},
+		{"status.address", "status-address", "address", "loopback host:port or unix:PATH for health checks, metrics and the status page"},
+		{"log.level", "log-level", "level", "log level: debug, info, warn or error"},
+		{"log.format", "log-format", "format", "log format: text or json"},
+		{"drain_timeout", "drain-timeout", "duration", "how long streams may take to end after SIGTERM"},
 	}
 }
 

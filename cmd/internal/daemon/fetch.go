@@ -29,7 +29,7 @@ const maxReport = 64 << 20
 func Status[R any](program, short string, write func(io.Writer, R) error) *cobra.Command {
 	var address string
 	cmd := &cobra.Command{Use: "status", Short: short, Args: cli.NoArgs}
-	cmd.Flags().StringVar(&address, "address", settings.StatusAddress, "status.address of the service: host:port or unix:PATH")
+	cmd.Flags().StringVar(&address, "address", settings.StatusAddress, "status.`address` of the service: host:port or unix:PATH")
 	output := cli.Output(cmd, "table", "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		said, err := fetch(cmd.Context(), program, address)

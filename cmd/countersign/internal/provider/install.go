@@ -35,9 +35,9 @@ new build by itself. To go back, lock the version before.`,
 	}
 	addFlags(cmd, &in)
 	flags := cmd.Flags()
-	flags.StringVar(&request.From, "from", "", "folder or index file, or https URL of either")
-	flags.StringVar(&key, "public-key", "", "file with the minisign public key that verifies the index and the provider")
-	flags.StringSliceVar(&request.Hosts, "redirect-host", nil, "further host that the server may redirect to")
+	flags.StringVar(&request.From, "from", "", "take it from this `source`: a folder or index file, or an https URL of either")
+	flags.StringVar(&key, "public-key", "", "`file` with the minisign public key that verifies the index and the provider")
+	flags.StringSliceVar(&request.Hosts, "redirect-host", nil, "further `host` that the server may redirect to")
 	flags.BoolVar(&request.Older, "allow-older", false, "take an index that is older than one seen before")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		look, err := lookToLock(&in)

@@ -157,7 +157,7 @@ The exit code is 1 if a provider does not match, or if none is for this platform
 		Args: cli.NoArgs,
 	}
 	addFlags(cmd, &in)
-	key := cmd.Flags().String("public-key", "", "file with the minisign public key that must have signed each provider")
+	key := cmd.Flags().String("public-key", "", "`file` with the minisign public key that must have signed each provider")
 	output := cli.Output(cmd, "table", "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		demanded := cmd.Flags().Changed("public-key")

@@ -25,7 +25,7 @@ func (f *Flags) AddFlags(cmd *cobra.Command, paths ...string) {
 }
 
 func (f *Flags) addFlag(cmd *cobra.Command, setting config.Setting) {
-	f.flags.String(setting.Flag, "", setting.Usage)
+	f.flags.Var(&value{kind: setting.Type}, setting.Flag, setting.Usage)
 	if setting.IsSwitch() {
 		f.flags.Lookup(setting.Flag).NoOptDefVal = "true"
 	}
@@ -35,6 +35,22 @@ func (f *Flags) addFlag(cmd *cobra.Command, setting config.Setting) {
 		cli.Complete(cmd, setting.Flag, words...)
 	}
 }
+
+// value is the value of a setting's flag. It accepts any text: what is wrong with it is reported with
+// all else that is, in the words of the file.
+type value struct{ text, kind string }
+
+// String implements [pflag.Value].
+func (v *value) String() string { return v.text }
+
+// Set implements [pflag.Value].
+func (v *value) Set(text string) error {
+	v.text = text
+	return nil
+}
+
+// Type implements [pflag.Value].
+func (v *value) Type() string { return v.kind }
 
 // AddBuildFlags adds the flags without a setting: they apply to one run only.
 func (f *Flags) AddBuildFlags(cmd *cobra.Command) {
