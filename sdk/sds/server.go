@@ -12,7 +12,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/countersign-dev/countersign/internal/host/grpcsocket"
+	"github.com/countersign-dev/countersign/sdk/internal/grpcsocket"
+	"github.com/countersign-dev/countersign/sdk/internal/unixcaller"
 	"github.com/countersign-dev/countersign/sdk/secret"
 	"github.com/countersign-dev/countersign/sdk/xds"
 )
@@ -84,13 +85,13 @@ func Listen(cfg Config, secrets secret.Source) (*Server, error) {
 		return nil, errors.New("sds: Config.Path is empty; name the unix socket")
 	}
 	socket, err := grpcsocket.Listen(grpcsocket.Config{
-		Path: cfg.Path, Mode: cfg.Mode, Policy: cfg.Policy, Handshake: cfg.Handshake, Secrets: secrets, Log: cfg.Log,
+		Path: cfg.Path, Mode: cfg.Mode, Policy: cfg.Policy, Handshake: cfg.Handshake, Serving: func() bool { return unixcaller.Serving(secrets) }, Log: cfg.Log,
 	})
 	if err != nil {
 		return nil, err
 	}
 	service, err := NewService(ServiceConfig{
-		Secrets: secrets, Resources: cfg.Resources, SPIRE: cfg.SPIRE, Admit: socket.Admit, Sessions: cfg.Sessions, TokenHeaders: cfg.TokenHeaders,
+		Secrets: secrets, Resources: cfg.Resources, SPIRE: cfg.SPIRE, Admit: unixcaller.Admit(socket.Admit), Sessions: cfg.Sessions, TokenHeaders: cfg.TokenHeaders,
 		Observe: cfg.Observe, Limits: cfg.Limits, Log: cfg.Log,
 	})
 	if err != nil {
@@ -112,7 +113,7 @@ func (s *Server) share(open func(func(context.Context) (secret.Caller, error)) (
 	if open == nil {
 		return nil
 	}
-	beside, err := open(s.socket.Admit)
+	beside, err := open(unixcaller.Admit(s.socket.Admit))
 	if err != nil {
 		return err
 	}
@@ -181,7 +182,7 @@ func (s *Server) End(match func(secret.Caller) bool, err error) int {
 // SetPolicy changes which peers are served. It ends streams of peers no longer admitted
 // with PermissionDenied and returns how many; all others continue.
 func (s *Server) SetPolicy(p Policy) int {
-	return s.End(s.socket.SetPolicy(p), status.Error(codes.PermissionDenied, "the policy of this socket no longer admits this peer"))
+	return s.End(unixcaller.Match(s.socket.SetPolicy(p)), status.Error(codes.PermissionDenied, "the policy of this socket no longer admits this peer"))
 }
 
 // Close ends the streams with Unavailable, waits until ctx ends for connections to

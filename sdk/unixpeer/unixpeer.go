@@ -14,8 +14,6 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
-
-	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
 // Peer is the process at the other end of a unix socket, as the kernel recorded it at
@@ -48,21 +46,21 @@ func (p Policy) Check(peer Peer) error {
 	return nil
 }
 
-// Admit returns the caller of an RPC on a server with our [Credentials], or the status
-// to end it with.
-func (p Policy) Admit(ctx context.Context) (secret.Caller, error) {
+// Admit returns the peer of an RPC on a server with our [Credentials], or the status to end the RPC
+// with.
+func (p Policy) Admit(ctx context.Context) (Peer, error) {
 	remote, ok := peer.FromContext(ctx)
 	if !ok {
-		return secret.Caller{}, status.Error(codes.PermissionDenied, "the peer is not known")
+		return Peer{}, status.Error(codes.PermissionDenied, "the peer is not known")
 	}
 	info, ok := remote.AuthInfo.(peerInfo)
 	if !ok {
-		return secret.Caller{}, status.Error(codes.PermissionDenied, "the peer is not known")
+		return Peer{}, status.Error(codes.PermissionDenied, "the peer is not known")
 	}
 	if err := p.Check(info.Peer); err != nil {
-		return secret.Caller{}, status.Error(codes.PermissionDenied, err.Error())
+		return Peer{}, status.Error(codes.PermissionDenied, err.Error())
 	}
-	return secret.Caller{ID: fmt.Sprintf("uid:%d", info.UID), UID: info.UID, GID: info.GID, PID: info.PID}, nil
+	return info.Peer, nil
 }
 
 // peerInfo carries the peer to the handlers.

@@ -9,7 +9,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/countersign-dev/countersign/internal/host/grpcsocket"
+	"github.com/countersign-dev/countersign/sdk/internal/grpcsocket"
+	"github.com/countersign-dev/countersign/sdk/internal/unixcaller"
 	"github.com/countersign-dev/countersign/sdk/secret"
 	"github.com/countersign-dev/countersign/sdk/unixpeer"
 )
@@ -44,11 +45,11 @@ func Listen(cfg Config, secrets secret.Source) (*Server, error) {
 	if _, err := cfg.checked(); err != nil {
 		return nil, err // before binding the socket
 	}
-	socket, err := grpcsocket.Listen(grpcsocket.Config{Path: cfg.Path, Mode: cfg.Mode, Policy: cfg.Policy, Secrets: secrets, Log: cfg.Log})
+	socket, err := grpcsocket.Listen(grpcsocket.Config{Path: cfg.Path, Mode: cfg.Mode, Policy: cfg.Policy, Serving: func() bool { return unixcaller.Serving(secrets) }, Log: cfg.Log})
 	if err != nil {
 		return nil, err
 	}
-	service, err := NewService(ServiceConfig{Offer: cfg.Offer, Secrets: secrets, Admit: socket.Admit, Log: cfg.Log})
+	service, err := NewService(ServiceConfig{Offer: cfg.Offer, Secrets: secrets, Admit: unixcaller.Admit(socket.Admit), Log: cfg.Log})
 	if err != nil {
 		return nil, errors.Join(err, socket.Close(context.Background(), func() {}))
 	}
@@ -69,7 +70,7 @@ func (s *Server) Streams() int { return s.service.Streams() }
 // SetPolicy changes which peers are served. It ends streams of peers no longer admitted
 // with PermissionDenied and returns how many; all others continue.
 func (s *Server) SetPolicy(p unixpeer.Policy) int {
-	gone := s.socket.SetPolicy(p)
+	gone := unixcaller.Match(s.socket.SetPolicy(p))
 	return s.service.End(gone, status.Error(codes.PermissionDenied, "the policy of this socket no longer admits this peer"))
 }
 

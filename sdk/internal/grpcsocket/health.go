@@ -8,8 +8,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
-
-	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
 // healthEvery is how often a Watch looks. Secrets send no notice of their expiry.
@@ -28,8 +26,8 @@ type checked struct {
 	stop     context.CancelFunc // of the goroutine that looks for all of them
 }
 
-func newHealth(source secret.Source) *checked {
-	return &checked{Server: health.NewServer(), serving: func() bool { return serving(source) }}
+func newHealth(serving func() bool) *checked {
+	return &checked{Server: health.NewServer(), serving: serving}
 }
 
 // look sets the current status, unless a look that began later has. After Shutdown, that stays
@@ -100,22 +98,4 @@ func (h *checked) lookAgain(ctx context.Context) {
 			return
 		}
 	}
-}
-
-// serving reports whether callers can get what they come for: a certificate, or a trust bundle where
-// the source has no certificates, as in an agent of many identities. A source without a status, or
-// without secrets of its own, serves.
-func serving(source secret.Source) bool {
-	told, ok := source.(interface{ Status() []secret.Status })
-	if !ok {
-		return true
-	}
-	some := map[string]bool{} // whether one of the kind is to be had
-	for _, s := range told.Status() {
-		some[s.Kind] = some[s.Kind] || s.Held || s.Released // one that is released comes when it is asked for
-	}
-	if pairs, has := some[secret.KeyPair.String()]; has {
-		return pairs
-	}
-	return len(some) == 0 || some[secret.TrustBundle.String()]
 }

@@ -19,7 +19,6 @@ import (
 
 	"github.com/countersign-dev/countersign/internal/host/unixsocket"
 	"github.com/countersign-dev/countersign/internal/inbound"
-	"github.com/countersign-dev/countersign/sdk/secret"
 	"github.com/countersign-dev/countersign/sdk/unixpeer"
 )
 
@@ -31,9 +30,9 @@ type Config struct {
 	Mode fs.FileMode
 	// Policy decides which peers are served. Default: this user and root.
 	Policy unixpeer.Policy
-	// Secrets are what the services serve; health reports by their status whether they are there.
-	// Default: it reports serving.
-	Secrets secret.Source
+	// Serving reports whether the services can serve, which gRPC's health service returns. It must
+	// not block. Default: always.
+	Serving func() bool
 	// Handshake is the timeout of a new connection's HTTP/2 handshake. Default: 10 s.
 	Handshake time.Duration
 	// Log. Default: [slog.Default].
@@ -74,7 +73,7 @@ func Listen(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{socket: socket, log: cfg.Log, health: newHealth(cfg.Secrets)}
+	s := &Server{socket: socket, log: cfg.Log, health: newHealth(cfg.Serving)}
 	s.policy.Store(&cfg.Policy)
 	s.grpc = s.newGRPC(cfg)
 	s.introspect()
@@ -83,6 +82,9 @@ func Listen(cfg Config) (*Server, error) {
 
 func (c Config) withDefaults() Config {
 	c.Mode = cmp.Or(c.Mode, 0o600)
+	if c.Serving == nil {
+		c.Serving = func() bool { return true }
+	}
 	c.Handshake = cmp.Or(c.Handshake, 10*time.Second)
 	c.Log = cmp.Or(c.Log, slog.Default())
 	return c
@@ -114,18 +116,16 @@ func (s *Server) RegisterService(desc *grpc.ServiceDesc, service any) {
 	s.grpc.RegisterService(desc, service)
 }
 
-// Admit returns the caller of an RPC, or the status to end it with.
-func (s *Server) Admit(ctx context.Context) (secret.Caller, error) {
+// Admit returns the peer of an RPC, or the status to end the RPC with.
+func (s *Server) Admit(ctx context.Context) (unixpeer.Peer, error) {
 	return s.policy.Load().Admit(ctx)
 }
 
 // SetPolicy replaces the policy. RPCs in progress go on, but for streams of health and reflection;
-// gone reports whether the new policy no longer admits their caller.
-func (s *Server) SetPolicy(p unixpeer.Policy) (gone func(secret.Caller) bool) {
+// gone reports whether the new policy no longer admits a peer.
+func (s *Server) SetPolicy(p unixpeer.Policy) (gone func(unixpeer.Peer) bool) {
 	s.policy.Store(&p)
-	gone = func(c secret.Caller) bool {
-		return p.Check(unixpeer.Peer{UID: c.UID, GID: c.GID, PID: c.PID}) != nil
-	}
+	gone = func(peer unixpeer.Peer) bool { return p.Check(peer) != nil }
 	s.onlookers.end(gone, errNoLonger)
 	return gone
 }

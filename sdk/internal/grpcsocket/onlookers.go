@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/countersign-dev/countersign/sdk/secret"
+	"github.com/countersign-dev/countersign/sdk/unixpeer"
 )
 
 // onlookers are the streams of gRPC's own services, health and reflection, which neither ask a
@@ -22,8 +22,8 @@ type onlookers struct {
 }
 
 type onlooker struct {
-	caller secret.Caller
-	ended  chan error // capacity one
+	peer  unixpeer.Peer
+	ended chan error // capacity one
 }
 
 // isOnlooker reports whether a method is of these services.
@@ -33,8 +33,8 @@ func isOnlooker(method string) bool {
 
 // serve runs a stream until it ends or is ended. The handler ends once this function has returned,
 // as gRPC then ends the stream.
-func (o *onlookers) serve(caller secret.Caller, admit func() error, handle func() error) error {
-	one := &onlooker{caller, make(chan error, 1)}
+func (o *onlookers) serve(peer unixpeer.Peer, admit func() error, handle func() error) error {
+	one := &onlooker{peer, make(chan error, 1)}
 	if !o.add(one) {
 		return errClosing
 	}
@@ -70,13 +70,13 @@ func (o *onlookers) leave(one *onlooker) {
 	delete(o.open, one)
 }
 
-// end ends the streams of matching callers with a status error.
-func (o *onlookers) end(match func(secret.Caller) bool, err error) {
+// end ends the streams of matching peers with a status error.
+func (o *onlookers) end(match func(unixpeer.Peer) bool, err error) {
 	o.mu.Lock()
 	open := slices.Collect(maps.Keys(o.open))
 	o.mu.Unlock()
 	for _, one := range open {
-		if !match(one.caller) {
+		if !match(one.peer) {
 			continue
 		}
 		select {
@@ -91,7 +91,7 @@ func (o *onlookers) close() {
 	o.mu.Lock()
 	o.over = true
 	o.mu.Unlock()
-	o.end(func(secret.Caller) bool { return true }, errClosing)
+	o.end(func(unixpeer.Peer) bool { return true }, errClosing)
 }
 
 var (
@@ -101,7 +101,7 @@ var (
 
 // stream is the interceptor of all streams: it serves admitted peers only.
 func (s *Server) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-	caller, err := s.Admit(stream.Context())
+	peer, err := s.Admit(stream.Context())
 	switch {
 	case err != nil:
 		return err
@@ -109,5 +109,5 @@ func (s *Server) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 		return next(srv, stream)
 	}
 	again := func() error { _, err := s.Admit(stream.Context()); return err }
-	return s.onlookers.serve(caller, again, func() error { return next(srv, stream) })
+	return s.onlookers.serve(peer, again, func() error { return next(srv, stream) })
 }
