@@ -60,6 +60,11 @@ type Call struct {
 	Header  http.Header
 	Object  Object // what is created or updated
 
+	// Reply is answered at once, where [Fake.Before] sets it.
+	Reply any
+	// Hides has a watch not show what it is true for.
+	Hides func(Object) bool
+
 	group schema.GroupVersion
 	query map[string][]string
 }
@@ -124,6 +129,19 @@ func (f *Fake) Fail(err error) {
 		}
 	})
 	f.Cut()
+}
+
+// Also has a hook called before the one that is there, unless it replies or refuses.
+func (f *Fake) Also(first func(*Call) error) {
+	f.Set(func() {
+		then := f.Before
+		f.Before = func(c *Call) error {
+			if err := first(c); err != nil || c.Reply != nil || then == nil {
+				return err
+			}
+			return then(c)
+		}
+	})
 }
 
 // FailOn has requests of a verb for a resource ("": any) fail, until it is ended.
@@ -320,7 +338,7 @@ func (f *Fake) selected(c *Call) []json.RawMessage {
 // selects leaves field selectors out, as a server does that is not to be believed, except the
 // service account's, without which a test of many pods would be one of lists.
 func (c *Call) selects(k key, o Object) bool {
-	if k.resource != c.Resource || c.Namespace != "" && c.Namespace != k.namespace {
+	if k.resource != c.Resource || c.Namespace != "" && c.Namespace != k.namespace || c.Hides != nil && c.Hides(o) {
 		return false
 	}
 	_, account, of := strings.Cut(c.Asks("fieldSelector"), "spec.serviceAccountName=")

@@ -78,7 +78,10 @@ func (f *Fake) admit(r *http.Request) (*Call, error) {
 }
 
 func (f *Fake) answer(c *Call) (answer, error) {
-	if c.Verb == "watch" {
+	switch {
+	case c.Reply != nil:
+		return answer{code: http.StatusOK, value: c.Reply}, nil
+	case c.Verb == "watch":
 		return f.watch(c), nil
 	}
 	if reply := f.Answers[c.Resource]; c.Verb == "create" && reply != nil {

@@ -12,11 +12,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
-	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/countersign-dev/countersign/kubernetes/kubetest"
 	"github.com/countersign-dev/countersign/ra"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
@@ -26,16 +25,8 @@ import (
 func (c *cluster) foreign(namespace string) {
 	made := metav1.NewTime(time.Now().Add(-time.Hour))
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web", UID: "account-uid", CreationTimestamp: made}}
-	if err := c.tracker.Add(account); err != nil {
-		c.t.Fatal(err)
-	}
-	c.client.PrependReactor("get", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		name := action.(clienttesting.GetAction).GetName()
-		return action.GetNamespace() == namespace, &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(name), CreationTimestamp: made},
-			Spec:       corev1.PodSpec{ServiceAccountName: "web", NodeName: "node-1"},
-		}, nil
-	})
+	c.api.Put(account)
+	c.anyPod(namespace, made)
 }
 
 // Somebody who can make writes of their own statuses fail must not keep others from certificates: by
@@ -43,13 +34,16 @@ func (c *cluster) foreign(namespace string) {
 func TestNamespaceWhoseStatusesCannotBeWrittenStopsNoOther(t *testing.T) {
 	for name, fault := range map[string]error{
 		"too large": apierrors.NewRequestEntityTooLargeError("etcdserver: request is too large"),
-		"conflicts": apierrors.NewConflict(requests.GroupResource(), "req", errors.New("changed")),
+		"conflicts": apierrors.NewConflict(schema.GroupResource{Resource: requests}, "req", errors.New("changed")),
 	} {
 		t.Run(name, func(t *testing.T) {
 			inCluster(t, func(c *cluster) {
 				c.foreign("flood")
-				c.client.PrependReactor("update", "podcertificaterequests", func(action clienttesting.Action) (bool, runtime.Object, error) {
-					return action.GetNamespace() == "flood", nil, fault
+				c.api.Also(func(call *kubetest.Call) error {
+					if call.Verb == "update" && call.Namespace == "flood" {
+						return fault
+					}
+					return nil
 				})
 			}, func(c *cluster) {
 				for n := range 50 {
@@ -75,12 +69,9 @@ func TestNamespaceWhoseStatusesCannotBeWrittenStopsNoOther(t *testing.T) {
 // The informer's word about a request that has its certificate may come late, or not at all.
 func TestLateInformerCostsNoSecondCertificate(t *testing.T) {
 	inCluster(t, func(c *cluster) {
-		c.client.PrependWatchReactor("*", func(action clienttesting.Action) (bool, watch.Interface, error) {
-			found, err := c.tracker.Watch(action.GetResource(), action.GetNamespace())
-			return true, watch.Filter(found, func(e watch.Event) (watch.Event, bool) {
-				r, ok := e.Object.(*request)
-				return e, !ok || len(r.Status.Conditions) == 0
-			}), err
+		c.api.Also(func(call *kubetest.Call) error {
+			call.Hides = func(o kubetest.Object) bool { return o.At("status", "conditions") != nil }
+			return nil
 		})
 	}, func(c *cluster) {
 		c.create(honest()) // the backdating is known now
@@ -104,15 +95,18 @@ func TestCertificateThatIsFoundTooOldIsReplaced(t *testing.T) {
 	const ahead = 10 * time.Second // the API server's clock
 	inCluster(t, func(c *cluster) {
 		began := time.Now()
-		c.client.PrependReactor("update", "podcertificaterequests", func(action clienttesting.Action) (bool, runtime.Object, error) {
-			r := action.(clienttesting.UpdateAction).GetObject().(*request)
+		c.api.Also(func(call *kubetest.Call) error {
+			if call.Verb != "update" {
+				return nil
+			}
+			r := kubetest.As[request](call.Object)
 			switch {
 			case time.Since(r.Status.NotBefore.Time) >= 5*time.Minute-ahead:
-				return true, nil, apierrors.NewInvalid(certificates.GroupKind(), r.Name, nil)
+				return apierrors.NewInvalid(schema.GroupKind{Kind: "PodCertificateRequest"}, r.Name, nil)
 			case time.Since(began) < 4*time.Minute:
-				return true, nil, errAway
+				return errAway
 			}
-			return false, nil, nil
+			return nil
 		})
 	}, func(c *cluster) {
 		c.create(honest())
@@ -121,20 +115,20 @@ func TestCertificateThatIsFoundTooOldIsReplaced(t *testing.T) {
 	})
 }
 
-// office is an issuer that counts what it is asked for.
-type office struct {
+// issuer is an issuer that counts what it is asked for.
+type issuer struct {
 	asked atomic.Int64
 	issue func(ctx context.Context) (ra.Certificate, error)
 }
 
-func (o *office) Issue(ctx context.Context, _ ra.Request) (ra.Certificate, error) {
+func (o *issuer) Issue(ctx context.Context, _ ra.Request) (ra.Certificate, error) {
 	o.asked.Add(1)
 	return o.issue(ctx)
 }
 
 // Another certificate of that authority would be as large.
 func TestHugeChainCostsOneCertificate(t *testing.T) {
-	huge := &office{issue: func(context.Context) (ra.Certificate, error) {
+	huge := &issuer{issue: func(context.Context) (ra.Certificate, error) {
 		return ra.Certificate{Chain: make([]byte, 100<<10+1), NotBefore: time.Now(), NotAfter: time.Now().Add(time.Hour)}, nil
 	}}
 	inCluster(t, func(c *cluster) { c.conf.Issuer = huge }, func(c *cluster) {
@@ -149,23 +143,19 @@ func TestHugeChainCostsOneCertificate(t *testing.T) {
 
 // The next leader may be at work already.
 func TestNoWriteBeginsAfterTheTerm(t *testing.T) {
-	late := &office{issue: func(ctx context.Context) (ra.Certificate, error) {
+	late := &issuer{issue: func(ctx context.Context) (ra.Certificate, error) {
 		<-ctx.Done()
 		return ra.Certificate{NotBefore: time.Now(), NotAfter: time.Now().Add(time.Hour)}, nil
 	}}
 	inCluster(t, func(c *cluster) { c.conf.Issuer = late }, func(c *cluster) {
-		var writes atomic.Int64
-		c.client.PrependReactor("update", "podcertificaterequests", func(clienttesting.Action) (bool, runtime.Object, error) {
-			writes.Add(1)
-			return true, nil, errAway
-		})
+		c.api.FailOn("update", requests, errAway)
 		for n := range 50 {
 			r := honest()
 			r.Name, r.UID = fmt.Sprintf("req-%d", n), types.UID(fmt.Sprint(n))
 			c.create(r)
 		}
 		c.stop()
-		if n := writes.Load(); n > 0 {
+		if n := c.api.Called("update", requests); n > 0 {
 			t.Errorf("%d writes began after the end", n)
 		}
 	})
@@ -194,23 +184,18 @@ func TestThoseWhoWaitForWritesAskTheAPIServerNothing(t *testing.T) {
 		t.Skip("many of them")
 	}
 	const pods = 1000
-	var lookups atomic.Int64
 	inCluster(t, func(c *cluster) {
 		c.crowd()
-		c.client.PrependReactor("get", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
-			lookups.Add(1)
-			return false, nil, nil
-		})
-		c.fail("update", "podcertificaterequests", errAway)
+		c.api.FailOn("update", requests, errAway)
 		c.ra.Authorities[0].Limits = ra.Limits{Rate: 7, Burst: 1}
 		for n := range pods {
 			c.make(of(n, time.Now(), time.Now()))
 		}
 	}, func(c *cluster) {
 		time.Sleep(time.Minute)
-		before := lookups.Load()
+		before := c.api.Called("get", "pods")
 		time.Sleep(time.Minute)
-		if n := lookups.Load() - before; n > pods/10 {
+		if n := c.api.Called("get", "pods") - before; n > pods/10 {
 			t.Errorf("%d lookups in a minute for %d pods", n, pods)
 		}
 	})

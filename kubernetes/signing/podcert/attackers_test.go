@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/countersign-dev/countersign/internal/test/ratest"
+	"github.com/countersign-dev/countersign/kubernetes/kubetest"
 	"github.com/countersign-dev/countersign/kubernetes/signing/podcert"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
@@ -59,7 +60,7 @@ func TestDishonestRequestIsRefused(t *testing.T) {
 		"another pod's UID":                  {request: func(r *request) { r.Spec.PodUID = "x" }, want: mismatch, says: `the pod "web-0" has the UID "pod-uid"`},
 		"a pod that there is not":            {request: func(r *request) { r.Spec.PodName = "web-9" }, want: pending},
 		"a pod of another namespace":         {request: func(r *request) { r.Namespace = "bank" }, want: pending},
-		"a pod that is gone":                 {cluster: func(c *cluster) { c.remove("pods", "shop", "web-0") }, want: pending},
+		"a pod that is gone":                 {cluster: func(c *cluster) { c.api.Remove("pods", "shop", "web-0") }, want: pending},
 		"a pod made anew, long ago":          {cluster: func(c *cluster) { c.renew("pods", "shop", "web-0", "new", before()) }, want: mismatch},
 		"a pod made anew just now":           {cluster: func(c *cluster) { c.renew("pods", "shop", "web-0", "new", time.Now()) }, want: pending},
 		"a finished pod":                     {cluster: func(c *cluster) { c.change(func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }) }, want: notOurs, says: "finished"},
@@ -70,11 +71,11 @@ func TestDishonestRequestIsRefused(t *testing.T) {
 		"another service account":            {request: func(r *request) { r.Spec.ServiceAccountName = "admin" }, want: mismatch, says: `runs as the service account "web"`},
 		"another service account's UID":      {request: func(r *request) { r.Spec.ServiceAccountUID = "x" }, want: mismatch, says: "account-uid"},
 		"a service account made anew":        {cluster: func(c *cluster) { c.renew("serviceaccounts", "shop", "web", "new", time.Now()) }, want: pending},
-		"a service account that is gone":     {cluster: func(c *cluster) { c.remove("serviceaccounts", "shop", "web") }, want: pending},
+		"a service account that is gone":     {cluster: func(c *cluster) { c.api.Remove("serviceaccounts", "shop", "web") }, want: pending},
 		"another node":                       {request: func(r *request) { r.Spec.NodeName = "node-2" }, want: mismatch, says: `on the node "node-1"`},
 		"another node's UID":                 {request: func(r *request) { r.Spec.NodeUID = "x" }, want: mismatch, says: "node-uid"},
 		"a node made anew":                   {cluster: func(c *cluster) { c.renew("nodes", "", "node-1", "new", time.Now()) }, want: pending},
-		"a node that is gone":                {cluster: func(c *cluster) { c.remove("nodes", "", "node-1") }, want: pending},
+		"a node that is gone":                {cluster: func(c *cluster) { c.api.Remove("nodes", "", "node-1") }, want: pending},
 		"an unknown annotation":              {request: func(r *request) { r.Spec.UnverifiedUserAnnotations = map[string]string{"example.com/san": "bank"} }, want: badNotes, says: "example.com/san"},
 		"a name that no rule allows":         {request: func(r *request) { asks(r, "bank.example.org") }, want: badNotes, says: `"bank.example.org"`},
 		"no name":                            {request: func(r *request) { asks(r, "") }, want: badNotes},
@@ -118,13 +119,10 @@ func TestDishonestRequestIsRefused(t *testing.T) {
 				}
 				cl.create(r)
 				time.Sleep(5 * time.Minute) // nor does it change its mind
-				found, err := cl.tracker.Get(requests, r.Namespace, r.Name)
-				if err != nil {
-					t.Fatal(err)
-				}
+				found := kubetest.Get[request](cl.api, requests, r.Namespace, r.Name)
 				got := pending
 				message := ""
-				if conditions := found.(*request).Status.Conditions; len(conditions) > 0 {
+				if conditions := found.Status.Conditions; len(conditions) > 0 {
 					got, message = conditions[0].Type+" "+conditions[0].Reason, conditions[0].Message
 				}
 				if got != c.want || !strings.Contains(message, c.says) || len(message) > 1024 {
@@ -208,14 +206,14 @@ func TestMemoryOfUIDsIsShort(t *testing.T) {
 			inCluster(t, nil, func(cl *cluster) {
 				ask := func(name string, uid types.UID, want string, reads int) {
 					t.Helper()
-					before := cl.tally(&cl.reads)
+					before := cl.reads()
 					r := next(name)
 					if uid != "" {
 						*c.uid(r) = uid
 					}
 					cl.create(r)
-					if got := cl.state(name); got != want || cl.tally(&cl.reads)-before != reads {
-						t.Errorf("%s: %s after %d lookups, want %s after %d", name, got, cl.tally(&cl.reads)-before, want, reads)
+					if got := cl.state(name); got != want || cl.reads()-before != reads {
+						t.Errorf("%s: %s after %d lookups, want %s after %d", name, got, cl.reads()-before, want, reads)
 					}
 				}
 				ask("first", "", issuedState, 3)

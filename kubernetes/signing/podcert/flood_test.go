@@ -11,24 +11,30 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/countersign-dev/countersign/internal/test/ratest"
+	"github.com/countersign-dev/countersign/kubernetes/kubetest"
 	"github.com/countersign-dev/countersign/ra"
 )
+
+// anyPod has each pod of a namespace exist that is asked for, with its name as its UID.
+func (c *cluster) anyPod(namespace string, made metav1.Time) {
+	c.api.Also(func(call *kubetest.Call) error {
+		if call.Verb == "get" && call.Resource == "pods" && call.Namespace == namespace {
+			call.Reply = &corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: call.Name, UID: types.UID(call.Name), CreationTimestamp: made},
+				Spec:       corev1.PodSpec{ServiceAccountName: "web", NodeName: "node-1"},
+			}
+		}
+		return nil
+	})
+}
 
 // crowd lets there be any number of pods, pod-1 with the UID pod-1 and so on.
 func (c *cluster) crowd() {
 	made := metav1.NewTime(time.Now().Add(-time.Hour))
-	c.client.PrependReactor("get", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		name := action.(clienttesting.GetAction).GetName()
-		return true, &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name), CreationTimestamp: made},
-			Spec:       corev1.PodSpec{ServiceAccountName: "web", NodeName: "node-1"},
-		}, nil
-	})
+	c.anyPod("shop", made)
 	named := rule()
 	named.Names.SPIFFEID = "spiffe://example.org/pod/{pod}"
 	c.ra.Policy = ratest.Policy(c.t, named)
@@ -93,11 +99,11 @@ func TestPodKeepsItsPlaceWhenItsRequestEnds(t *testing.T) {
 // clean is what Kubernetes does with requests that are old, and kubelets without an answer then.
 func (c *cluster) clean(first time.Time, life time.Duration) {
 	c.t.Helper()
-	list, err := c.tracker.List(requests, certificates, "")
+	list, err := c.api.Client().CertificatesV1().PodCertificateRequests("").List(c.t.Context(), metav1.ListOptions{})
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	all := list.(*requestList).Items
+	all := list.Items
 	slices.SortFunc(all, func(a, b request) int {
 		return cmp.Compare(a.CreationTimestamp.UnixNano(), b.CreationTimestamp.UnixNano())
 	})
@@ -106,9 +112,7 @@ func (c *cluster) clean(first time.Time, life time.Duration) {
 		if now.Sub(r.CreationTimestamp.Time) < life {
 			continue
 		}
-		if err := c.tracker.Delete(requests, r.Namespace, r.Name); err != nil {
-			c.t.Fatal(err)
-		}
+		c.api.Remove(requests, r.Namespace, r.Name)
 		if len(r.Status.Conditions) == 0 {
 			var n int
 			if _, err := fmt.Sscanf(r.Spec.PodName, "pod-%d", &n); err != nil {

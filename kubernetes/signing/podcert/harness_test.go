@@ -19,14 +19,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/client-go/kubernetes/scheme"
-	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/countersign-dev/countersign/internal/test/logtest"
 	"github.com/countersign-dev/countersign/internal/test/ratest"
+	"github.com/countersign-dev/countersign/kubernetes/kubetest"
 	"github.com/countersign-dev/countersign/kubernetes/signing"
 	"github.com/countersign-dev/countersign/kubernetes/signing/podcert"
 	"github.com/countersign-dev/countersign/ra"
@@ -40,32 +36,26 @@ type request = certificatesv1.PodCertificateRequest
 
 const signer, other = "example.com/workloads", "example.com/another"
 
-var requests = schema.GroupVersionResource{Group: "certificates.k8s.io", Version: "v1", Resource: "podcertificaterequests"}
-
-var certificates = schema.GroupVersionKind{Group: "certificates.k8s.io", Version: "v1", Kind: "PodCertificateRequest"}
-
-type requestList = certificatesv1.PodCertificateRequestList
+const requests = "podcertificaterequests"
 
 // cluster is one with a pod, its service account and its node, a fake API server, a CA, an engine
 // and a door.
 type cluster struct {
-	t       *testing.T
-	client  *fake.Clientset
-	tracker clienttesting.ObjectTracker // its objects
-	ca      *catest.CA
-	audit   ratest.Audit
-	log     logtest.Log
-	conf    podcert.Config
-	ra      ra.Config
-	engine  *ra.Engine
-	door    *podcert.Door
-	stop    func() // ends the door
+	t      *testing.T
+	api    *kubetest.Fake
+	ca     *catest.CA
+	audit  ratest.Audit
+	log    logtest.Log
+	conf   podcert.Config
+	ra     ra.Config
+	engine *ra.Engine
+	door   *podcert.Door
+	stop   func() // ends the door
 
 	mu       sync.Mutex
 	events   map[string]int
 	writes   int // of statuses that were taken
 	rejected int // statuses that were not
-	reads    int // of pods, service accounts and nodes
 }
 
 // inCluster runs a test in a synctest bubble. change may add objects and settings before the
@@ -92,14 +82,8 @@ func newCluster(t *testing.T) *cluster {
 	time.Sleep(time.Hour)
 	c := &cluster{
 		t: t, ca: catest.NewCA(catest.Options{NamesFromRequest: true}), events: map[string]int{},
-		client: &fake.Clientset{}, tracker: clienttesting.NewObjectTracker(scheme.Scheme, scheme.Codecs.UniversalDecoder()),
+		api: kubetest.NewFake(),
 	}
-	// fake.NewClientset keeps the fields' managers as well, which takes 5 ms for each write.
-	c.client.AddReactor("*", "*", clienttesting.ObjectReaction(c.tracker))
-	c.client.AddWatchReactor("*", func(action clienttesting.Action) (bool, watch.Interface, error) {
-		found, err := c.tracker.Watch(action.GetResource(), action.GetNamespace())
-		return true, found, err
-	})
 	for _, object := range []runtime.Object{
 		&corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-0", UID: "pod-uid", CreationTimestamp: old},
@@ -108,19 +92,16 @@ func newCluster(t *testing.T) *cluster {
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "account-uid", CreationTimestamp: old}},
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: "node-uid", CreationTimestamp: old}},
 	} {
-		if err := c.tracker.Add(object); err != nil {
-			t.Fatal(err)
-		}
+		c.api.Put(object)
 	}
-	c.client.PrependReactor("get", "*", c.count)
-	c.client.PrependReactor("update", "podcertificaterequests", c.admit)
+	c.api.Before = c.admit
 	c.ra = ra.Config{
 		Policy: ratest.Policy(t, rule()), Audit: &c.audit, Log: c.log.Logger(),
 		Doors:       []ra.Door{signing.PodDoor(signer)},
 		Authorities: []ra.Authority{{Name: "ca", Client: ratest.Certifier{CA: c.ca}, Limits: ratest.Unlimited}},
 	}
 	c.conf = podcert.Config{
-		Cluster: "home", Client: c.client, Signers: []podcert.Signer{{Name: signer}}, Log: c.log.Logger(),
+		Cluster: "home", Client: c.api.Client(), Signers: []podcert.Signer{{Name: signer}}, Log: c.log.Logger(),
 		Observe: func(e podcert.Event) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
@@ -175,37 +156,33 @@ func (c *cluster) run() {
 	}
 }
 
-// count counts the lookups.
-func (c *cluster) count(action clienttesting.Action) (bool, runtime.Object, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch action.GetResource().Resource {
-	case "pods", "serviceaccounts", "nodes":
-		c.reads++
-	}
-	return false, nil, nil
+// reads counts the lookups of pods, service accounts and nodes.
+func (c *cluster) reads() int {
+	return c.api.Called("get", "pods") + c.api.Called("get", "serviceaccounts") + c.api.Called("get", "nodes")
 }
 
 // admit is the API server's check of a status (k8s.io/kubernetes,
 // ValidatePodCertificateRequestStatusUpdate).
-func (c *cluster) admit(action clienttesting.Action) (bool, runtime.Object, error) {
+func (c *cluster) admit(call *kubetest.Call) error {
+	if call.Verb != "update" {
+		return nil
+	}
+	if call.Resource != requests || call.Subresource != "status" {
+		c.t.Errorf("an update of %s %q", call.Resource, call.Subresource)
+	}
+	before, next := kubetest.Get[request](c.api, requests, call.Namespace, call.Name), kubetest.As[request](call.Object)
+	if before == nil || before.ResourceVersion != next.ResourceVersion {
+		return nil // the server says so as well
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	next := action.(clienttesting.UpdateAction).GetObject().(*request)
-	if action.GetSubresource() != "status" {
-		c.t.Errorf("an update of %q", action.GetSubresource())
-	}
-	found, err := c.tracker.Get(requests, next.Namespace, next.Name)
-	if err != nil {
-		return false, nil, nil // the tracker says so as well
-	}
-	if err := checkStatus(found.(*request), next, time.Now()); err != nil {
+	if err := checkStatus(before, next, time.Now()); err != nil {
 		c.t.Logf("status of %s: %v", next.Name, err)
 		c.rejected++
-		return true, nil, apierrors.NewInvalid(schema.GroupKind{Kind: "PodCertificateRequest"}, next.Name, nil)
+		return apierrors.NewInvalid(schema.GroupKind{Kind: "PodCertificateRequest"}, next.Name, nil)
 	}
 	c.writes++
-	return false, nil, nil
+	return nil
 }
 
 func checkStatus(before, next *request, now time.Time) error {
@@ -268,22 +245,19 @@ func honest() *request {
 
 // create makes requests.
 func (c *cluster) create(all ...*request) {
-	c.t.Helper()
 	for _, r := range all {
-		if err := c.tracker.Create(requests, r, r.Namespace); err != nil {
-			c.t.Fatal(err)
-		}
+		c.api.Put(r)
 	}
 	synctest.Wait()
 }
 
 func (c *cluster) get(name string) *request {
 	c.t.Helper()
-	found, err := c.tracker.Get(requests, "shop", name)
-	if err != nil {
-		c.t.Fatal(err)
+	found := kubetest.Get[request](c.api, requests, "shop", name)
+	if found == nil {
+		c.t.Fatalf("there is no request %s", name)
 	}
-	return found.(*request)
+	return found
 }
 
 // state is the condition and reason of a request; "pending" if it has none.
@@ -306,64 +280,23 @@ func (c *cluster) want(state string) {
 }
 
 func (c *cluster) delete(name string) {
-	c.t.Helper()
-	if err := c.tracker.Delete(requests, "shop", name); err != nil {
-		c.t.Fatal(err)
-	}
+	c.erase(name)
 	synctest.Wait()
-}
-
-// fail makes calls fail; n times, or as long as it is not ended.
-func (c *cluster) fail(verb, resource string, err error) (end func()) {
-	var mu sync.Mutex
-	on := true
-	c.client.PrependReactor(verb, resource, func(clienttesting.Action) (bool, runtime.Object, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		return on, nil, err
-	})
-	return func() {
-		mu.Lock()
-		defer mu.Unlock()
-		on = false
-	}
 }
 
 // change changes the pod.
 func (c *cluster) change(change func(pod *corev1.Pod)) {
-	c.t.Helper()
-	pods := corev1.SchemeGroupVersion.WithResource("pods")
-	found, err := c.tracker.Get(pods, "shop", "web-0")
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	change(found.(*corev1.Pod))
-	if err := c.tracker.Update(pods, found, "shop"); err != nil {
-		c.t.Fatal(err)
-	}
+	pod := kubetest.Get[corev1.Pod](c.api, "pods", "shop", "web-0")
+	change(pod)
+	c.api.Put(pod)
 }
 
 // renew replaces an object's UID, as if it was made anew at that time.
 func (c *cluster) renew(resource, namespace, name, uid string, made time.Time) {
-	c.t.Helper()
-	gvr := corev1.SchemeGroupVersion.WithResource(resource)
-	found, err := c.tracker.Get(gvr, namespace, name)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	object := found.(metav1.Object)
-	object.SetUID(types.UID(uid))
-	object.SetCreationTimestamp(metav1.NewTime(made))
-	if err := c.tracker.Update(gvr, found, namespace); err != nil {
-		c.t.Fatal(err)
-	}
-}
-
-func (c *cluster) remove(resource, namespace, name string) {
-	c.t.Helper()
-	if err := c.tracker.Delete(corev1.SchemeGroupVersion.WithResource(resource), namespace, name); err != nil {
-		c.t.Fatal(err)
-	}
+	object := *kubetest.Get[kubetest.Object](c.api, resource, namespace, name)
+	meta := object.At("metadata").(map[string]any)
+	meta["uid"], meta["creationTimestamp"] = uid, metav1.NewTime(made)
+	c.api.Put(object)
 }
 
 // tally reads a counter of the cluster.

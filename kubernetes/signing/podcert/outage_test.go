@@ -11,11 +11,10 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/countersign-dev/countersign/internal/test/ratest"
+	"github.com/countersign-dev/countersign/kubernetes/kubetest"
 	"github.com/countersign-dev/countersign/kubernetes/signing/podcert"
 	"github.com/countersign-dev/countersign/ra"
 	"github.com/countersign-dev/countersign/sdk/ca"
@@ -32,12 +31,16 @@ func forbidden() error {
 func TestWriteWhoseAnswerIsLostIsDelivered(t *testing.T) {
 	inCluster(t, nil, func(c *cluster) {
 		var taken *request
-		c.client.PrependReactor("update", "podcertificaterequests", func(action clienttesting.Action) (bool, runtime.Object, error) {
-			taken = action.(clienttesting.UpdateAction).GetObject().(*request).DeepCopy()
-			return true, nil, apierrors.NewConflict(schema.GroupResource{Resource: "podcertificaterequests"}, "req-1", errors.New("changed"))
-		})
-		c.client.PrependReactor("get", "podcertificaterequests", func(clienttesting.Action) (bool, runtime.Object, error) {
-			return true, taken, nil
+		c.api.Also(func(call *kubetest.Call) error {
+			switch {
+			case call.Verb == "get" && call.Resource == requests:
+				call.Reply = taken
+				return nil
+			case call.Verb != "update":
+				return nil
+			}
+			taken = kubetest.As[request](call.Object)
+			return apierrors.NewConflict(schema.GroupResource{Resource: requests}, "req-1", errors.New("changed"))
 		})
 		c.create(honest())
 		if c.happened("issued") != 1 || c.happened("undelivered") > 0 {
@@ -86,7 +89,7 @@ func TestUnreachableAPIServerLeavesRequestsPending(t *testing.T) {
 		for name, err := range map[string]error{"away": errAway, "no rights": forbidden(), "a timeout": context.DeadlineExceeded} {
 			t.Run(resource+" "+name, func(t *testing.T) {
 				inCluster(t, nil, func(c *cluster) {
-					end := c.fail("get", resource, err)
+					end := c.api.FailOn("get", resource, err)
 					c.create(honest())
 					time.Sleep(10 * time.Minute)
 					c.want(pending)
@@ -102,7 +105,7 @@ func TestUnreachableAPIServerLeavesRequestsPending(t *testing.T) {
 // A request that is refused for what was true a moment ago is looked at once more, live.
 func TestRefusalNeedsTheLiveWord(t *testing.T) {
 	for _, what := range []struct{ verb, resource string }{
-		{"get", "podcertificaterequests"}, {"update", "podcertificaterequests"}, {"get", "serviceaccounts"}, {"get", "nodes"},
+		{"get", requests}, {"update", requests}, {"get", "serviceaccounts"}, {"get", "nodes"},
 	} {
 		t.Run(what.verb+" "+what.resource, func(t *testing.T) {
 			inCluster(t, nil, func(c *cluster) {
@@ -111,7 +114,7 @@ func TestRefusalNeedsTheLiveWord(t *testing.T) {
 				if err := c.engine.SetPolicy(ratest.Policy(t)); err != nil {
 					t.Fatal(err)
 				}
-				end := c.fail(what.verb, what.resource, errAway)
+				end := c.api.FailOn(what.verb, what.resource, errAway)
 				second := honest()
 				second.Name, second.UID = "req-2", "2"
 				c.create(second)
@@ -131,7 +134,7 @@ func TestRefusalNeedsTheLiveWord(t *testing.T) {
 
 func TestStatusThatCannotBeWrittenKeepsItsCertificate(t *testing.T) {
 	inCluster(t, nil, func(c *cluster) {
-		end := c.fail("update", "podcertificaterequests", errAway)
+		end := c.api.FailOn("update", requests, errAway)
 		c.create(honest())
 		asked := len(c.ca.Requests())
 		time.Sleep(2 * time.Minute) // of the 5 that the API server allows; the CA backdates 2
@@ -147,7 +150,7 @@ func TestStatusThatCannotBeWrittenKeepsItsCertificate(t *testing.T) {
 
 func TestCertificateThatIsTooOldForTheAPIServerIsReplaced(t *testing.T) {
 	inCluster(t, nil, func(c *cluster) {
-		end := c.fail("update", "podcertificaterequests", errAway)
+		end := c.api.FailOn("update", requests, errAway)
 		c.create(honest())
 		time.Sleep(7 * time.Minute)
 		end()
@@ -162,7 +165,7 @@ func TestCertificateThatIsTooOldForTheAPIServerIsReplaced(t *testing.T) {
 // What the API server finds wrong with one certificate is wrong with the next.
 func TestCertificateThatTheAPIServerRefusesIsNotReplaced(t *testing.T) {
 	inCluster(t, nil, func(c *cluster) {
-		c.fail("update", "podcertificaterequests", apierrors.NewInvalid(schema.GroupKind{Kind: "PodCertificateRequest"}, "req-1", nil))
+		c.api.FailOn("update", requests, apierrors.NewInvalid(schema.GroupKind{Kind: "PodCertificateRequest"}, "req-1", nil))
 		c.create(honest())
 		time.Sleep(15 * time.Minute)
 		c.want(pending)
@@ -176,13 +179,13 @@ func TestCertificateThatTheAPIServerRefusesIsNotReplaced(t *testing.T) {
 // between.
 func (c *cluster) conflict(between func()) {
 	once := true
-	c.client.PrependReactor("update", "podcertificaterequests", func(clienttesting.Action) (bool, runtime.Object, error) {
-		first := once
-		once = false
-		if first {
-			between()
+	c.api.Also(func(call *kubetest.Call) error {
+		if call.Verb != "update" || !once {
+			return nil
 		}
-		return first, nil, apierrors.NewConflict(schema.GroupResource{Resource: "podcertificaterequests"}, "req-1", errors.New("changed"))
+		once = false
+		between()
+		return apierrors.NewConflict(schema.GroupResource{Resource: requests}, "req-1", errors.New("changed"))
 	})
 }
 
@@ -216,23 +219,11 @@ func TestConflictIsLookedAtAgain(t *testing.T) {
 	}
 }
 
-func (c *cluster) update(r *request) {
-	if err := c.tracker.Update(requests, r, r.Namespace); err != nil {
-		c.t.Error(err)
-	}
-}
+func (c *cluster) update(r *request) { c.api.Put(r) }
 
-func (c *cluster) erase(name string) {
-	if err := c.tracker.Delete(requests, "shop", name); err != nil {
-		c.t.Error(err)
-	}
-}
+func (c *cluster) erase(name string) { c.api.Remove(requests, "shop", name) }
 
-func (c *cluster) make(r *request) {
-	if err := c.tracker.Create(requests, r, r.Namespace); err != nil {
-		c.t.Error(err)
-	}
-}
+func (c *cluster) make(r *request) { c.api.Put(r) }
 
 // slowly leaves the authority one call in ten minutes, of which the first is spent.
 func slowly(c *cluster) {
@@ -288,18 +279,14 @@ func TestLeaderThatStopsWritesNothingAndTheNextTermGoesOn(t *testing.T) {
 func TestAPIServerThatIsAwayAtTheStart(t *testing.T) {
 	var end, endWatch func()
 	inCluster(t, func(c *cluster) {
-		end = c.fail("list", "podcertificaterequests", errAway)
-		c.client.PrependWatchReactor("*", clienttesting.DefaultWatchReactor(nil, errAway))
-		endWatch = func() { c.client.WatchReactionChain = c.client.WatchReactionChain[1:] }
+		end, endWatch = c.api.FailOn("list", requests, errAway), c.api.FailOn("watch", "", errAway)
 		c.make(honest())
 	}, func(c *cluster) {
 		if err := c.door.Ready(); err == nil {
 			t.Error("ready, and nothing is known")
 		}
 		end()
-		c.client.Lock()
 		endWatch()
-		c.client.Unlock()
 		time.Sleep(2 * time.Minute)
 		c.want(issuedState)
 		if err := c.door.Ready(); err != nil {
@@ -334,9 +321,11 @@ func TestChangedPolicyIsAskedAgain(t *testing.T) {
 func TestFirstListIsTheLatest(t *testing.T) {
 	var versions []string
 	inCluster(t, func(c *cluster) {
-		c.client.PrependReactor("list", "podcertificaterequests", func(action clienttesting.Action) (bool, runtime.Object, error) {
-			versions = append(versions, action.(clienttesting.ListActionImpl).ListOptions.ResourceVersion)
-			return false, nil, nil
+		c.api.Also(func(call *kubetest.Call) error {
+			if call.Verb == "list" || call.Asks("sendInitialEvents") != "" {
+				versions = append(versions, call.Asks("resourceVersion"))
+			}
+			return nil
 		})
 	}, func(c *cluster) {
 		synctest.Wait()
@@ -357,7 +346,7 @@ func TestCertificatesAreNotAskedForThatCannotBeDelivered(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		c.ra.Authorities[0].Limits = ra.Limits{Rate: 7, Burst: 1}
 		c.crowd()
-		end = c.fail("update", "podcertificaterequests", forbidden())
+		end = c.api.FailOn("update", requests, forbidden())
 		first := time.Now().Add(-10 * time.Minute)
 		for n := range pods {
 			c.make(of(n, first, first.Add(time.Duration(n)*time.Millisecond)))
@@ -384,8 +373,11 @@ func TestCertificatesAreNotAskedForThatCannotBeDelivered(t *testing.T) {
 // An API server that shows another spec than before tells nothing.
 func TestRequestThatLooksOtherwiseLiveIsNotRefused(t *testing.T) {
 	inCluster(t, nil, func(c *cluster) {
-		c.client.PrependReactor("get", "podcertificaterequests", func(clienttesting.Action) (bool, runtime.Object, error) {
-			return true, honest(), nil
+		c.api.Also(func(call *kubetest.Call) error {
+			if call.Verb == "get" && call.Resource == requests {
+				call.Reply = honest()
+			}
+			return nil
 		})
 		r := honest()
 		r.Spec.PodUID = "x"

@@ -26,7 +26,7 @@ const patience = 2 * time.Minute
 
 // least are the rights that the package's comment names, but for that to sign.
 var least = []rbacv1.PolicyRule{
-	{APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"podcertificaterequests"}, Verbs: []string{"get", "list", "watch"}},
+	{APIGroups: []string{"certificates.k8s.io"}, Resources: []string{requests}, Verbs: []string{"get", "list", "watch"}},
 	{APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"podcertificaterequests/status"}, Verbs: []string{"update"}},
 	{APIGroups: []string{""}, Resources: []string{"pods", "serviceaccounts", "nodes"}, Verbs: []string{"get"}},
 }
