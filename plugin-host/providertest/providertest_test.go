@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 	"github.com/countersign-dev/countersign/sdk/catest/conformance"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
@@ -14,6 +15,7 @@ import (
 // install makes this test's binary a provider of that name.
 func install(t *testing.T, name string) Target {
 	t.Helper()
+	proctest.NeedsProcess(t)
 	dir, err := os.MkdirTemp("", "kit")
 	if err != nil {
 		t.Fatal(err)
@@ -59,6 +61,17 @@ func failed(report *conformance.Report) (ids, seen []string) {
 	return ids, seen
 }
 
+// servingChecks are those that may depend on how a provider is served, not on what it answers.
+func servingChecks() (ids []string) {
+	for _, c := range Checks() {
+		switch prefix, _, _ := strings.Cut(c.ID, "-"); prefix {
+		case "META", "PROTO", "WATCH", "FAULT", "PROC":
+			ids = append(ids, c.ID)
+		}
+	}
+	return ids
+}
+
 func TestConformingProvidersPassHoweverServed(t *testing.T) {
 	for name, unrun := range map[string]string{
 		"good":   "",
@@ -68,6 +81,9 @@ func TestConformingProvidersPassHoweverServed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			target := install(t, name)
+			if name != "good" {
+				target.Only = servingChecks()
+			}
 			report, err := Run(t.Context(), target, func(conformance.Result) {})
 			if err != nil {
 				t.Fatal(err)
@@ -81,7 +97,7 @@ func TestConformingProvidersPassHoweverServed(t *testing.T) {
 					skipped = append(skipped, r.ID)
 				}
 			}
-			if got := strings.Join(skipped, " "); got != unrun || report.Passed < 90 {
+			if got := strings.Join(skipped, " "); got != unrun || report.Passed < 90 && name == "good" || report.Passed < 30 {
 				t.Errorf("%d passed, not run of a process's: %q, want %q", report.Passed, got, unrun)
 			}
 		})
