@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/provider"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
@@ -39,6 +40,7 @@ type child struct {
 // as a bare go-plugin host that opens no stream for what is printed.
 func byHand(t *testing.T, channel bool, change ...func(*exec.Cmd)) *child {
 	t.Helper()
+	proctest.NeedsProcess(t)
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), speaks+"=1", promptExit, wire.MagicCookieKey+"="+wire.MagicCookieValue,
 		wire.EnvVersions+"=1", wire.EnvSocketDir+"="+t.TempDir())

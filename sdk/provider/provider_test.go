@@ -21,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/catest/conformance"
@@ -130,6 +131,7 @@ func (h stockHost) GRPCClient(_ context.Context, _ *plugin.GRPCBroker, conn *grp
 // start has a stock go-plugin host start this test's binary as a provider.
 func start(t *testing.T, says string, autoMTLS bool, protocols ...wire.Protocol) (*plugin.Client, error) {
 	t.Helper()
+	proctest.NeedsProcess(t)
 	dir, err := os.MkdirTemp("", "provider")
 	if err != nil {
 		t.Fatal(err)
@@ -270,6 +272,7 @@ func TestPanicIsAnErrorWithoutTokenAndProcessLives(t *testing.T) {
 }
 
 func TestProviderStartedByHandExplainsItself(t *testing.T) {
+	proctest.NeedsProcess(t)
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), speaks+"=1")
 	out, err := cmd.CombinedOutput()

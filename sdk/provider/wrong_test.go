@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/provider"
@@ -60,6 +61,7 @@ func TestWrongDefinitionIsNotServed(t *testing.T) {
 	if want := os.Getenv(asWrong); want != "" {
 		wronglyDefined[want].Serve()
 	}
+	proctest.NeedsProcess(t)
 	for want := range wronglyDefined {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestWrongDefinitionIsNotServed$")
 		cmd.Env = append(os.Environ(), asWrong+"="+want)

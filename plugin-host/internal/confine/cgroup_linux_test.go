@@ -12,12 +12,15 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // What a process started goes with its cgroup, whatever session or group it fled to.
 func TestNoProcessEscapesItsCgroup(t *testing.T) {
+	proctest.NeedsProcess(t)
 	mount, err := unifiedMount()
 	if err != nil {
 		t.Skip(err)

@@ -13,6 +13,9 @@ import (
 
 // Starts beside each other sweep what was left behind, but not each other's.
 func TestConcurrentStartsKeepEachOthersFolders(t *testing.T) {
+	if testing.Short() {
+		t.Skip("many folders")
+	}
 	base, err := os.MkdirTemp("", "run")
 	if err != nil {
 		t.Fatal(err)

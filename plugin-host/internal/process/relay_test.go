@@ -56,6 +56,9 @@ func (f *flood) Read(p []byte) (int, error) {
 }
 
 func TestFloodIsReadSlowly(t *testing.T) {
+	if testing.Short() {
+		t.Skip("reads 270 MB")
+	}
 	for line, speed := range map[int]int{10: 200_000, 1000: 12 << 20, 20_000: 12 << 20} { // bytes a second
 		synctest.Test(t, func(t *testing.T) {
 			var log logtest.Log

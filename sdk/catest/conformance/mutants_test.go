@@ -28,18 +28,18 @@ import (
 // runAll runs all checks on a virtual clock.
 func runAll(t *testing.T, kit Kit, subject Subject) []Result {
 	t.Helper()
-	return run(t, NewSession(kit, subject), inTimeAlways)
+	return run(t, NewSession(kit, subject), inTimeAlways, Checks())
 }
 
 // inTimeAlways is the machine of a virtual clock: it never stalls.
 func inTimeAlways() func() bool { return func() bool { return false } }
 
-func run(t *testing.T, s *Session, stalls func() func() bool) (results []Result) {
+func run(t *testing.T, s *Session, stalls func() func() bool, checks []Check) (results []Result) {
 	t.Helper()
 	s.stalls = stalls
 	virtually(t, func(t *testing.T) {
 		defer s.Close()
-		for _, check := range Checks() {
+		for _, check := range checks {
 			results = append(results, s.Do(during(t, check), check))
 		}
 	})
@@ -96,12 +96,39 @@ func eachMutantFails(t *testing.T, stalls func() func() bool) {
 			if !strings.HasPrefix(name, "FAULT-") {
 				s.crowd = 16 // more than crowded takes
 			}
-			results := run(t, s, stalls)
+			checks := Checks()
+			if testing.Short() {
+				checks = upTo(is(checkOf(name)))
+			}
+			results := run(t, s, stalls, checks)
 			if failed := failedOf(results); !slices.Equal(failed, []string{checkOf(name)}) {
 				t.Errorf("failed %v%s", failed, describe(results))
 			}
 		})
 	}
+}
+
+func is(id string) func(string) bool { return func(other string) bool { return other == id } }
+
+// upTo returns the chosen checks and all those that they build on.
+func upTo(chosen func(id string) bool) []Check {
+	wanted := map[string]bool{}
+	all := Checks()
+	for _, c := range all {
+		wanted[c.ID] = chosen(c.ID)
+	}
+	maps.DeleteFunc(wanted, func(_ string, is bool) bool { return !is })
+	for grew := true; grew; {
+		before := len(wanted)
+		for _, c := range all {
+			for _, after := range c.After {
+				wanted[after] = wanted[after] || wanted[c.ID]
+			}
+		}
+		maps.DeleteFunc(wanted, func(_ string, is bool) bool { return !is })
+		grew = len(wanted) > before
+	}
+	return slices.DeleteFunc(all, func(c Check) bool { return !wanted[c.ID] })
 }
 
 // mutantsKit is the good kit, with a short timeout for mutants that are silent until then.

@@ -70,29 +70,6 @@ func TestNoVerdictDependsOnTiming(t *testing.T) {
 	}
 }
 
-func is(id string) func(string) bool { return func(other string) bool { return other == id } }
-
-// upTo returns the chosen checks and all those that they build on.
-func upTo(chosen func(id string) bool) []Check {
-	wanted := map[string]bool{}
-	all := Checks()
-	for _, c := range all {
-		wanted[c.ID] = chosen(c.ID)
-	}
-	maps.DeleteFunc(wanted, func(_ string, is bool) bool { return !is })
-	for grew := true; grew; {
-		before := len(wanted)
-		for _, c := range all {
-			for _, after := range c.After {
-				wanted[after] = wanted[after] || wanted[c.ID]
-			}
-		}
-		maps.DeleteFunc(wanted, func(_ string, is bool) bool { return !is })
-		grew = len(wanted) > before
-	}
-	return slices.DeleteFunc(all, func(c Check) bool { return !wanted[c.ID] })
-}
-
 // tally counts by name.
 type tally struct {
 	mu    sync.Mutex

@@ -119,6 +119,9 @@ func allocated() uint64 {
 // A call for one secret that takes all of them shows here: bytes, unlike times, are the same on
 // a busy machine.
 func TestTwiceTheSecretsCostTwiceAsMuch(t *testing.T) {
+	if testing.Short() {
+		t.Skip("orders a thousand certificates")
+	}
 	const n, most = 150, 2.2
 	less, more := crowded(t, n), crowded(t, 2*n)
 	for stage, bytes := range less {

@@ -133,6 +133,9 @@ func TestInstalledProviderHasSignature(t *testing.T) {
 
 // Neither the server of the files nor even the signer of the index gets anything else installed.
 func TestSpoiltSourceIsRefused(t *testing.T) {
+	if testing.Short() {
+		t.Skip("writes many megabytes")
+	}
 	for says, spoil := range map[string]func(t *testing.T, p *publisher, r *install.Request){
 		"index.json is refused: its signature is wrong": func(t *testing.T, p *publisher, _ *install.Request) {
 			p.write(t, "index.json", []byte(`{"format": 1, "serial": 8}`))

@@ -16,6 +16,7 @@ import (
 
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/scaffold"
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/schema"
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 	"github.com/countersign-dev/countersign/internal/test/programs"
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/sdk/ca"
@@ -25,6 +26,7 @@ import (
 // offlineCommand is a command of go's without network, workspace and changes of go.mod.
 func offlineCommand(t *testing.T, dir string, args ...string) *exec.Cmd {
 	t.Helper()
+	proctest.NeedsProcess(t)
 	cmd := exec.CommandContext(t.Context(), "go", args...)
 	cmd.Dir = dir
 	flags := "GOFLAGS=-mod=readonly " + strings.Join(programs.Flags(), " ")

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/scaffold"
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 	"github.com/countersign-dev/countersign/internal/test/programs"
 	"github.com/countersign-dev/countersign/plugin-host/providertest"
 	"github.com/countersign-dev/countersign/sdk/catest/conformance"
@@ -106,6 +107,7 @@ func runIn(t *testing.T, dir, command string) {
 
 func commandIn(t *testing.T, dir, command string) *exec.Cmd {
 	t.Helper()
+	proctest.NeedsProcess(t)
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", command)
 	cmd.Dir = dir
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "COUNTERSIGN_") })

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/countersign-dev/countersign/cmd/internal/cli"
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 )
 
 // asTop in the environment makes the test binary the command.
@@ -45,6 +46,7 @@ type terminal struct {
 
 func openTerminal(t *testing.T, env string, args ...string) *terminal {
 	t.Helper()
+	proctest.NeedsProcess(t)
 	master, slave := openPTY(t)
 	x := &terminal{t: t, master: master, ended: make(chan error, 1), more: make(chan struct{}, 1)}
 	x.resize(100, 30)
