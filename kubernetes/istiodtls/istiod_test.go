@@ -1,4 +1,4 @@
-package istiod_test
+package istiodtls_test
 
 import (
 	"slices"
@@ -9,7 +9,7 @@ import (
 	"github.com/countersign-dev/countersign/ra"
 )
 
-func TestNames(t *testing.T) {
+func TestNamesOfIstiod(t *testing.T) {
 	want := []string{"istiod.mesh.svc", "istiod-remote.mesh.svc", "istio-pilot.mesh.svc", "istiod-canary.mesh.svc"}
 	if got := istiod.Names("mesh", "", "default", "canary"); !slices.Equal(got, want) {
 		t.Error(got)

@@ -1,4 +1,4 @@
-package records
+package signing_test
 
 import (
 	"errors"
@@ -7,23 +7,20 @@ import (
 	"sync"
 	"testing"
 
-	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/countersign-dev/countersign/kubernetes/kubetest"
-	"github.com/countersign-dev/countersign/sdk/ca"
-
+	"github.com/countersign-dev/countersign/kubernetes/signing/records"
 	"github.com/countersign-dev/countersign/ra"
+	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+var _ ra.Updater = (*records.Store)(nil)
 
-var _ ra.Updater = (*Store)(nil)
-
-const name = "countersign-ra-records"
+const recordsName = "countersign-ra-records"
 
 // apiServer can have something happen before an update.
 type apiServer struct{ *kubetest.Fake }
@@ -43,9 +40,9 @@ func (s apiServer) meanwhile(do func()) {
 
 // put writes past the store, also from within a request.
 func (s apiServer) put(key, value string) {
-	now := kubetest.Get[corev1.ConfigMap](s.Fake, "configmaps", "ra", name)
+	now := kubetest.Get[corev1.ConfigMap](s.Fake, "configmaps", "ra", recordsName)
 	if now == nil {
-		now = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ra", Name: name}}
+		now = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ra", Name: recordsName}}
 	}
 	if now.Data == nil {
 		now.Data = map[string]string{}
@@ -54,23 +51,23 @@ func (s apiServer) put(key, value string) {
 	s.Put(now)
 }
 
-func (s apiServer) store(t *testing.T, held func() error) *Store {
+func (s apiServer) store(t *testing.T, held func() error) *records.Store {
 	t.Helper()
-	store, err := New(Config{Client: s.Client(), Namespace: "ra", Name: name, Held: held})
+	store, err := records.New(records.Config{Client: s.Client(), Namespace: "ra", Name: recordsName, Held: held})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return store
 }
 
-func loads(t *testing.T, s *Store, authority, want string) {
+func loads(t *testing.T, s *records.Store, authority, want string) {
 	t.Helper()
 	if got, err := s.Load(t.Context(), authority); err != nil || string(got) != want {
 		t.Errorf("the record of %s: %s, %v", authority, got, err)
 	}
 }
 
-func saves(t *testing.T, s *Store, authority, record string) {
+func saves(t *testing.T, s *records.Store, authority, record string) {
 	t.Helper()
 	if err := s.Save(t.Context(), authority, []byte(record)); err != nil {
 		t.Errorf("the record of %s: %v", authority, err)
@@ -144,13 +141,13 @@ func TestStoppedLeaderOverwritesNothing(t *testing.T) {
 func TestMalformedRecordIsReportedAndReplaced(t *testing.T) {
 	for what, value := range map[string]string{
 		"empty": "", "no JSON": "{", "a list": "[1]", "null": "null", "a text": `"x"`,
-		"long": `{"a":"` + strings.Repeat("x", maxRecord) + `"}`,
+		"long": `{"a":"` + strings.Repeat("x", 512<<10) + `"}`,
 	} {
 		s := newAPIServer()
 		s.put("vault", value)
 		store := s.store(t, nil)
 		_, err := store.Load(t.Context(), "vault")
-		if !errors.Is(err, ca.ErrInvalid) || !strings.Contains(err.Error(), `key "vault" of ConfigMap ra/`+name) || len(err.Error()) > 500 {
+		if !errors.Is(err, ca.ErrInvalid) || !strings.Contains(err.Error(), `key "vault" of ConfigMap ra/`+recordsName) || len(err.Error()) > 500 {
 			t.Errorf("%s: %v", what, err)
 		}
 		saves(t, store, "google", `{"b":1}`)
@@ -167,14 +164,14 @@ func TestOddRecordIsNotWritten(t *testing.T) {
 	s := newAPIServer()
 	store := s.store(t, nil)
 	for authority, record := range map[string]string{
-		"vault": "{", "google": `{"a":"` + strings.Repeat("x", maxRecord) + `"}`, "a/b": "{}", "": "{}", "..": "{}",
+		"vault": "{", "google": `{"a":"` + strings.Repeat("x", 512<<10) + `"}`, "a/b": "{}", "": "{}", "..": "{}",
 	} {
 		if err := store.Save(t.Context(), authority, []byte(record)); err == nil || s.Changes() != 0 {
 			t.Errorf("%q: %v", authority, err)
 		}
 	}
 	if _, err := store.Load(t.Context(), "a/b"); err == nil {
-		t.Error("an odd name is taken")
+		t.Error("an odd recordsName is taken")
 	}
 }
 
@@ -194,19 +191,19 @@ func TestAbsentAPIServerDiffersFromEmptyRecord(t *testing.T) {
 func TestUnreadableRecordsAreNotOverwritten(t *testing.T) {
 	s := newAPIServer()
 	store := s.store(t, nil)
-	s.Fail(apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, name, errors.New("no")))
+	s.Fail(apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, recordsName, errors.New("no")))
 	if err := store.Save(t.Context(), "vault", []byte("{}")); !apierrors.IsForbidden(err) || s.Changes() != 0 {
 		t.Error(err)
 	}
 }
 
-func TestInvalidSettingsAreRefused(t *testing.T) {
+func TestInvalidSettingsOfRecordsAreRefused(t *testing.T) {
 	client := kubetest.NewFake().Client()
-	for what, cfg := range map[string]Config{
-		"no client": {Namespace: "ra", Name: name}, "no namespace": {Client: client, Name: name}, "no name": {Client: client, Namespace: "ra"},
+	for what, cfg := range map[string]records.Config{
+		"no client": {Namespace: "ra", Name: recordsName}, "no namespace": {Client: client, Name: recordsName}, "no name": {Client: client, Namespace: "ra"},
 		"an odd name": {Client: client, Namespace: "ra", Name: "a/b"},
 	} {
-		if _, err := New(cfg); err == nil {
+		if _, err := records.New(cfg); err == nil {
 			t.Errorf("%s is taken", what)
 		}
 	}

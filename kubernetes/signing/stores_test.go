@@ -1,0 +1,185 @@
+package signing_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/countersign-dev/countersign/kubernetes/kubetest"
+	"github.com/countersign-dev/countersign/kubernetes/signing/renewals"
+	"github.com/countersign-dev/countersign/kubernetes/signing/shares"
+	"github.com/countersign-dev/countersign/ra/share"
+)
+
+const storeName = "countersign-ra-record"
+
+// opens opens the stores of the records that replicas share, by the resource that holds each.
+var opens = map[string]func(client kubernetes.Interface, namespace, name string) (share.Store, error){
+	"configmaps": func(client kubernetes.Interface, namespace, name string) (share.Store, error) {
+		return renewals.New(renewals.Config{Client: client, Namespace: namespace, Name: name})
+	},
+	"leases": func(client kubernetes.Interface, namespace, name string) (share.Store, error) {
+		return shares.New(shares.Config{Client: client, Namespace: namespace, Name: name})
+	},
+}
+
+func storeIn(t *testing.T, f *kubetest.Fake, resource string) share.Store {
+	t.Helper()
+	store, err := opens[resource](f.Client(), "ra", storeName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+// ofEachStore runs a test with each store and its API server.
+func ofEachStore(t *testing.T, test func(t *testing.T, resource string, f *kubetest.Fake, store share.Store)) {
+	for resource := range opens {
+		t.Run(resource, func(t *testing.T) {
+			f := kubetest.NewFake()
+			test(t, resource, f, storeIn(t, f, resource))
+		})
+	}
+}
+
+func TestRecordIsReplacedOnlyAsItWasRead(t *testing.T) {
+	ofEachStore(t, func(t *testing.T, resource string, f *kubetest.Fake, store share.Store) {
+		record, version, err := store.Load(t.Context())
+		if err != nil || record != nil || version != "" {
+			t.Fatalf("nothing is %q, %q, %v", record, version, err)
+		}
+		save := func(text, version string, want error) {
+			t.Helper()
+			if err := store.Save(t.Context(), []byte(text), version); !errors.Is(err, want) {
+				t.Errorf("%s: %v, want %v", text, err, want)
+			}
+		}
+		save("one", "", nil)
+		save("another first", "", share.ErrConflict)
+		if record, version, err = store.Load(t.Context()); err != nil || string(record) != "one" || version == "" {
+			t.Fatalf("%q, %q, %v", record, version, err)
+		}
+		save("two", version, nil)
+		save("late", version, share.ErrConflict)
+		if record, version, err = store.Load(t.Context()); err != nil || string(record) != "two" {
+			t.Fatalf("%q, %q, %v", record, version, err)
+		}
+		f.Remove(resource, "ra", storeName)
+		save("of the object before", version, share.ErrConflict)
+		if record, version, err = store.Load(t.Context()); err != nil || record != nil || version != "" {
+			t.Errorf("%q, %q, %v", record, version, err)
+		}
+	})
+}
+
+func TestUnreachableServerIsNeitherConflictNorEmptyRecord(t *testing.T) {
+	ofEachStore(t, func(t *testing.T, _ string, f *kubetest.Fake, store share.Store) {
+		f.Fail(apierrors.NewServiceUnavailable("away"))
+		if _, _, err := store.Load(t.Context()); !apierrors.IsServiceUnavailable(err) || !strings.Contains(err.Error(), "ra/"+storeName) {
+			t.Error(err)
+		}
+		if err := store.Save(t.Context(), nil, "1"); !apierrors.IsServiceUnavailable(err) || errors.Is(err, share.ErrConflict) {
+			t.Error(err)
+		}
+	})
+}
+
+// A namespace that is being deleted makes no object, which is no other replica's doing.
+func TestDeletedNamespaceDiffersFromConflict(t *testing.T) {
+	ofEachStore(t, func(t *testing.T, resource string, f *kubetest.Fake, store share.Store) {
+		f.Fail(apierrors.NewNotFound(schema.GroupResource{Resource: resource}, storeName))
+		if err := store.Save(t.Context(), nil, ""); !apierrors.IsNotFound(err) || errors.Is(err, share.ErrConflict) {
+			t.Error(err)
+		}
+		if err := store.Save(t.Context(), nil, "1"); !errors.Is(err, share.ErrConflict) {
+			t.Error(err)
+		}
+	})
+}
+
+func TestInvalidSettingsOfAStoreAreRefused(t *testing.T) {
+	client := kubetest.NewFake().Client()
+	for resource, open := range opens {
+		for what, c := range map[string]struct {
+			client          kubernetes.Interface
+			namespace, name string
+		}{
+			"no client": {nil, "ra", storeName}, "no namespace": {client, "", storeName}, "no name": {client, "ra", ""}, "an odd name": {client, "ra", "a/b"},
+		} {
+			if _, err := open(c.client, c.namespace, c.name); err == nil {
+				t.Errorf("%s: %s is taken", resource, what)
+			}
+		}
+	}
+}
+
+func TestLeaseOfALeaderIsLeftAlone(t *testing.T) {
+	f := kubetest.NewFake()
+	leader := "somebody"
+	f.Put(&coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ra", Name: storeName}, Spec: coordinationv1.LeaseSpec{HolderIdentity: &leader},
+	})
+	if _, _, err := storeIn(t, f, "leases").Load(t.Context()); err == nil || !strings.Contains(err.Error(), "elects a leader") {
+		t.Error(err)
+	}
+}
+
+// Two replicas have half each, and one that ends gives its half back.
+func TestReplicasShareOverTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := kubetest.NewFake()
+		var keepers []*share.Keeper
+		var ends []func()
+		for range 2 {
+			keeper, err := share.New(share.Config{Store: storeIn(t, f, "leases"), Wants: func() map[string]float64 { return map[string]float64{"ca": 1} }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			over := make(chan struct{})
+			go func() { defer close(over); keeper.Run(ctx) }()
+			keepers, ends = append(keepers, keeper), append(ends, func() { cancel(); <-over })
+		}
+		time.Sleep(time.Minute)
+		if a, b := keepers[0].Share("ca"), keepers[1].Share("ca"); a < 0.48 || b < 0.48 {
+			t.Errorf("they have %v and %v", a, b)
+		}
+		ends[0]()
+		time.Sleep(4 * time.Second)
+		if a, b := keepers[0].Share("ca"), keepers[1].Share("ca"); a > 0 || b < 0.96 {
+			t.Errorf("one has ended, and they have %v and %v", a, b)
+		}
+		ends[1]()
+	})
+}
+
+// A replica that ends after the Lease was deleted, or before its first beat, leaves nothing that stops
+// the others.
+func TestReplicaThatEndsWithoutALeaseMakesNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := kubetest.NewFake()
+		keeper, err := share.New(share.Config{Store: storeIn(t, f, "leases"), Wants: func() map[string]float64 { return map[string]float64{"ca": 1} }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		over := make(chan struct{})
+		go func() { defer close(over); keeper.Run(ctx) }()
+		time.Sleep(time.Minute)
+		f.Remove("leases", "ra", storeName)
+		cancel()
+		<-over
+		if record, version, err := storeIn(t, f, "leases").Load(t.Context()); err != nil || record != nil || version != "" {
+			t.Errorf("it left %q, version %q: %v", record, version, err)
+		}
+	})
+}
