@@ -1,4 +1,4 @@
-package clock_test
+package rotation_test
 
 import (
 	"strings"
@@ -22,7 +22,7 @@ func TestTimesAreShownInUTC(t *testing.T) {
 	}
 }
 
-func TestLater(t *testing.T) {
+func TestLaterOfTwoTimes(t *testing.T) {
 	first, second := time.Unix(1, 0), time.Unix(2, 0)
 	if clock.Later(first, second) != second || clock.Later(second, first) != second {
 		t.Error("the first is taken for the later one")

@@ -1,4 +1,4 @@
-package fleet_test
+package rotation_test
 
 import (
 	"testing"

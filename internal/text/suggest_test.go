@@ -1,6 +1,10 @@
-package suggest
+package text_test
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/countersign-dev/countersign/internal/suggest"
+)
 
 func TestNearestKnownWordIsFound(t *testing.T) {
 	known := []string{"trust_domain", "socket", "providers", "ttl", "log", "path", "agent"}
@@ -8,7 +12,7 @@ func TestNearestKnownWordIsFound(t *testing.T) {
 		"trustdomain": "trust_domain", "sokcet": "socket", "Provider": "providers", "tll": "ttl", "unrelated": "", "": "",
 		"foo": "", "lgo": "log", "gol": "", "lg": "log", "pth": "path", "agnet": "agent",
 	} {
-		if got := Word(word, known); got != want {
+		if got := suggest.Word(word, known); got != want {
 			t.Errorf("%q: got %q, want %q", word, got, want)
 		}
 	}

@@ -1,4 +1,4 @@
-package setting_test
+package provider_test
 
 import (
 	"crypto/tls"

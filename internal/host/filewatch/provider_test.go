@@ -6,12 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/countersign-dev/countersign/sdk/provider/filewatch"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestChangeIsSignaledByEventAndByPoll(t *testing.T) {
 	for name, opts := range map[string]filewatch.Options{

@@ -1,4 +1,4 @@
-package logtest_test
+package proctest_test
 
 import (
 	"strings"

@@ -1,4 +1,4 @@
-package main
+package fileca
 
 import (
 	"context"
@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest/conformance"
 	"github.com/countersign-dev/countersign/sdk/provider"
@@ -20,16 +18,14 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// start starts the binary by a stock go-plugin host.
-func start(t *testing.T) *wire.Remote {
+// startProcess starts the binary by a stock go-plugin host.
+func startProcess(t *testing.T) *wire.Remote {
 	t.Helper()
 	return testkit.Start(t, exec.Command(testkit.Program(t, "countersign-provider-file")), io.Discard) //nolint:gosec // built by the tests
 }
 
 func TestProcessSignsAndReportsRoots(t *testing.T) {
-	remote := start(t) // it may build the program
+	remote := startProcess(t) // it may build the program
 	ctx := testkit.Within(t, time.Minute)
 	metadata, err := remote.Metadata(ctx)
 	able := []wire.Ability{wire.CertificateAuthority, wire.RootSource, wire.RootWatcher, wire.NamesFromRequest, wire.RevocationSource, wire.JWTSVID}
@@ -76,5 +72,5 @@ func TestConformance(t *testing.T) {
 		WrongSettings:   map[string]any{"dir": dir, "max_ttl": "soon"},
 		Identity:        conformance.Names{SPIFFEID: "spiffe://example.org/ns/shop/sa/web", DNSNames: []string{"web.shop.svc", "www.shop.svc"}, IPAddresses: []string{"192.0.2.7"}},
 		RefusedIdentity: conformance.Names{SPIFFEID: "spiffe://stranger.test/web"},
-	}, provider.Define("file", "", open).Provider)
+	}, provider.Define("file", "", Open).Provider)
 }

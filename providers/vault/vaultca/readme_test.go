@@ -1,21 +1,18 @@
-package main
+package vaultca
 
 import (
+	"context"
 	"errors"
 	"io"
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/provider"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
 func TestSettingsMatchREADME(t *testing.T) {
-	vault := provider.Define("vault", "", open)
+	vault := provider.Define("vault", "", func(_ context.Context, s Settings) (*CA, error) { return Open(s) })
 	settings := map[string]any{
 		"url": "https://vault.example.org:8200", "root_file": "/etc/countersign/vault-root.pem", "role": "web",
 		"login": map[string]any{"method": "approle", "role_id": "7c1b6f3e", "secret_id_file": "/etc/countersign/vault-secret-id"},
