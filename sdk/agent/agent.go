@@ -92,8 +92,8 @@ type server interface {
 }
 
 // New checks cfg, opens the sockets and begins to obtain the secrets. Call [Agent.Run] to
-// serve them, or else [Agent.Close]. An error says which secret, authority or socket
-// failed and why; New then leaves nothing behind.
+// serve them, or else [Agent.Close]. An error names the secret, authority or socket that
+// failed, and why; New then leaves nothing behind.
 func New(cfg Config) (*Agent, error) {
 	cfg = cfg.withDefaults()
 	if err := errors.Join(cfg.checkIdentities(cfg.Secrets), cfg.checkGateway()); err != nil {
@@ -215,7 +215,7 @@ type (
 	lateSessions struct{ sds.Sessions }
 )
 
-// Status tells the health service of the sockets what is held.
+// Status reports to the health service of the sockets what is held.
 func (s *lateSource) Status() []secret.Status { return s.agent.Status() }
 
 // Run creates an agent and serves until ctx ends, then returns nil; see [New] and

@@ -154,7 +154,7 @@ func TestTwoAgentsInOneProcessAreIndependent(t *testing.T) {
 	if len(firstEvents()) != quiet {
 		t.Error("a hook of the first was called after Close")
 	}
-	if err := second.Close(); err != nil { // a rotation is told after it is served
+	if err := second.Close(); err != nil { // a rotation is reported after it is served
 		t.Error(err)
 	}
 	for name, events := range map[string][]secret.Event{"first": firstEvents(), "second": secondEvents()} {

@@ -18,7 +18,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// withGateway adds a gateway's socket; nobody is at the address of its service.
+// withGateway adds a gateway's socket; no server is at the address of its service.
 func withGateway(cfg agent.Config) agent.Config {
 	cfg.Gateway = agent.Gateway{
 		Socket:  sds.Config{Path: filepath.Join(filepath.Dir(cfg.Socket.Path), "gateway")},

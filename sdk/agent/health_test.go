@@ -44,7 +44,7 @@ func healthOf(t *testing.T, socket string) healthv1.HealthClient {
 	return healthv1.NewHealthClient(conn)
 }
 
-// Its roots alone get nobody a connection: they are there before the certificate.
+// Its roots alone allow no connection: they are there before the certificate.
 func TestHealthShowsWhetherACertificateIsThere(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits in real time")

@@ -87,14 +87,14 @@ func (f followed) accept(r *discoveryv3.DiscoveryResponse) error {
 	})
 }
 
-// arrivals accepts all that comes until the stream ends, and tells when it came.
+// arrivals accepts all that comes until the stream ends, and returns when it came.
 func (f followed) arrivals() <-chan time.Time {
 	at := make(chan time.Time, 100)
 	go func() {
 		defer close(at)
 		for r, err := f.Recv(); err == nil; r, err = f.Recv() {
 			at <- time.Now()
-			_ = f.accept(r) // Recv says why it fails
+			_ = f.accept(r) // Recv returns why it fails
 		}
 	}()
 	return at

@@ -74,7 +74,7 @@ func New(cfg Config) (*Cache, error) {
 	case cfg.Secrets == nil:
 		return nil, errors.New("controlplane: Config.Secrets is required: what is to be served?")
 	case cfg.Caller == nil:
-		return nil, errors.New("controlplane: Config.Caller is required: the cache sees no peer, so it must be told who a node is")
+		return nil, errors.New("controlplane: Config.Caller is required: the cache sees no peer, so Caller must identify a node")
 	}
 	if cfg.Refused == nil {
 		cfg.Refused = func(secret.Caller, string) {}

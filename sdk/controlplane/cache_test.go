@@ -32,7 +32,7 @@ func subscription(names ...string) cachev3.Subscription {
 func TestCreateWatchAndCancelDoNotBlockOnChannel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := secrettest.New(leaf("default", "1"))
-		out := make(chan cachev3.Response) // nobody reads
+		out := make(chan cachev3.Response) // never read
 		cancel, err := newCache(t, source).CreateWatch(ask("default"), subscription("default"), out)
 		if err != nil {
 			t.Fatal(err)
@@ -43,7 +43,7 @@ func TestCreateWatchAndCancelDoNotBlockOnChannel(t *testing.T) {
 		if n := source.Watchers(); n != 0 {
 			t.Errorf("%d watchers are left when cancel has returned", n)
 		}
-		close(out) // whoever sends now panics
+		close(out) // a send panics now
 		source.Put(leaf("default", "2"))
 		synctest.Wait()
 	})

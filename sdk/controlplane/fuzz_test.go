@@ -12,7 +12,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/controlplane"
 )
 
-// Whatever a client says that it has from before, it gets the secret unless it named
+// Whatever a client claims to have from before, it gets the secret unless it named
 // the very version, and what the server keeps for it is taken back as it was.
 func FuzzInitialVersions(f *testing.F) {
 	for _, version := range []string{"1", "", "refused\x00", "sent 1\x001", "\x001", "sent 9\x00", "\xff"} {

@@ -143,7 +143,7 @@ func (c *client) ask(names ...string) { c.t.Helper(); c.subscribe(names, nil, ni
 
 func (c *client) drop(names ...string) { c.t.Helper(); c.subscribe(nil, names, nil) }
 
-// subscribe takes and drops names, in one request; it is done when the server knows.
+// subscribe takes and drops names, in one request; it is done when the server has it.
 func (c *client) subscribe(take, drop []string, brought map[string]string) {
 	c.t.Helper()
 	defer synctest.Wait()
@@ -160,7 +160,7 @@ func (c *client) subscribe(take, drop []string, brought map[string]string) {
 	c.sendSotw(&discoveryv3.DiscoveryRequest{})
 }
 
-// ack accepts the last answer; it is done when the server knows.
+// ack accepts the last answer; it is done when the server has it.
 func (c *client) ack() { c.t.Helper(); c.reply(nil); synctest.Wait() }
 
 func (c *client) nack() {

@@ -13,7 +13,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/test/secrettest"
 )
 
-// Whatever happens on a stream and whoever is slow, in the end a client that
+// Whatever happens on a stream and whichever side is slow, in the end a client that
 // acknowledges has what the source has.
 func TestClientConvergesToSource(t *testing.T) {
 	for _, d := range []dialect{sotw, ordered, delta} {

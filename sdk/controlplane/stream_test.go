@@ -191,7 +191,7 @@ func TestClientWithoutACKGetsManyChangesAsOne(t *testing.T) {
 		defer c.close()
 		c.ask("default")
 		c.get("default")
-		for i := range 50 { // nobody reads
+		for i := range 50 { // not read
 			source.Put(leaf("default", fmt.Sprint(i+1)))
 			synctest.Wait()
 		}
@@ -267,7 +267,7 @@ func TestEndedStreamLeavesNothingBehind(t *testing.T) {
 		for range 10 {
 			c := open(t, d, newCache(t, source))
 			c.ask("default", "slow")
-			synctest.Wait() // an answer is there, and nobody reads it
+			synctest.Wait() // an answer is there, unread
 			source.Put(leaf("default", "2"))
 			c.close()
 		}

@@ -73,12 +73,12 @@ func (s *subscription) next(now time.Time) (batch, error) {
 		case r.Needs != "" && h.version != "":
 			needing = append(needing, r)
 		default:
-			s.tell(&b, r, now)
+			s.add(&b, r, now)
 		}
 	}
 	for _, r := range needing {
 		if !b.full && !s.holds(&b, r, roots, now) { // if it is full, the roots may be in the rest
-			s.tell(&b, r, now)
+			s.add(&b, r, now)
 		}
 	}
 	b.has = maps.Clone(s.had)
@@ -132,8 +132,8 @@ func (s *subscription) refuse(b *batch, name string) {
 	s.cache.cfg.Refused(s.caller, name)
 }
 
-// tell adds a resource to the batch if it fits.
-func (s *subscription) tell(b *batch, r *xds.Resource, now time.Time) {
+// add adds a resource to the batch if it fits.
+func (s *subscription) add(b *batch, r *xds.Resource, now time.Time) {
 	size := len(r.Name) + len(r.Version) + len(r.Body.GetTypeUrl()) + len(r.Body.GetValue())
 	if b.size > 0 && b.size+size > maxResponse {
 		b.full = true

@@ -36,7 +36,7 @@ func ParseBundle(pemBytes []byte) (*Bundle, error) {
 }
 
 // UsableBundle parses roots as [ParseBundle] does, and leaves out what is of no use as a root:
-// unusable says for each which one it is and why. A text without a usable root is an error.
+// unusable lists which ones, and why. A text without a usable root is an error.
 func UsableBundle(pemBytes []byte) (roots *Bundle, unusable []error, err error) {
 	certs, unusable, err := UsableCertificates(pemBytes)
 	if err != nil {
@@ -60,7 +60,7 @@ func rootFault(cert *x509.Certificate) string {
 	case cert.Version == 1:
 		return "it is of version 1, without the extension that makes it a CA certificate; issue it with basicConstraints"
 	case !cert.BasicConstraintsValid || !cert.IsCA:
-		return "it is no CA certificate"
+		return "not a CA certificate"
 	case cert.KeyUsage != 0 && cert.KeyUsage&x509.KeyUsageCertSign == 0:
 		return "its key usage does not allow it to sign certificates"
 	case lacking(cert.Raw) != nil:
@@ -72,9 +72,9 @@ func rootFault(cert *x509.Certificate) string {
 }
 
 // SelfSigned reports whether a certificate names itself as its issuer: by its name and, if it has
-// them, the identifiers of both keys. Without these, the signature tells it from a certificate
+// them, the identifiers of both keys. Without these, the signature separates it from a certificate
 // that a CA issued to another key of its own name; one that Go does not check, such as SHA-1,
-// tells nothing. A trust anchor's own signature protects nothing (RFC 5280, section 6.1).
+// decides nothing. A trust anchor's own signature protects nothing (RFC 5280, section 6.1).
 func SelfSigned(cert *x509.Certificate) bool {
 	if !bytes.Equal(cert.RawSubject, cert.RawIssuer) {
 		return false

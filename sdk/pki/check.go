@@ -21,7 +21,7 @@ const (
 	maxReply = 64 // in a reply
 )
 
-// NameCheck says which names a CA may put into a leaf.
+// NameCheck selects the names that a CA may put into a leaf.
 type NameCheck int
 
 // The rules, strictest first.
@@ -35,7 +35,7 @@ const (
 type Check struct {
 	// Key is the public key in the CSR.
 	Key crypto.PublicKey
-	// Identity is the requested identity; Names says how closely the leaf must match it.
+	// Identity is the requested identity; Names is how closely the leaf must match it.
 	Identity Identity
 	Names    NameCheck
 	// RequestID is the request's ID, which the CA may make the common name.
@@ -50,7 +50,7 @@ type Check struct {
 	AcceptLonger bool
 }
 
-// Chain is a verified reply. Nobody may modify it.
+// Chain is a verified reply. It must not be modified.
 type Chain struct {
 	Leaf         *x509.Certificate
 	Certificates []*x509.Certificate // the verified path: the leaf, then each certificate's issuer
@@ -67,7 +67,7 @@ type Chain struct {
 	unusable []error
 }
 
-// CheckError says which check a CA's reply failed.
+// CheckError is the check that a CA's reply failed.
 type CheckError struct {
 	// Check is one word from a fixed list, fit for a metric label: format, key, usage, ca,
 	// names, roots, not-before, not-after, expired or chain; package secret adds

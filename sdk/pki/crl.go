@@ -24,11 +24,11 @@ const (
 const crlBlock = "X509 CRL"
 
 // ParseCRLs parses certificate revocation lists (RFC 5280, section 5): PEM blocks "X509 CRL", or one
-// list in DER. Blocks "CERTIFICATE" among them are CAs that signed a list and are no roots; nothing
-// vouches for them yet. Text between blocks is ignored.
+// list in DER. Blocks "CERTIFICATE" among them are CAs that signed a list and are not roots; they
+// are not verified yet. Text between blocks is ignored.
 //
 // It checks no signature and no time; see [CRL]. Delta lists and lists of only some of a CA's
-// certificates are refused: whoever reads one as a whole list accepts what is revoked elsewhere.
+// certificates are refused: a program that reads one as a whole list accepts what is revoked elsewhere.
 func ParseCRLs(content []byte) (lists []*x509.RevocationList, issuers []*x509.Certificate, err error) {
 	if len(content) > MaxCRLBytes {
 		return nil, nil, fmt.Errorf("it has %d bytes of revocation lists, %d are allowed", len(content), MaxCRLBytes)
@@ -76,7 +76,7 @@ func takeBlock(block *pem.Block, lists *[]*x509.RevocationList, issuers *[]*x509
 		}
 		return err
 	}
-	return fmt.Errorf("is %.64q; write %q, and CERTIFICATE for CAs that are no roots", block.Type, crlBlock)
+	return fmt.Errorf("is %.64q; write %q, and CERTIFICATE for intermediate CAs", block.Type, crlBlock)
 }
 
 // Extensions of lists that are not whole (RFC 5280, sections 5.2.4 and 5.2.5).
@@ -101,7 +101,7 @@ func parseCRL(der []byte) (*x509.RevocationList, error) {
 		}
 	}
 	if list.NextUpdate.IsZero() || !list.NextUpdate.After(list.ThisUpdate) {
-		return nil, errors.New("does not say when the next list comes (nextUpdate), so that nobody can tell whether it is current")
+		return nil, errors.New("has no nextUpdate, so it is unknown whether it is current")
 	}
 	return list, nil
 }
@@ -119,7 +119,7 @@ func crlRefusal(der []byte, err error) error {
 	rest, malformed := asn1.Unmarshal(der, &outline)
 	switch {
 	case malformed != nil || len(rest) > 0:
-		return errors.New("is no valid revocation list")
+		return errors.New("is not a valid revocation list")
 	case outline.TBS.Version.Tag != asn1.TagInteger:
 		return errors.New("is of version 1, which has no extensions: set crl_extensions in openssl.cnf, or have the CA write version 2")
 	}

@@ -93,7 +93,7 @@ func TestListsThatAreNotWholeOrNotOnesAreRefused(t *testing.T) {
 		"holds no PEM block":          pki.EncodeCertificates([]*x509.Certificate{ca.Cert}),
 		"is malformed: its END":       append(bytes.Clone(good), good[:len(good)/2]...),
 		`is "PRIVATE KEY"`:            append(bytes.Clone(good), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte("x")})...),
-		"block 1 is no valid":         crlPEM([]byte("no list")),
+		"block 1 is not a valid":      crlPEM([]byte("no list")),
 		"3145729 bytes of revocation": make([]byte, pki.MaxCRLBytes+1),
 		"one list more":               bytes.Repeat(good, pki.MaxCRLs+1),
 	} {
@@ -131,7 +131,7 @@ func TestListIsSignedOnlyByCAThatMaySignLists(t *testing.T) {
 	}
 }
 
-// As Envoy does: without a list of its CA that is valid now, nobody can tell.
+// As Envoy does: without a list of its CA that is valid now, it is unknown.
 func TestChainIsCheckedAgainstListOfEachCA(t *testing.T) {
 	root := newLister(t, "root", 1, signer, nil)
 	between := newLister(t, "between", 2, signer, root)
@@ -162,7 +162,7 @@ func TestChainIsCheckedAgainstListOfEachCA(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		for range 2 { // the second time, it knows whose list is whose
+		for range 2 { // the second time, the signers are remembered
 			if _, err := check.Check(chain, c.at); !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {
 				t.Errorf("%s: got %v, want %v", name, err, c.want)
 			}

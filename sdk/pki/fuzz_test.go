@@ -9,7 +9,7 @@ import (
 )
 
 // FuzzChain has a CA reply with anything to a request for just the leaf that it
-// replies with, and tell anything as its roots.
+// replies with, and publish anything as its roots.
 func FuzzChain(f *testing.F) {
 	root := (*issuer)(nil).issue(f, caTemplate("root"), mustKey(f, ""))
 	middle := root.issue(f, caTemplate("middle"), mustKey(f, ""))
@@ -44,7 +44,7 @@ func FuzzChain(f *testing.F) {
 func mustBeCheckError(t *testing.T, err error) {
 	t.Helper()
 	if _, ok := errors.AsType[*CheckError](err); !ok {
-		t.Fatalf("%v is no CheckError", err)
+		t.Fatalf("%v is not a CheckError", err)
 	}
 	if len(err.Error()) > 2000 || strings.ContainsAny(err.Error(), "\n\x00\x1b") {
 		t.Errorf("the error has %d bytes: %.2000q", len(err.Error()), err)

@@ -4,7 +4,7 @@
 // from strangers.
 //
 // All functions are safe for concurrent use and neither keep nor modify their arguments;
-// the package has no state. An error says what was found and what is allowed, and never
+// the package has no state. An error has what was found and what is allowed, and never
 // quotes a key.
 package pki
 
@@ -23,7 +23,7 @@ import (
 const maxNames = 100
 
 // Identity is the set of names in a certificate: a SPIFFE ID, DNS names and IP addresses,
-// at least one of them. The zero value has no names. Nobody may modify an Identity once
+// at least one of them. The zero value has no names. An Identity must not be modified once
 // made; it is then safe for concurrent use.
 type Identity struct {
 	SPIFFEID    *url.URL // SPIFFE-ID standard, section 2; nil if there is none
@@ -64,7 +64,7 @@ func NewIdentity(spiffeID string, dnsNames, ips []string) (Identity, error) {
 }
 
 // RequestedIdentity returns the names that a ca.SignRequest spells out; one at least. Beside
-// a provider that certifies them, these count, whatever its CSR says.
+// a provider that certifies them, these count, not those of its CSR.
 func RequestedIdentity(subjectID string, dnsNames []string, addresses []netip.Addr) (Identity, error) {
 	ips := make([]string, len(addresses))
 	for i, address := range addresses {

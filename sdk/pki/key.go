@@ -21,7 +21,7 @@ type KeyType string
 
 // The key types. Envoy 1.40 can use Ed25519 and ML-DSA; older releases cannot. A program that
 // was built with Go 1.26, or with the FIPS 140-3 module v1.0.0, lacks ML-DSA (FIPS 204):
-// [ParseKeyType] and [GenerateKey] return an error that says so.
+// [ParseKeyType] and [GenerateKey] then return an error.
 const (
 	ECDSAP256 KeyType = "ecdsa-p256"
 	ECDSAP384 KeyType = "ecdsa-p384"
@@ -38,7 +38,7 @@ const (
 var KeyTypes = [...]KeyType{ECDSAP256, ECDSAP384, RSA2048, RSA3072, RSA4096, Ed25519, MLDSA44, MLDSA65, MLDSA87}
 
 // ParseKeyType returns the key type with that name, one of [KeyTypes]; an empty name is
-// the default. The error lists them, or says why this build lacks one of them.
+// the default. The error lists them, or explains why this build lacks one of them.
 func ParseKeyType(name string) (KeyType, error) {
 	if name == "" {
 		return ECDSAP256, nil
@@ -52,7 +52,7 @@ func ParseKeyType(name string) (KeyType, error) {
 	return "", fmt.Errorf("key type %.256q is not known: use one of %s", name, keyTypeNames())
 }
 
-// KeyTypeOf returns the type of a public key, or "" for one that is none of [KeyTypes].
+// KeyTypeOf returns the type of a public key, or "" for one outside of [KeyTypes].
 func KeyTypeOf(key crypto.PublicKey) KeyType {
 	var t KeyType
 	switch key := key.(type) {

@@ -20,7 +20,7 @@ const (
 
 // ParseCertificate parses one certificate (DER) of at most 100 KiB. All foreign
 // certificates go through it: it refuses a key that makes checking a signature expensive,
-// RSA of more than 8,192 bits or with a public exponent of more than 32. The error says why
+// RSA of more than 8,192 bits or with a public exponent of more than 32. The error explains why
 // Go refuses what other programs may take, and quotes names only.
 func ParseCertificate(der []byte) (*x509.Certificate, error) {
 	if len(der) > maxCertificate {

@@ -45,8 +45,8 @@ func all(certs []*x509.Certificate, unusable []error, err error) ([]*x509.Certif
 }
 
 // UsableCertificates parses certificates as [ParseCertificates] does, and leaves out the blocks
-// that are of no use: unusable says for each which one it is and why. A text without a usable
-// certificate is an error.
+// that are of no use: unusable lists which ones, and why. A text without a usable certificate
+// is an error.
 func UsableCertificates(pemBytes []byte) (certs []*x509.Certificate, unusable []error, err error) {
 	return usable(pemBytes, func(string) bool { return false })
 }

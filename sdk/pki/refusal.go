@@ -52,7 +52,7 @@ func nameIn(raw asn1.RawValue) string {
 	return fmt.Sprintf("%q", text.Clean(name.String()))
 }
 
-// Algorithms of keys that OpenSSL knows and Go does not, and curves (RFC 5639, SEC 2, RFC 8410).
+// Algorithms of keys that OpenSSL supports and Go does not, and curves (RFC 5639, SEC 2, RFC 8410).
 var (
 	oidEC       = asn1.ObjectIdentifier{1, 2, 840, 10045, 2, 1}
 	foreignKeys = map[string]string{
@@ -77,7 +77,7 @@ var (
 )
 
 // keyRefusal returns why Go cannot use a key of an algorithm; "" if it can, as far as the
-// algorithm says.
+// algorithm decides.
 func keyRefusal(algorithm pkix.AlgorithmIdentifier) string {
 	if name, ok := foreignKeys[algorithm.Algorithm.String()]; ok {
 		return "has " + name + ", which Go does not support; use ECDSA, RSA or Ed25519"

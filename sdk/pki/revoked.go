@@ -16,7 +16,7 @@ import (
 var (
 	// ErrRevoked means that a list names the certificate.
 	ErrRevoked = errors.New("the certificate is revoked")
-	// ErrNoCRL means that its CA has no list that is valid now, so that nobody can tell.
+	// ErrNoCRL means that its CA has no list that is valid now, so it is unknown.
 	ErrNoCRL = errors.New("the certificate's CA has no current revocation list")
 )
 

@@ -56,7 +56,7 @@ func startWithFewDescriptors(t *testing.T) (socket string, pid int) {
 	}
 	t.Cleanup(func() { _ = stdin.Close(); _ = cmd.Wait() })
 	if line, err := bufio.NewReader(stdout).ReadString('\n'); line != "serving\n" {
-		t.Fatalf("the server says %q, %v", line, err)
+		t.Fatalf("the server prints %q, %v", line, err)
 	}
 	return socket, cmd.Process.Pid
 }
@@ -102,7 +102,7 @@ func TestServerKeepsDescriptorsInReserve(t *testing.T) {
 	}
 	for deadline := time.Now().Add(patience); !isTaken(t, socket); { // it looks for closed ones ten times a second
 		if time.Now().After(deadline) {
-			t.Fatal("nobody is taken though all have gone")
+			t.Fatal("no client is taken though all have gone")
 		}
 	}
 	after := open(t, dial(t, socket))

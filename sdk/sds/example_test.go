@@ -12,7 +12,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// Secrets on a gRPC server of one's own, which knows its peers by their certificates.
+// Secrets on a gRPC server of one's own, which identifies its peers by their certificates.
 func ExampleNewService() {
 	var secrets secret.Source // a *secret.Manager, say
 	server := grpc.NewServer( /* your credentials */ )

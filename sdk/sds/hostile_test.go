@@ -46,8 +46,8 @@ func startWitness(t *testing.T, cfg sds.Config) *witness {
 	return w
 }
 
-// served demands that the witness's stream gets a rotation, and that whoever comes
-// now is served, too.
+// served demands that the witness's stream gets a rotation, and that a new client is served,
+// too.
 func (w *witness) served() {
 	w.t.Helper()
 	w.version++

@@ -89,7 +89,7 @@ func answered[M any](t *testing.T, stream grpc.ServerStreamingClient[M], err err
 		t.Fatal(err)
 	}
 	return func() codes.Code {
-		for err == nil { // health tells that the server closes before the stream ends
+		for err == nil { // health shows that the server closes before the stream ends
 			_, err = stream.Recv()
 		}
 		return status.Code(err)

@@ -26,7 +26,7 @@ const verdict = 500 * time.Millisecond
 // negotiates HTTP/2 and opens a stream but requests nothing, because an answer could
 // contain a key. Like Envoy, it follows symlinks.
 //
-// An error with a peer means that the peer is no SDS server or did not answer before
+// An error with a peer means that the peer is not an SDS server or did not answer before
 // ctx ended; an error without a peer means that the connection failed.
 func Probe(ctx context.Context, path string) (*Peer, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)

@@ -76,7 +76,7 @@ type Server struct {
 }
 
 // Listen binds the socket; [Server.Serve] answers, and connections made before it wait.
-// The error says what is wrong with the path: it is too long, its directory cannot be
+// The error is about the path: it is too long, its directory cannot be
 // created, it is not a socket, or another process serves it. The socket's gRPC health is SERVING
 // while secrets with a Status method, such as a [secret.Manager], hold a certificate, or a bundle if
 // they have no certificates; it is always SERVING for a source without that method.

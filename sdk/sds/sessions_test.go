@@ -21,7 +21,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// doorman takes in whoever brings a token that begins with "good", and gives each its
+// doorman admits every caller with a token that begins with "good", and gives each its
 // own secret.
 type doorman struct {
 	*secrettest.Source
@@ -160,7 +160,7 @@ func TestEndedStreamsAndFetchesLeave(t *testing.T) {
 	keyFor(with(t, "authorization", "Bearer good-db"), secretv3.NewSecretDiscoveryServiceClient(conn))
 	leaves(t, d, 2)
 	if _, err := healthv1.NewHealthClient(conn).Check(with(t), &healthv1.HealthCheckRequest{}); err != nil {
-		t.Errorf("health: %v", err) // is nobody's
+		t.Errorf("health: %v", err) // needs no session
 	}
 }
 

@@ -77,7 +77,7 @@ func TestReplacedSocketIsLeftAloneOnClose(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := os.Lstat(path); err != nil {
-		t.Error("what somebody else had put there is gone")
+		t.Error("a foreign file is gone")
 	}
 }
 

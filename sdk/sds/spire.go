@@ -17,7 +17,7 @@ import (
 // SPIRE has secrets served by the names that SPIRE's agent gives them, too: a key pair by its
 // SPIFFE ID, a trust bundle by the ID of its trust domain, and all trust bundles by the name
 // "ALL". A client that names nothing, or "*", gets what has a SPIFFE ID. A caller gets only
-// those secrets that the source knows for it.
+// those secrets that the source has for it.
 type SPIRE struct {
 	// Identities are the key pairs with their trust bundles. Where two have the same trust
 	// domain, the bundle of the first is served. Required.
@@ -25,7 +25,7 @@ type SPIRE struct {
 	// Federated maps foreign trust domains, as in "example.com", to the secret names of their
 	// trust bundles. Default: none.
 	Federated map[string]string
-	// Validator says which bundles are for Envoy's SPIFFE certificate validator. Default:
+	// Validator selects the bundles that are for Envoy's SPIFFE certificate validator. Default:
 	// [ValidatorAuto].
 	Validator Validator
 }
@@ -40,7 +40,7 @@ type SPIREIdentity struct {
 	TrustDomain string
 }
 
-// Validator says how Envoy is told to verify peers: by roots alone, or by its SPIFFE certificate
+// Validator selects how Envoy verifies peers: by roots alone, or by its SPIFFE certificate
 // validator, which takes from each CA only the names of that CA's trust domain.
 //
 // That validator does not check revocation, so a bundle with revocation lists is always plain.
@@ -124,7 +124,7 @@ func (s *spire) Peek(caller secret.Caller, name string) (*xds.Resource, error) {
 }
 
 // pair returns the key pair with this SPIFFE ID. While one is missing whose ID is not known yet,
-// nobody can tell that there is none.
+// it is unknown whether there is one.
 func (s *spire) pair(caller secret.Caller, id string) (*xds.Resource, error) {
 	missing := xds.ErrUnknown
 	for _, identity := range s.cfg.Identities {
@@ -151,7 +151,7 @@ func spiffeID(item *secret.Item) string {
 }
 
 // List implements [xds.Lister]: what has a SPIFFE ID, and not the same again by its other names.
-// While a certificate is missing, be it expired, nobody can tell its name.
+// While a certificate is missing, or has expired, its name is unknown.
 func (s *spire) List(caller secret.Caller) ([]string, error) {
 	domains, missing, err := s.domains(caller)
 	if err != nil {

@@ -181,7 +181,7 @@ func TestClientThatNamesNothingGetsWhatHasASPIFFEID(t *testing.T) {
 	}
 }
 
-// What has expired without a successor is still the client's: nobody can tell that it is gone.
+// What has expired without a successor is still the client's: it may come back.
 func TestExpiredSecretsAreNotRemovedFromTheList(t *testing.T) {
 	names := []string{edgeTD, edgeID, ownTD, webID, farTD}
 	secrets := spireSecrets(t)
@@ -352,7 +352,7 @@ func TestRootIsAcknowledgedByTheNamesOfEachSecretWithIt(t *testing.T) {
 	}
 	for _, roots := range []string{"ROOTCA", "edge-roots"} {
 		if server.RootAcknowledged([]string{roots}, "r2") {
-			t.Errorf("nobody has acknowledged r2 in %s", roots)
+			t.Errorf("no stream has acknowledged r2 in %s", roots)
 		}
 	}
 }

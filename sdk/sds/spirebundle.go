@@ -24,7 +24,7 @@ type domain struct {
 }
 
 // domains returns the caller's own trust domains, then the foreign ones. missing means that there
-// may be more: a certificate is not there yet that would tell.
+// may be more: of a certificate that is not there yet.
 func (s *spire) domains(caller secret.Caller) (all []domain, missing bool, err error) {
 	add := func(d domain) {
 		if !slices.ContainsFunc(all, func(other domain) bool { return other.name == d.name }) {
@@ -170,7 +170,7 @@ type bundles struct {
 
 	mu    sync.Mutex
 	made  map[string]madeBundle          // by name, trust domains and secrets
-	names map[string]map[string]struct{} // by the name of a secret: what else it was served as
+	names map[string]map[string]struct{} // by the name of a secret: its other names
 }
 
 // madeBundle is a resource, nil if it cannot be served.

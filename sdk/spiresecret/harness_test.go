@@ -174,7 +174,7 @@ func of(t *testing.T, root *certtest.Pair, ids ...string) *reply {
 	return r
 }
 
-// reader is a source with all that it says.
+// reader is a source with its log and events.
 type reader struct {
 	*spiresecret.Source
 	t   *testing.T

@@ -109,7 +109,7 @@ func manyOf(list []byte, n int) (all [][]byte) {
 	return all
 }
 
-// A list may change while the roots do not, which notifies nobody of the roots' watchers.
+// A list may change while the roots do not, which notifies none of the roots' watchers.
 func TestNewListOfWorkloadAPIIsPushed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		root := certtest.Root(t)

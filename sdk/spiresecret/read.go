@@ -46,7 +46,7 @@ func (s Spec) read(reply *workloadv1.X509SVIDResponse, now time.Time) (item *sec
 	return s.readPair(reply.GetSvids()[i], now)
 }
 
-// missing says what the reply has instead of what the Spec selects.
+// missing describes what the reply has instead of what the Spec selects.
 func (s Spec) missing(reply *workloadv1.X509SVIDResponse) error {
 	var there []string
 	for _, svid := range reply.GetSvids() {

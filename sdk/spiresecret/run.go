@@ -52,7 +52,7 @@ func (s *Source) run(ctx context.Context) {
 			s.reportExpired()
 		case <-ctx.Done():
 			if open {
-				<-ended //nolint:errcheck // it is told to end
+				<-ended //nolint:errcheck // ctx has ended
 			}
 			return
 		}
@@ -82,7 +82,7 @@ func (s *Source) take(reply *workloadv1.X509SVIDResponse) {
 }
 
 // judge judges each secret on its own. A reply with a certificate that is not valid yet is judged
-// again later, which tells nothing of the Workload API: a session that has failed since stays so.
+// again later, which does not concern the Workload API: a session that has failed since stays so.
 func (s *Source) judge(reply *workloadv1.X509SVIDResponse) {
 	s.early = nil
 	for _, e := range s.entries {

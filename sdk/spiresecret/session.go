@@ -41,7 +41,7 @@ const (
 var errSilent = ca.Errorf(ca.Deadline, "the Workload API has not answered within %s", answerTimeout)
 
 // session connects once and passes each reply to take, until the stream or ctx ends. The
-// error says why it ended.
+// error is why it ended.
 func (s *Source) session(ctx context.Context, take func(*workloadv1.X509SVIDResponse)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -142,7 +142,7 @@ var reasons = map[codes.Code]ca.Reason{
 	codes.ResourceExhausted: ca.RateLimited, codes.Internal: ca.Internal, codes.Aborted: ca.Aborted,
 }
 
-// reasonFor says why a session ended.
+// reasonFor returns why a session ended.
 func reasonFor(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause

@@ -27,7 +27,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// Config says where the Workload API is, and which secrets to take from it.
+// Config is where the Workload API is, and which secrets to take from it.
 type Config struct {
 	// Socket is the Workload API's unix socket: a path, or unix:///path, as in
 	// SPIFFE_ENDPOINT_SOCKET. It need not exist yet. Required without Dial.
@@ -99,8 +99,8 @@ type Source struct {
 var _ secret.Source = (*Source)(nil)
 
 // New returns a Source that connects to the Workload API until [Source.Close]. It does not
-// wait: a Workload API that is away is no error, and is called again. An error says what is
-// wrong in config.
+// wait: a Workload API that is away does not make it fail, and is called again. An error is
+// about config.
 func New(config Config) (*Source, error) { return open(config, false) }
 
 func open(config Config, lent bool) (*Source, error) {
@@ -159,7 +159,7 @@ func (s *Source) end() (tell []func()) {
 }
 
 // Peek returns the item held for name, or an error that is [secret.ErrUnknown],
-// [secret.ErrNotReady], which says why the Workload API gave nothing to serve, or
+// [secret.ErrNotReady], with the reason why the Workload API gave nothing to serve, or
 // [secret.ErrClosed].
 func (s *Source) Peek(_ secret.Caller, name string) (*secret.Item, error) {
 	s.mu.Lock()

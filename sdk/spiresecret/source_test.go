@@ -147,7 +147,7 @@ func TestHeldIsServedToItsEndWhileAway(t *testing.T) {
 		if reason, _ := r.fault("default"); reason != "unavailable" {
 			t.Errorf("the reason is %q", reason)
 		}
-		// Alerts count the attempts; a log that repeats itself helps nobody.
+		// Alerts count the attempts; a log that repeats itself is no help.
 		if n := r.count(secret.Failed, "default"); n < 60 {
 			t.Errorf("%d failed attempts in an hour", n)
 		}
@@ -254,7 +254,7 @@ func TestServerThatHangsIsLeft(t *testing.T) {
 	}
 }
 
-// silence connects to somebody who reads and says nothing.
+// silence connects to a server that reads and sends nothing.
 func silence(t *testing.T) func(context.Context) (net.Conn, error) {
 	t.Helper()
 	return func(context.Context) (net.Conn, error) {

@@ -56,7 +56,7 @@ func (s Spec) checkNames() error {
 	return nil
 }
 
-// String says what is selected, for an operator.
+// String describes what is selected, for an operator.
 func (s Spec) String() string {
 	switch {
 	case s.TrustDomain != "":

@@ -73,7 +73,7 @@ func replace(old, now string) func(*testing.T, string) {
 func TestFileOfOtherUserIsAnError(t *testing.T) {
 	f, path := newFolder(t, newKey(t))
 	if os.Geteuid() != 0 {
-		return // nobody else's file can be made
+		return // no file of another user can be made
 	}
 	must(t, os.Chown(only(t, path), 12345, -1))
 	if _, err := f.Load(context.Background(), "default"); err == nil || !strings.Contains(err.Error(), "uid 12345") {

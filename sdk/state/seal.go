@@ -26,8 +26,8 @@ const (
 	purpose  = "countersign state 1: AES-256-GCM"
 )
 
-// header is the second line: it says what the record is about. It is readable, so that an
-// operator can tell the files apart, and authenticated.
+// header is the second line: it describes the record. It is readable, so that an operator can
+// identify the files, and authenticated.
 type header struct {
 	Record    string `json:"record"`
 	Identity  string `json:"identity"`

@@ -3,8 +3,8 @@
 // the key; [ReadKey] reads one from a file. There are no goroutines; a lock serializes
 // writes.
 //
-// Each record is one file: a line with the format's version, a line of JSON that says what
-// the record is about, and the content, encrypted with AES-256-GCM. Each write uses a new
+// Each record is one file: a line with the format's version, a line of JSON that describes
+// the record, and the content, encrypted with AES-256-GCM. Each write uses a new
 // key, derived from the folder's key and a random salt by HKDF-SHA256. Both lines are
 // authenticated with the content, so no file can be changed or pass for another.
 //
@@ -81,13 +81,13 @@ func checkFolder(path string) error {
 	case err != nil:
 		return err
 	case !info.IsDir():
-		return fmt.Errorf("%s is no folder (%s): name a folder, not a link to one", path, info.Mode().Type())
+		return fmt.Errorf("%s is not a folder (%s): name a folder, not a link to one", path, info.Mode().Type())
 	}
 	return checkPrivate(path, info)
 }
 
 // Load returns the record of that name, the zero Record if there is none, or an error that
-// says what is wrong with its file.
+// names what is wrong with its file.
 func (f *Folder) Load(_ context.Context, name string) (secret.Record, error) {
 	root, err := f.root()
 	if errors.Is(err, fs.ErrNotExist) {

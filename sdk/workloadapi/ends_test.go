@@ -53,8 +53,8 @@ func TestJWTSVIDsAreNotOffered(t *testing.T) {
 	}
 }
 
-// A client replaces all that it has by each reply. An empty set for a trust domain whose keys nobody
-// has here would say that there are none.
+// A client replaces all that it has by each reply. An empty set for a trust domain whose keys are
+// not known here would mean that there are none.
 func TestJWTBundlesWithoutKeysAreEmptyForOwnTrustDomainsAlone(t *testing.T) {
 	source := ready(t)
 	foreign := bundle(catest.NewCA(catest.Options{}), "foreign")

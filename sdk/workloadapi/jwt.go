@@ -100,7 +100,7 @@ func (s *Service) refuse(caller secret.Caller, id string, err error) {
 // FetchJWTBundles sends the keys of the caller's own and of federated trust domains, and again after
 // each change. Without a JWTSource, the key sets of the caller's own are empty: clients that want the
 // bundles of both kinds wait for these, and java-spiffe takes a reply without any for an error. A
-// federated trust domain whose keys are not known is left out: an empty set says that it has none.
+// federated trust domain whose keys are not known is left out: an empty set means that it has none.
 func (s *Service) FetchJWTBundles(_ *workloadv1.JWTBundlesRequest, to grpc.ServerStreamingServer[workloadv1.JWTBundlesResponse]) error {
 	version := func(v view) string {
 		domains, keys := v.domainsVersion(), s.jwtKeys()

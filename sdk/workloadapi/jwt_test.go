@@ -144,7 +144,7 @@ func TestAnothersJWTSVIDIsDenied(t *testing.T) {
 	if _, err := service.FetchJWTSVID(t.Context(), &workloadv1.JWTSVIDRequest{Audience: []string{"a"}}); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("no header: %v", err)
 	}
-	source.Empty("outer") // whose SPIFFE ID nobody knows now
+	source.Empty("outer") // whose SPIFFE ID is not known now
 	if err := ask("spiffe://example.org/outer", "a"); status.Code(err) != codes.Unavailable {
 		t.Errorf("not there yet: %v", err)
 	}

@@ -101,7 +101,7 @@ func TestForeignBundlesAreNotAwaitedForever(t *testing.T) {
 		time.Sleep(time.Nanosecond)
 		want(t, early, []string{})
 		late := streams(t, service)
-		want(t, late, []string{}) // long after the start, an outage keeps nobody waiting
+		want(t, late, []string{}) // long after the start, an outage delays no caller
 	})
 }
 
@@ -118,7 +118,7 @@ func TestForeignBundleThatIsLostEndsNoStream(t *testing.T) {
 	})
 }
 
-// Its own roots and keys are in the reply, whoever else tells of the same trust domain.
+// Its own roots and keys are in the reply, whichever source has others of the same trust domain.
 func TestFirstReplyDoesNotWaitForTheCallersOwnTrustDomain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := twoIdentities(t)

@@ -23,7 +23,7 @@ type view struct {
 	foreign    []string             // federated trust domains, with roots or without
 	// waits means that the caller's default identity is not available yet. No identity is
 	// sent until it is, since the client would take the next one for the default; rootsWait
-	// says so of its roots.
+	// is the same for its roots.
 	waits, rootsWait bool
 	// pending means that some identity of the caller is not available yet.
 	pending bool

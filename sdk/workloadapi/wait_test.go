@@ -121,7 +121,7 @@ func TestStreamEndsWhenItsCertificateExpires(t *testing.T) {
 	}
 }
 
-// A Manager's pair ends with the first certificate on its path, and it tells nobody then.
+// A Manager's pair ends with the first certificate on its path, without a notice.
 func TestStreamEndsWhenAnIssuerExpiresBeforeTheLeaf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		authority := catest.NewCA(catest.Options{TTL: time.Hour})
@@ -152,7 +152,7 @@ func TestStreamEndsSoonAfterASuspend(t *testing.T) {
 	})
 }
 
-// expiring holds its key pair until a time, and notifies nobody then, as package secret does.
+// expiring holds its key pair until a time, and sends no notice then, as package secret does.
 type expiring struct {
 	*secrettest.Source
 	until time.Time

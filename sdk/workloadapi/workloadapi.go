@@ -19,7 +19,7 @@ type Identity struct {
 	// Certificate and Roots are secret names: of the key pair, and of the trust bundle
 	// that verifies peers in the same trust domain. Required.
 	Certificate, Roots string
-	// Hint tells several identities apart, as in "internal". Hints must be unique.
+	// Hint distinguishes several identities, as in "internal". Hints must be unique.
 	// Default: none.
 	Hint string
 	// TrustDomain is that of Certificate, as in "example.org": with it, FetchX509Bundles
@@ -27,7 +27,7 @@ type Identity struct {
 	TrustDomain string
 }
 
-// Offer lists what workloads may get. A caller gets those secrets that the source knows
+// Offer lists what workloads may get. A caller gets those secrets that the source has
 // for it.
 type Offer struct {
 	// Identities are in send order: a caller's first one is its default. Default: one

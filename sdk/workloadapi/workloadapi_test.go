@@ -232,6 +232,6 @@ func TestWrongSettingsAreRefusedBeforeListening(t *testing.T) {
 		}
 	}
 	if _, err := workloadapi.NewService(workloadapi.ServiceConfig{Secrets: secrettest.New()}); err == nil {
-		t.Error("a service that admits nobody was made")
+		t.Error("a service that admits no caller was made")
 	}
 }

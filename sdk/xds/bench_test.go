@@ -26,12 +26,12 @@ type callerKey struct{}
 
 // bench is an engine with a source and what it told.
 type bench struct {
-	t            *testing.T
-	engine       *Engine[string]
-	memorySource *memorySource
-	mu           sync.Mutex
-	events       []Event[string]
-	log          logtest.Log
+	t      *testing.T
+	engine *Engine[string]
+	source *memorySource
+	mu     sync.Mutex
+	events []Event[string]
+	log    logtest.Log
 }
 
 // inBubble runs a story in synthetic time with an engine of one type; nothing of
@@ -42,7 +42,7 @@ func inBubble(t *testing.T, story func(t *testing.T, b *bench), names ...string)
 		b := newBench(t, Config[string]{}, newMemorySource(names...))
 		story(t, b)
 		b.engine.Close(nil)
-		if left := b.memorySource.watched(); len(left) > 0 {
+		if left := b.source.watched(); len(left) > 0 {
 			t.Errorf("watches left after Close: %v", left)
 		}
 	})
@@ -50,7 +50,7 @@ func inBubble(t *testing.T, story func(t *testing.T, b *bench), names ...string)
 
 func newBench(t *testing.T, cfg Config[string], s *memorySource) *bench {
 	t.Helper()
-	b := &bench{t: t, memorySource: s}
+	b := &bench{t: t, source: s}
 	if cfg.Types == nil {
 		cfg.Types = []Type[string]{{URL: thingURL, Source: s}}
 	}

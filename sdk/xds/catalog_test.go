@@ -99,7 +99,7 @@ func (c *catalog) delete(name string) {
 	delete(c.known, name)
 	c.mu.Unlock()
 	c.tellList()
-	c.tell(name)
+	c.notify(name)
 }
 
 // withCatalog runs a story on an engine of one type that knows the wildcard; nothing

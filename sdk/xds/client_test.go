@@ -26,7 +26,7 @@ func (b *bench) dialAs(caller, implied string) *client {
 // holding opens a stream that was sent version 1 of these and has not acknowledged it.
 func (b *bench) holding(names ...string) *client {
 	b.t.Helper()
-	b.memorySource.have(names...)
+	b.source.have(names...)
 	c := b.dial("")
 	c.ask(names...)
 	c.gets(firsts(names)...)
@@ -82,7 +82,7 @@ func (b *bench) dialDelta(caller string) *deltaClient {
 // holdingDelta is [bench.holding] on an incremental stream.
 func (b *bench) holdingDelta(names ...string) *deltaClient {
 	b.t.Helper()
-	b.memorySource.have(names...)
+	b.source.have(names...)
 	c := b.dialDelta("")
 	c.subscribe(names...)
 	c.gets(firsts(names)...)

@@ -34,7 +34,7 @@ func (s *subscription) unpark() {
 	}
 }
 
-// speaks fills in the parts of b that need no lookup and reports whether b says anything.
+// speaks fills in the parts of b that need no lookup and reports whether b has content.
 func (s *subscription) speaks(b *batch, looked int) bool {
 	if s.policy.removes {
 		s.removed(b)

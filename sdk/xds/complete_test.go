@@ -153,7 +153,7 @@ func TestNACKOfCompleteAnswerSendsNothingUntilChange(t *testing.T) {
 		s.set("a", "bad")
 		c.gets("a=bad", "b=1")
 		c.nack("no")
-		s.tell("a")
+		s.notify("a")
 		s.tellList()
 		c.silent()
 		if nacks := b.seen(Nacked); len(nacks) != 1 || !slices.Equal(nacks[0].Names, []string{"a"}) {

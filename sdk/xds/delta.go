@@ -40,7 +40,7 @@ func (m *delta) request(req *discovery.DeltaDiscoveryRequest) (step, error) {
 }
 
 // after returns how many names the stream would hold after a request: those that the client
-// named, and the removals that it must be told of.
+// named, and the removals that it must receive.
 func (m *delta) after(t *subscription, subscribe, unsubscribe []string) int {
 	if most := t.asked + len(t.gone) + len(subscribe); most <= m.limits.MaxNames {
 		return most // near enough, and free
@@ -110,7 +110,7 @@ func (m *delta) unsubscribe(names []string, st *step) {
 }
 
 // leave removes a name. With a wildcard the client cannot know whether to keep it, so
-// it is told either way.
+// it gets the removal either way.
 func (m *delta) leave(e *entry, st *step) {
 	t := &m.types[st.typ]
 	stays := t.disclaim(e)

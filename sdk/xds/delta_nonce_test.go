@@ -8,18 +8,18 @@ import (
 
 func TestDeltaNACKIsReportedAndSendsNothingUntilChange(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.memorySource.have("a", "b")
+		b.source.have("a", "b")
 		c := b.dialDelta("sidecar")
 		c.subscribe("a", "b")
 		c.gets("a=1", "b=1")
 		c.nack("bad\nkey")
 		c.nack("again")
-		b.memorySource.set("a", "1")
+		b.source.set("a", "1")
 		c.silent()
 		if nacks := b.seen(Nacked); len(nacks) != 1 || nacks[0].Reason != `bad\nkey` || nacks[0].Caller != "sidecar" || nacks[0].Node != "node-1" {
 			t.Errorf("the NACK was notified as %+v", nacks)
 		}
-		b.memorySource.set("a", "2")
+		b.source.set("a", "2")
 		c.gets("a=2")
 		c.ack()
 		if acks := b.seen(Acked); len(acks) != 1 || acks[0].Version != "2" {
@@ -30,7 +30,7 @@ func TestDeltaNACKIsReportedAndSendsNothingUntilChange(t *testing.T) {
 
 func TestDeltaNACKThatSubscribesGetsOnlyThatName(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.memorySource.set("b", "1")
+		b.source.set("b", "1")
 		c := b.holdingDelta("a")
 		nonce := c.last.GetNonce()
 		c.send(&discovery.DeltaDiscoveryRequest{ResponseNonce: nonce, ErrorDetail: refusal("no"), ResourceNamesSubscribe: []string{"b"}})
@@ -43,7 +43,7 @@ func TestDeltaNACKOfEarlierResponseIsReported(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		c := b.holdingDelta("a")
 		first := c.last.GetNonce()
-		b.memorySource.set("a", "2")
+		b.source.set("a", "2")
 		c.gets("a=2")
 		c.send(&discovery.DeltaDiscoveryRequest{ResponseNonce: first, ErrorDetail: refusal("no")})
 		c.ack()
@@ -58,7 +58,7 @@ func TestDeltaNACKOfEarlierResponseIsReported(t *testing.T) {
 func TestForeignDeltaNonceAcknowledgesNothing(t *testing.T) {
 	for _, nonce := range []string{"of-an-earlier-stream", "-0-", "zzzzzzzz-0-1"} {
 		inBubble(t, func(t *testing.T, b *bench) {
-			b.memorySource.set("b", "1")
+			b.source.set("b", "1")
 			c := b.holdingDelta("a")
 			c.send(&discovery.DeltaDiscoveryRequest{ResponseNonce: nonce, ErrorDetail: refusal("no"), ResourceNamesSubscribe: []string{"b"}})
 			c.gets("b=1")
@@ -75,7 +75,7 @@ func TestStaleDeltaACKIsIgnored(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		c := b.holdingDelta("a")
 		first := c.last.GetNonce()
-		b.memorySource.set("a", "2")
+		b.source.set("a", "2")
 		c.gets("a=2")
 		c.ack()
 		c.send(&discovery.DeltaDiscoveryRequest{ResponseNonce: first})

@@ -13,12 +13,12 @@ import (
 
 func TestDeltaSubscriptionsAddUp(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.memorySource.set("b", "1")
+		b.source.set("b", "1")
 		c := b.holdingDelta("a")
 		c.ack()
 		c.subscribe("b")
 		c.gets("b=1")
-		b.memorySource.set("a", "2")
+		b.source.set("a", "2")
 		c.gets("a=2")
 	})
 }
@@ -27,9 +27,9 @@ func TestDeltaPushesOnlyWhatChanged(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		c := b.holdingDelta("a", "b")
 		c.ack()
-		b.memorySource.have("b", "other")
+		b.source.have("b", "other")
 		c.silent()
-		b.memorySource.set("b", "2")
+		b.source.set("b", "2")
 		c.gets("b=2")
 	})
 }
@@ -38,10 +38,10 @@ func TestDeltaUnsubscribedNameIsSilentAndUnwatched(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		c := b.holdingDelta("a", "b")
 		c.unsubscribe("a", "never-subscribed")
-		b.memorySource.set("a", "2")
-		b.memorySource.remove("a")
+		b.source.set("a", "2")
+		b.source.remove("a")
 		c.silent()
-		if got := b.memorySource.watched(); !slices.Equal(got, []string{"b"}) {
+		if got := b.source.watched(); !slices.Equal(got, []string{"b"}) {
 			t.Errorf("watched %v after a was unsubscribed, want b alone", got)
 		}
 	})
@@ -61,7 +61,7 @@ func TestDeltaResubscribedNameIsSentAgain(t *testing.T) {
 				c.ack()
 				again(c)
 				c.gets("a=1")
-				b.memorySource.set("a", "2")
+				b.source.set("a", "2")
 				c.gets("a=2")
 				c.silent()
 			})
@@ -73,10 +73,10 @@ func TestEmptyFirstDeltaRequestIsSilent(t *testing.T) {
 	for name, first := range map[string][]string{"no names": nil, "star": {"*"}, "empty name": {""}, "both": {"*", ""}} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bench) {
-				b.memorySource.set("a", "1")
+				b.source.set("a", "1")
 				c := b.dialDelta("")
 				c.subscribe(first...)
-				b.memorySource.set("a", "2")
+				b.source.set("a", "2")
 				c.silent()
 				c.unsubscribe("*")
 				c.subscribe("a")
@@ -88,19 +88,19 @@ func TestEmptyFirstDeltaRequestIsSilent(t *testing.T) {
 
 func TestUnknownDeltaNamesAreRemovedOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.memorySource.set("a", "1")
+		b.source.set("a", "1")
 		c := b.dialDelta("")
 		c.subscribe("nobody-configured-this", "a")
 		c.gets("-nobody-configured-this", "a=1")
 		c.ack()
-		b.memorySource.tell("nobody-configured-this")
+		b.source.notify("nobody-configured-this")
 		c.silent()
 		if refused := b.seen(Refused); len(refused) != 1 || refused[0].Names[0] != "nobody-configured-this" {
 			t.Errorf("refusals told: %v, want one", refused)
 		}
 		c.subscribe("nobody-configured-this") // asked again, told again
 		c.gets("-nobody-configured-this")
-		b.memorySource.set("nobody-configured-this", "1") // a new config
+		b.source.set("nobody-configured-this", "1") // a new config
 		c.gets("nobody-configured-this=1")
 	})
 }
@@ -108,35 +108,35 @@ func TestUnknownDeltaNamesAreRemovedOnce(t *testing.T) {
 func TestDeltaNameRefusedLaterIsRemovedAndComesBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		c := b.holdingDelta("a", "b")
-		b.memorySource.remove("a")
+		b.source.remove("a")
 		c.gets("-a")
-		b.memorySource.set("b", "2")
+		b.source.set("b", "2")
 		c.gets("b=2")
-		b.memorySource.set("a", "1") // back, unchanged: the client has dropped it
+		b.source.set("a", "1") // back, unchanged: the client has dropped it
 		c.gets("a=1")
 	})
 }
 
 func TestUnreadyDeltaNameIsSentLaterAndBlocksNoOther(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.memorySource.set("a", "1")
+		b.source.set("a", "1")
 		c := b.dialDelta("")
 		c.subscribe("slow", "a")
 		c.gets("a=1")
 		c.silent()
-		b.memorySource.set("slow", "1")
+		b.source.set("slow", "1")
 		c.gets("slow=1")
 	}, "slow")
 }
 
 func TestDeltaClientWithoutACKGetsLastOfManyChanges(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.memorySource.set("a", "1")
+		b.source.set("a", "1")
 		c := b.dialDelta("")
 		c.subscribe("a")
 		synctest.Wait() // version 1 is being sent, nobody reads
 		for _, version := range []string{"2", "3", "4"} {
-			b.memorySource.set("a", version)
+			b.source.set("a", version)
 		}
 		c.gets("a=1")
 		c.gets("a=4")
@@ -146,8 +146,8 @@ func TestDeltaClientWithoutACKGetsLastOfManyChanges(t *testing.T) {
 
 func TestDeltaCallerIsFixedWhenStreamOpens(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.memorySource.forbid = func(caller, name string) bool { return caller != name }
-		b.memorySource.have("alice", "bob")
+		b.source.forbid = func(caller, name string) bool { return caller != name }
+		b.source.have("alice", "bob")
 		c := b.dialDelta("alice")
 		c.subscribe("alice", "bob")
 		c.gets("-bob", "alice=1")
@@ -188,7 +188,7 @@ func TestDeltaRequestOverLimitLeavesNoWatch(t *testing.T) {
 		c.subscribe("a", "b", "c")
 		c.send(&discovery.DeltaDiscoveryRequest{ResourceNamesUnsubscribe: []string{"a"}, ResourceNamesSubscribe: []string{"d", "e"}})
 		c.ends(codes.ResourceExhausted)
-		if watched := b.memorySource.watched(); len(watched) > 0 {
+		if watched := b.source.watched(); len(watched) > 0 {
 			t.Errorf("%v are still watched", watched)
 		}
 	})
@@ -197,7 +197,7 @@ func TestDeltaRequestOverLimitLeavesNoWatch(t *testing.T) {
 func TestFullDeltaStreamExchangesNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Config[string]{Limits: Limits{MaxNames: 3}}, newMemorySource())
-		b.memorySource.have("a", "b", "c", "d", "e")
+		b.source.have("a", "b", "c", "d", "e")
 		c := b.dialDelta("")
 		c.subscribe("a", "b", "c")
 		c.gets("a=1", "b=1", "c=1")
@@ -205,7 +205,7 @@ func TestFullDeltaStreamExchangesNames(t *testing.T) {
 			ResourceNamesUnsubscribe: []string{"a", "b", "b"}, ResourceNamesSubscribe: []string{"d", "b", strings.Repeat("x", 8301)},
 		})
 		c.gets("b=1", "d=1")
-		if watched := b.memorySource.watched(); !slices.Equal(watched, []string{"b", "c", "d"}) {
+		if watched := b.source.watched(); !slices.Equal(watched, []string{"b", "c", "d"}) {
 			t.Errorf("%v are watched", watched)
 		}
 	})
@@ -213,7 +213,7 @@ func TestFullDeltaStreamExchangesNames(t *testing.T) {
 
 func TestOverlongDeltaNameIsRefusedAndOthersServed(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.memorySource.set("a", "1")
+		b.source.set("a", "1")
 		c := b.dialDelta("")
 		c.subscribe(strings.Repeat("x", 8301), "a")
 		c.gets("a=1")

@@ -194,7 +194,7 @@ func TestUnknownWildcardResourceIsRemoved(t *testing.T) {
 		c.gets("a=1", "b=1")
 		s.remove("b") // and is listed still
 		c.gets("-b")
-		s.tell("b")
+		s.notify("b")
 		c.silent()
 		s.set("b", "1")
 		c.gets("b=1")

@@ -47,7 +47,7 @@ func TestUnadmittedCallerIsNotServed(t *testing.T) {
 
 func TestEndEndsStreamsOfMatchingCallers(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.memorySource.set("a", "1")
+		b.source.set("a", "1")
 		one, two, three := b.dial("alice"), b.dialDelta("alice"), b.dial("bob")
 		one.ask("a")
 		one.gets("a=1")
@@ -90,13 +90,13 @@ func TestCallerIsReadmittedAfterConcurrentEnd(t *testing.T) {
 
 func TestSourceCanEndStreamOfCaller(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.memorySource.set("a", "1")
+		b.source.set("a", "1")
 		alice, late, bob := b.dial("alice"), b.dialDelta("alice"), b.dial("bob")
 		alice.ask("a")
 		alice.gets("a=1")
 		bob.ask("a")
 		bob.gets("a=1")
-		b.memorySource.endAlice()
+		b.source.endAlice()
 		alice.ends(codes.Unauthenticated)
 		late.subscribe("a")
 		late.ends(codes.Unauthenticated)
@@ -111,7 +111,7 @@ func TestSourceCanEndStreamOfCaller(t *testing.T) {
 
 func TestOnlySilentStreamsAreEnded(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.memorySource.set("a", "1")
+		b.source.set("a", "1")
 		gone := status.Error(codes.Unavailable, "silent")
 		mute, deaf, well := b.dial("mute"), b.dial("deaf"), b.dial("well")
 		deaf.ask("a")
@@ -129,7 +129,7 @@ func TestOnlySilentStreamsAreEnded(t *testing.T) {
 		}
 		mute.ends(codes.Unavailable)
 		deaf.ends(codes.Unavailable)
-		b.memorySource.set("a", "2")
+		b.source.set("a", "2")
 		well.gets("a=2")
 	})
 }
@@ -216,7 +216,7 @@ func TestOversizedResponseIsSplit(t *testing.T) {
 		big := strings.Repeat("x", maxResponse/2)
 		names := []string{"a", "b", "c"}
 		for _, name := range names {
-			b.memorySource.put(&Resource{Name: name, Version: "1", Body: bodyOf(name + big)})
+			b.source.put(&Resource{Name: name, Version: "1", Body: bodyOf(name + big)})
 		}
 		one, two := b.dial(""), b.dialDelta("")
 		one.ask(names...)
@@ -256,8 +256,8 @@ func (b *bench) fetch(ctx context.Context, names ...string) ([]string, error) {
 
 func TestFetchWaitsForUnreadyAndOmitsUnknown(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.memorySource.set("a", "1")
-		time.AfterFunc(time.Hour, func() { b.memorySource.set("slow", "1") })
+		b.source.set("a", "1")
+		time.AfterFunc(time.Hour, func() { b.source.set("slow", "1") })
 		got, err := b.fetch(t.Context(), "a", "slow", "unknown")
 		if want := []string{"a=1", "slow=1"}; err != nil || !slices.Equal(got, want) {
 			t.Errorf("got %v, %v, want %v", got, err, want)

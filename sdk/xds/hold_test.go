@@ -27,8 +27,8 @@ func (s *memorySource) leaf(version, needs string) {
 func withRootAndLeaf(t *testing.T, story func(t *testing.T, b *bench, c speaker)) {
 	t.Helper()
 	inEachDialect(t, func(t *testing.T, b *bench, c speaker) {
-		b.memorySource.root("1", "R1")
-		b.memorySource.leaf("1", "R1")
+		b.source.root("1", "R1")
+		b.source.leaf("1", "R1")
 		c.want("leaf", "root")
 		c.gets("leaf=1", "root=1") // at first there is nothing to break
 		c.accept()
@@ -38,8 +38,8 @@ func withRootAndLeaf(t *testing.T, story func(t *testing.T, b *bench, c speaker)
 
 func TestNewRootGoesFirstAndLeafFollowsItsACK(t *testing.T) {
 	withRootAndLeaf(t, func(_ *testing.T, b *bench, c speaker) {
-		b.memorySource.root("2", "R1", "R2")
-		b.memorySource.leaf("2", "R2")
+		b.source.root("2", "R1", "R2")
+		b.source.leaf("2", "R2")
 		c.gets("root=2")
 		c.silentFor(4 * time.Second)
 		c.accept()
@@ -49,10 +49,10 @@ func TestNewRootGoesFirstAndLeafFollowsItsACK(t *testing.T) {
 
 func TestLeafNotifiedBeforeItsRootStillFollowsIt(t *testing.T) {
 	withRootAndLeaf(t, func(_ *testing.T, b *bench, c speaker) {
-		b.memorySource.untoldRoot("2", "R2")
-		b.memorySource.leaf("2", "R2")
+		b.source.untoldRoot("2", "R2")
+		b.source.leaf("2", "R2")
 		c.gets("root=2")
-		b.memorySource.tell("root")
+		b.source.notify("root")
 		c.silentFor(4 * time.Second)
 		c.accept()
 		c.gets("leaf=2")
@@ -65,7 +65,7 @@ func TestLeafWaitsFiveSecondsForUnacknowledgedRoot(t *testing.T) {
 		"refused":   func(_ *bench, c speaker) { c.refuse("no") },
 		"refused, and another acknowledged": func(b *bench, c speaker) {
 			c.refuse("no")
-			b.memorySource.set("other", "1")
+			b.source.set("other", "1")
 			c.want("other")
 			c.gets("other=1")
 			c.accept()
@@ -73,8 +73,8 @@ func TestLeafWaitsFiveSecondsForUnacknowledgedRoot(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			withRootAndLeaf(t, func(_ *testing.T, b *bench, c speaker) {
-				b.memorySource.root("2", "R2")
-				b.memorySource.leaf("2", "R2")
+				b.source.root("2", "R2")
+				b.source.leaf("2", "R2")
 				c.gets("root=2")
 				answer(b, c)
 				c.silentFor(4999 * time.Millisecond)
@@ -87,12 +87,12 @@ func TestLeafWaitsFiveSecondsForUnacknowledgedRoot(t *testing.T) {
 
 func TestRepeatedRootChangesDoNotStarveLeaf(t *testing.T) {
 	withRootAndLeaf(t, func(_ *testing.T, b *bench, c speaker) {
-		b.memorySource.root("2", "R2")
-		b.memorySource.leaf("2", "R2")
+		b.source.root("2", "R2")
+		b.source.leaf("2", "R2")
 		c.gets("root=2")
 		for _, version := range []string{"3", "4"} {
 			c.silentFor(2 * time.Second)
-			b.memorySource.root(version, "R2")
+			b.source.root(version, "R2")
 			c.gets("root=" + version)
 		}
 		time.Sleep(time.Second) // five since the leaf changed
@@ -104,17 +104,17 @@ func TestEachLeafWaitsForItsOwnRoot(t *testing.T) {
 	for name, order := range map[string][]string{"the first is held first": {"1", "2"}, "the first is held last": {"2", "1"}} {
 		t.Run(name, func(t *testing.T) {
 			inEachDialect(t, func(_ *testing.T, b *bench, c speaker) {
-				b.memorySource.have("root1", "root2", "leaf1", "leaf2")
+				b.source.have("root1", "root2", "leaf1", "leaf2")
 				c.want("root1", "root2", "leaf1", "leaf2")
 				c.gets("leaf1=1", "leaf2=1", "root1=1", "root2=1")
 				c.accept()
 				for _, n := range []string{"1", "2"} {
 					c.silentFor(2 * time.Second)
-					b.memorySource.put(&Resource{Name: "root" + n, Version: "2", Provides: []string{n}})
+					b.source.put(&Resource{Name: "root" + n, Version: "2", Provides: []string{n}})
 					c.gets("root" + n + "=2")
 				}
 				for _, n := range order {
-					b.memorySource.put(&Resource{Name: "leaf" + n, Version: "2", Needs: n})
+					b.source.put(&Resource{Name: "leaf" + n, Version: "2", Needs: n})
 				}
 				for _, n := range []string{"1", "2"} {
 					c.silentFor(map[string]time.Duration{"1": 3 * time.Second, "2": 2 * time.Second}[n] - time.Millisecond)
@@ -129,15 +129,15 @@ func TestEachLeafWaitsForItsOwnRoot(t *testing.T) {
 func TestLeafWaitsForLastRootItMayNeed(t *testing.T) {
 	for range 5 { // in any order
 		inEachDialect(t, func(_ *testing.T, b *bench, c speaker) {
-			b.memorySource.have("root1", "root2", "leaf")
+			b.source.have("root1", "root2", "leaf")
 			c.want("root1", "root2", "leaf")
 			c.gets("leaf=1", "root1=1", "root2=1")
 			for _, name := range []string{"root1", "root2"} {
 				c.silentFor(2 * time.Second)
-				b.memorySource.put(&Resource{Name: name, Version: "2", Provides: []string{"R2"}})
+				b.source.put(&Resource{Name: name, Version: "2", Provides: []string{"R2"}})
 				c.gets(name + "=2")
 			}
-			b.memorySource.leaf("2", "R2")
+			b.source.leaf("2", "R2")
 			c.silentFor(4999 * time.Millisecond)
 			time.Sleep(time.Millisecond)
 			c.gets("leaf=2")
@@ -147,31 +147,31 @@ func TestLeafWaitsForLastRootItMayNeed(t *testing.T) {
 
 func TestLeafWithHeldRootDoesNotWait(t *testing.T) {
 	withRootAndLeaf(t, func(_ *testing.T, b *bench, c speaker) {
-		b.memorySource.set("other", "1")
+		b.source.set("other", "1")
 		c.want("other")
 		c.gets("other=1")
 		c.accept() // the root is in the answer before
-		b.memorySource.leaf("2", "R1")
+		b.source.leaf("2", "R1")
 		c.gets("leaf=2")
 	})
 }
 
 func TestLeafWithoutRootOnStreamDoesNotWait(t *testing.T) {
 	inEachDialect(t, func(_ *testing.T, b *bench, c speaker) {
-		b.memorySource.root("1", "R1")
-		b.memorySource.leaf("1", "R1")
+		b.source.root("1", "R1")
+		b.source.leaf("1", "R1")
 		c.want("leaf")
 		c.gets("leaf=1")
-		b.memorySource.root("2", "R2")
-		b.memorySource.leaf("2", "R2")
+		b.source.root("2", "R2")
+		b.source.leaf("2", "R2")
 		c.gets("leaf=2")
 	})
 }
 
 func TestResumedLeafWaitsForNewRoot(t *testing.T) {
 	inBubble(t, func(_ *testing.T, b *bench) {
-		b.memorySource.root("2", "R2")
-		b.memorySource.leaf("2", "R2")
+		b.source.root("2", "R2")
+		b.source.leaf("2", "R2")
 		c := b.dialDelta("")
 		c.resume(map[string]string{"root": "1", "leaf": "1"}, "leaf", "root")
 		c.gets("root=2")
@@ -182,12 +182,12 @@ func TestResumedLeafWaitsForNewRoot(t *testing.T) {
 
 func TestResumedLeafFollowsRootNotifiedAfterIt(t *testing.T) {
 	inBubble(t, func(_ *testing.T, b *bench) {
-		b.memorySource.root("1", "R1")
+		b.source.root("1", "R1")
 		c := b.dialDelta("")
 		c.resume(map[string]string{"root": "1", "leaf": "1"}, "leaf", "root")
 		c.silent()
-		b.memorySource.untoldRoot("2", "R2")
-		b.memorySource.leaf("2", "R2")
+		b.source.untoldRoot("2", "R2")
+		b.source.leaf("2", "R2")
 		c.gets("root=2")
 		c.accept()
 		c.gets("leaf=2")
@@ -196,8 +196,8 @@ func TestResumedLeafFollowsRootNotifiedAfterIt(t *testing.T) {
 
 func TestLeafDoesNotWaitForResumedRoot(t *testing.T) {
 	inBubble(t, func(_ *testing.T, b *bench) {
-		b.memorySource.root("1", "R1")
-		b.memorySource.leaf("2", "R1")
+		b.source.root("1", "R1")
+		b.source.leaf("2", "R1")
 		c := b.dialDelta("")
 		c.resume(map[string]string{"root": "1", "leaf": "1"}, "leaf", "root")
 		c.gets("leaf=2")
@@ -206,13 +206,13 @@ func TestLeafDoesNotWaitForResumedRoot(t *testing.T) {
 
 func TestLeafDroppedWhileWaitingIsNotSent(t *testing.T) {
 	inBubble(t, func(_ *testing.T, b *bench) {
-		b.memorySource.root("1", "R1")
-		b.memorySource.leaf("1", "R1")
+		b.source.root("1", "R1")
+		b.source.leaf("1", "R1")
 		c := b.dialDelta("")
 		c.subscribe("root", "leaf")
 		c.gets("leaf=1", "root=1")
-		b.memorySource.root("2", "R2")
-		b.memorySource.leaf("2", "R2")
+		b.source.root("2", "R2")
+		b.source.leaf("2", "R2")
 		c.gets("root=2")
 		c.unsubscribe("leaf")
 		c.ack()
@@ -222,13 +222,13 @@ func TestLeafDroppedWhileWaitingIsNotSent(t *testing.T) {
 
 func TestNegativeHoldHoldsNothing(t *testing.T) {
 	withHold(t, -1, func(_ *testing.T, b *bench, c speaker) {
-		b.memorySource.root("1", "R1")
-		b.memorySource.leaf("1", "R1")
+		b.source.root("1", "R1")
+		b.source.leaf("1", "R1")
 		c.want("root", "leaf")
 		c.gets("leaf=1", "root=1")
-		b.memorySource.root("2", "R2")
+		b.source.root("2", "R2")
 		c.gets("root=2")
-		b.memorySource.leaf("2", "R2")
+		b.source.leaf("2", "R2")
 		c.gets("leaf=2")
 	})
 }
@@ -248,9 +248,9 @@ func TestEverybodyHasRootWhenEachStreamHasAcknowledged(t *testing.T) {
 		other.accept()
 		want(true, "nobody's")
 		want(false, "root")
-		b.memorySource.untoldRoot("2", "R1", "R2")
+		b.source.untoldRoot("2", "R1", "R2")
 		want(false, "root") // not sent yet
-		b.memorySource.tell("root")
+		b.source.notify("root")
 		c.gets("root=2")
 		other.gets("root=2")
 		want(false, "root")

@@ -2,7 +2,7 @@ package xds
 
 import "errors"
 
-// release stops what a request unsubscribes from. The machine no longer knows it, so this
+// release stops what a request unsubscribes from. The machine has dropped it already, so this
 // happens whether or not the request was an error.
 func (r *runner[C, Q, R]) release(st step) {
 	if st.unwild != nil && st.unwild.stop != nil {

@@ -17,13 +17,13 @@ type line[Q, R any] struct {
 	peer  *peer[Q, R]
 }
 
-// told has the model see a response before it goes out.
-type told[Q, R any] struct {
+// observed shows the model each response before it goes out.
+type observed[Q, R any] struct {
 	Stream[Q, R]
 	tell func(R)
 }
 
-func (t told[Q, R]) Send(r R) error {
+func (t observed[Q, R]) Send(r R) error {
 	t.tell(r)
 	return t.Stream.Send(r)
 }
@@ -64,7 +64,7 @@ func newModelSotw(b *bench, m *model) dialect {
 		model: m, parse: parseSotw,
 		dial: func(tell func(*discovery.DiscoveryResponse)) *peer[*discovery.DiscoveryRequest, *discovery.DiscoveryResponse] {
 			return dialPeer(b.t, "", func(s Stream[*discovery.DiscoveryRequest, *discovery.DiscoveryResponse]) error {
-				return b.engine.Stream(told[*discovery.DiscoveryRequest, *discovery.DiscoveryResponse]{s, tell}, thingURL)
+				return b.engine.Stream(observed[*discovery.DiscoveryRequest, *discovery.DiscoveryResponse]{s, tell}, thingURL)
 			}, contents)
 		},
 	}}
@@ -162,7 +162,7 @@ func newModelDelta(b *bench, m *model) dialect {
 		model: m, parse: parseDelta,
 		dial: func(tell func(*discovery.DeltaDiscoveryResponse)) *peer[*discovery.DeltaDiscoveryRequest, *discovery.DeltaDiscoveryResponse] {
 			return dialPeer(b.t, "", func(s Stream[*discovery.DeltaDiscoveryRequest, *discovery.DeltaDiscoveryResponse]) error {
-				return b.engine.StreamDelta(told[*discovery.DeltaDiscoveryRequest, *discovery.DeltaDiscoveryResponse]{s, tell}, thingURL)
+				return b.engine.StreamDelta(observed[*discovery.DeltaDiscoveryRequest, *discovery.DeltaDiscoveryResponse]{s, tell}, thingURL)
 			}, deltaContents)
 		},
 	}}

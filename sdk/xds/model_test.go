@@ -16,18 +16,18 @@ import (
 // model is what the rules of the protocol say about one stream, in the plainest way.
 // It sees each response when the engine has made it, whether or not the client reads.
 type model struct {
-	memorySource *memorySource
-	dialect      dialect
-	wants        map[string]bool   // names that the client would have
-	holds        map[string]string // versions that it took
-	names        map[string]bool   // names that the stream holds
-	sent         map[string]string // versions that went out since the name was taken
-	gone         map[string]bool   // names that were told to be removed
-	responses    []*response       // of this stream
-	read         int               // how many of them the client has read
-	removes      bool              // the dialect tells what is removed
-	fault        error             // the first
-	turn         atomic.Int64      // orders what happens before a sleep and what a timer starts then, for the race detector
+	source    *memorySource
+	dialect   dialect
+	wants     map[string]bool   // names that the client would have
+	holds     map[string]string // versions that it took
+	names     map[string]bool   // names that the stream holds
+	sent      map[string]string // versions that went out since the name was taken
+	gone      map[string]bool   // names that were told to be removed
+	responses []*response       // of this stream
+	read      int               // how many of them the client has read
+	removes   bool              // the dialect tells what is removed
+	fault     error             // the first
+	turn      atomic.Int64      // orders what happens before a sleep and what a timer starts then, for the race detector
 }
 
 // response is one of either dialect.
@@ -52,7 +52,7 @@ type dialect interface {
 
 // newModel returns the model of a stream that is not connected yet.
 func newModel(s *memorySource) *model {
-	return &model{memorySource: s, wants: map[string]bool{}, holds: map[string]string{}}
+	return &model{source: s, wants: map[string]bool{}, holds: map[string]string{}}
 }
 
 // reset is a new stream, of the names that the client wants.
@@ -93,7 +93,7 @@ func (m *model) made(r *response) {
 		m.removed(name)
 	}
 	if version := r.resources["leaf"]; had && version != "" && m.names["root"] {
-		if root, err := m.memorySource.Peek("", "root"); err == nil && root.Version == version && m.sent["root"] != version {
+		if root, err := m.source.Peek("", "root"); err == nil && root.Version == version && m.sent["root"] != version {
 			m.failed("leaf %s goes before its root", version)
 		}
 	}
@@ -101,7 +101,7 @@ func (m *model) made(r *response) {
 }
 
 func (m *model) pushed(name, version string) {
-	current, err := m.memorySource.Peek("", name)
+	current, err := m.source.Peek("", name)
 	switch {
 	case !m.names[name]:
 		m.failed("%s is pushed, which is not subscribed to", name)
@@ -115,7 +115,7 @@ func (m *model) pushed(name, version string) {
 }
 
 func (m *model) removed(name string) {
-	_, err := m.memorySource.Peek("", name)
+	_, err := m.source.Peek("", name)
 	switch {
 	case !m.names[name]:
 		m.failed("%s is removed, which is not subscribed to", name)
@@ -158,7 +158,7 @@ func (m *model) overdo() {
 	}
 	m.dialect.greedy()
 	synctest.Wait()
-	if watched := m.memorySource.watched(); len(watched) > 0 {
+	if watched := m.source.watched(); len(watched) > 0 {
 		m.failed("%v are watched after the stream has ended", watched)
 	}
 	m.dialect.leave()
@@ -184,7 +184,7 @@ func (m *model) settle() error {
 		synctest.Wait()
 	}
 	for name := range m.names {
-		current, err := m.memorySource.Peek("", name)
+		current, err := m.source.Peek("", name)
 		switch {
 		case err == nil && m.sent[name] != current.Version:
 			m.failed("%s=%s never came, but %q", name, current.Version, m.sent[name])
@@ -192,7 +192,7 @@ func (m *model) settle() error {
 			m.failed("%s is unknown, and that was not told", name)
 		}
 	}
-	if watched := m.memorySource.watched(); !slices.Equal(watched, slices.Sorted(maps.Keys(m.names))) {
+	if watched := m.source.watched(); !slices.Equal(watched, slices.Sorted(maps.Keys(m.names))) {
 		m.failed("%v are watched, %v subscribed to", watched, m.names)
 	}
 	return m.fault
@@ -211,14 +211,14 @@ var happenings = []struct {
 	name string
 	do   func(m *model, h happening)
 }{
-	{"the source has", func(m *model, h happening) { m.memorySource.stock(h.name, h.version) }},
+	{"the source has", func(m *model, h happening) { m.source.stock(h.name, h.version) }},
 	{"the source changes both", func(m *model, h happening) {
-		m.memorySource.stock("root", h.version)
-		m.memorySource.stock("leaf", h.version)
+		m.source.stock("root", h.version)
+		m.source.stock("leaf", h.version)
 	}},
-	{"the source has none yet of", func(m *model, h happening) { m.memorySource.unready(h.name) }},
-	{"the source knows no longer", func(m *model, h happening) { m.memorySource.remove(h.name) }},
-	{"the source says for nothing", func(m *model, h happening) { m.memorySource.tell(h.name) }},
+	{"the source has none yet of", func(m *model, h happening) { m.source.unready(h.name) }},
+	{"the source knows no longer", func(m *model, h happening) { m.source.remove(h.name) }},
+	{"the source says for nothing", func(m *model, h happening) { m.source.notify(h.name) }},
 	{"the client wants", func(m *model, h happening) { m.dialect.want(h.name) }},
 	{"the client drops", func(m *model, h happening) { m.dialect.unwant(h.name) }},
 	{"the client reads", func(m *model, _ happening) { m.dialect.read() }},
@@ -261,7 +261,7 @@ func TestRandomEventsKeepStreamRules(t *testing.T) {
 				var fault error // a failure must not leave the bubble by a panic
 				inBubble(t, func(_ *testing.T, b *bench) {
 					b.engine.cfg.Limits.MaxNames = modelLimit
-					m := newModel(b.memorySource)
+					m := newModel(b.source)
 					m.dialect = speak(b, m)
 					fault = m.live(settled, story)
 				})
@@ -279,7 +279,7 @@ func (m *model) live(settled bool, story []happening) error {
 	defer func() { m.dialect.leave() }()
 	if settled {
 		for _, name := range modelNames {
-			m.memorySource.stock(name, "1")
+			m.source.stock(name, "1")
 			m.dialect.want(name)
 			m.dialect.read()
 			m.dialect.answer(true)

@@ -80,7 +80,7 @@ func (f *follower) connect() {
 	}
 	if f.delta != nil || f.sotw == nil {
 		f.delta = &deltaClient{dialPeer(f.bench.t, "", func(s Stream[*discovery.DeltaDiscoveryRequest, *discovery.DeltaDiscoveryResponse]) error {
-			return f.bench.engine.StreamDelta(told[*discovery.DeltaDiscoveryRequest, *discovery.DeltaDiscoveryResponse]{s, func(r *discovery.DeltaDiscoveryResponse) {
+			return f.bench.engine.StreamDelta(observed[*discovery.DeltaDiscoveryRequest, *discovery.DeltaDiscoveryResponse]{s, func(r *discovery.DeltaDiscoveryResponse) {
 				parsed := parseDelta(r)
 				f.made(parsed.resources, parsed.removed, false)
 			}}, thingURL)
@@ -94,7 +94,7 @@ func (f *follower) connect() {
 
 func (f *follower) dialSotw() {
 	f.sotw = &client{dialPeer(f.bench.t, "", func(s Stream[*discovery.DiscoveryRequest, *discovery.DiscoveryResponse]) error {
-		return f.bench.engine.Stream(told[*discovery.DiscoveryRequest, *discovery.DiscoveryResponse]{s, func(r *discovery.DiscoveryResponse) {
+		return f.bench.engine.Stream(observed[*discovery.DiscoveryRequest, *discovery.DiscoveryResponse]{s, func(r *discovery.DiscoveryResponse) {
 			f.made(parseSotw(r).resources, nil, f.complete)
 		}}, thingURL)
 	}, contents)}

@@ -13,7 +13,7 @@ func TestClientWithoutACKGetsNextVersion(t *testing.T) {
 		c := b.dial("")
 		c.ask("a")
 		for _, version := range []string{"1", "2", "3"} {
-			b.memorySource.set("a", version)
+			b.source.set("a", version)
 			c.gets("a=" + version)
 		}
 	}, "a")
@@ -21,12 +21,12 @@ func TestClientWithoutACKGetsNextVersion(t *testing.T) {
 
 func TestChangesForSlowClientArriveAsOne(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.memorySource.set("a", "1")
+		b.source.set("a", "1")
 		c := b.dial("")
 		c.ask("a")
 		synctest.Wait() // version 1 is being sent, nobody reads
 		for _, version := range []string{"2", "3", "4", "5"} {
-			b.memorySource.set("a", version)
+			b.source.set("a", version)
 		}
 		c.gets("a=1")
 		c.gets("a=5")
@@ -36,12 +36,12 @@ func TestChangesForSlowClientArriveAsOne(t *testing.T) {
 
 func TestSlowReaderDelaysNoOther(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.memorySource.set("a", "1")
+		b.source.set("a", "1")
 		slow, quick := b.dial("slow"), b.dial("quick")
 		slow.ask("a")
 		quick.ask("a")
 		quick.gets("a=1")
-		b.memorySource.set("a", "2")
+		b.source.set("a", "2")
 		quick.gets("a=2")
 		slow.gets("a=1")
 		slow.gets("a=2")
@@ -50,13 +50,13 @@ func TestSlowReaderDelaysNoOther(t *testing.T) {
 
 func TestSlowReaderIsStillListenedTo(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.memorySource.set("a", "1")
+		b.source.set("a", "1")
 		c := b.dial("")
 		c.ask("a")
 		for range 50 { // more than fits any window: the requests must be taken in
 			c.ask("b")
 		}
-		b.memorySource.set("b", "1")
+		b.source.set("b", "1")
 		c.gets("a=1")
 		c.gets("b=1")
 	}, "b")
@@ -65,11 +65,11 @@ func TestSlowReaderIsStillListenedTo(t *testing.T) {
 func TestNoNamesAndStarSubscribeToNothing(t *testing.T) {
 	for _, names := range [][]string{nil, {"*"}, {""}, {"*", ""}} {
 		inBubble(t, func(t *testing.T, b *bench) {
-			b.memorySource.set("a", "1")
+			b.source.set("a", "1")
 			c := b.dial("")
 			c.ask(names...)
 			c.silent()
-			b.memorySource.set("a", "2")
+			b.source.set("a", "2")
 			c.silent()
 			c.ask("a")
 			c.gets("a=2")
@@ -79,13 +79,13 @@ func TestNoNamesAndStarSubscribeToNothing(t *testing.T) {
 
 func TestSlowNameDelaysNoOther(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.memorySource.set("a", "1")
+		b.source.set("a", "1")
 		c := b.dial("")
 		c.ask("slow", "a")
 		c.gets("a=1")
 		c.ack("slow", "a")
 		c.silent()
-		b.memorySource.set("slow", "1")
+		b.source.set("slow", "1")
 		c.gets("slow=1")
 	}, "slow")
 }
@@ -93,16 +93,16 @@ func TestSlowNameDelaysNoOther(t *testing.T) {
 func TestUnreadyResourceStaysWithClient(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		c := b.holding("a")
-		b.memorySource.unready("a") // expired
+		b.source.unready("a") // expired
 		c.silent()
-		b.memorySource.set("a", "2")
+		b.source.set("a", "2")
 		c.gets("a=2")
 	})
 }
 
 func TestRefusedNameIsLeftOutAndStreamStays(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.memorySource.set("a", "1")
+		b.source.set("a", "1")
 		c := b.dial("")
 		c.ask("nobody-configured-this", "a")
 		c.gets("a=1")
@@ -111,7 +111,7 @@ func TestRefusedNameIsLeftOutAndStreamStays(t *testing.T) {
 		if refused := b.seen(Refused); len(refused) != 1 || refused[0].Names[0] != "nobody-configured-this" {
 			t.Errorf("refusals told: %v, want one", refused)
 		}
-		b.memorySource.set("nobody-configured-this", "1") // a new config
+		b.source.set("nobody-configured-this", "1") // a new config
 		c.gets("nobody-configured-this=1")
 	})
 }
@@ -179,16 +179,16 @@ func TestLimitedCallersAreBounded(t *testing.T) {
 func TestNameRefusedLaterIsSilentAndStreamStays(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		c := b.holding("a", "b")
-		b.memorySource.remove("a")
+		b.source.remove("a")
 		c.silent()
 		if n := len(b.seen(Refused)); n != 1 {
 			t.Errorf("%d refusals counted, want 1", n)
 		}
-		b.memorySource.set("b", "2")
+		b.source.set("b", "2")
 		c.gets("b=2")
-		b.memorySource.set("a", "1") // back, unchanged: the client still has it
+		b.source.set("a", "1") // back, unchanged: the client still has it
 		c.silent()
-		b.memorySource.set("a", "2")
+		b.source.set("a", "2")
 		c.gets("a=2")
 	})
 }

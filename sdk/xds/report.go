@@ -8,8 +8,8 @@ import (
 	"github.com/countersign-dev/countersign/internal/text"
 )
 
-// tell reports the outcome of a request.
-func (r *runner[C, Q, R]) tell(st step) {
+// report reports the outcome of a request.
+func (r *runner[C, Q, R]) report(st step) {
 	if st.acked {
 		r.observe(Event[C]{Kind: Acked, Node: text.Clean(r.machine.nodeID()), Type: st.url, Version: st.version})
 		r.log(slog.LevelDebug, "acknowledged", "type", st.url, "version", st.version)

@@ -8,7 +8,7 @@ import (
 
 func TestNACKLogNamesRefusedResources(t *testing.T) {
 	inEachDialect(t, func(t *testing.T, b *bench, c speaker) {
-		b.memorySource.have("default", "ROOTCA")
+		b.source.have("default", "ROOTCA")
 		c.want("default", "ROOTCA", "slow")
 		c.gets("ROOTCA=1", "default=1")
 		c.refuse("no")
@@ -18,7 +18,7 @@ func TestNACKLogNamesRefusedResources(t *testing.T) {
 		if nacks := b.seen(Nacked); len(nacks) != 1 || fmt.Sprint(nacks[0].Names) != "[ROOTCA default]" {
 			t.Errorf("notified %+v, want both names", nacks)
 		}
-		b.memorySource.set("default", "2")
+		b.source.set("default", "2")
 		c.gets("default=2")
 		c.refuse("no")
 		if log := b.logged(); !strings.Contains(log, "names=default ") {
@@ -32,7 +32,7 @@ func TestNACKLogIsBounded(t *testing.T) {
 		var names, want []string
 		for i := range 15 {
 			names = append(names, fmt.Sprintf("%02d\nlevel=ERROR%s", i, strings.Repeat("x", 1000)))
-			b.memorySource.set(names[i], "1")
+			b.source.set(names[i], "1")
 			want = append(want, names[i]+"=1")
 		}
 		c.want(names...)
@@ -47,7 +47,7 @@ func TestNACKLogIsBounded(t *testing.T) {
 
 func TestRefusedVersionIsNotAcknowledgedLater(t *testing.T) {
 	inEachDialect(t, func(t *testing.T, b *bench, c speaker) {
-		b.memorySource.set("a", "1")
+		b.source.set("a", "1")
 		c.want("a")
 		c.gets("a=1")
 		c.refuse("no")
@@ -63,7 +63,7 @@ func TestRepeatedNACKsDoNotFillLog(t *testing.T) {
 	inEachDialect(t, func(t *testing.T, b *bench, c speaker) {
 		c.want("a")
 		for i := range 100 {
-			b.memorySource.set("a", fmt.Sprint(i))
+			b.source.set("a", fmt.Sprint(i))
 			c.gets(fmt.Sprintf("a=%d", i))
 			c.refuse("no")
 		}
@@ -74,7 +74,7 @@ func TestRepeatedNACKsDoNotFillLog(t *testing.T) {
 			t.Errorf("%d refusals counted, want 100", n)
 		}
 		c.silent() // a minute
-		b.memorySource.set("a", "100")
+		b.source.set("a", "100")
 		c.gets("a=100")
 		c.refuse("no")
 		if !strings.Contains(b.logged(), "suppressed=90") {

@@ -1,7 +1,7 @@
 // Package xds serves named, versioned resources over Envoy's xDS protocol and pushes
 // them as they change. A gRPC server passes the types and their sources to [New] and
 // calls [Engine.Stream] and [Engine.Fetch] from its generated methods. The engine is
-// generic over the caller type and knows nothing about the resources.
+// generic over the caller type and independent of the resources.
 //
 // A stream's protocol is a state machine without I/O: sotw.go or delta.go, each built
 // on session.go and subscription.go. runner.go connects it to the stream's goroutines.

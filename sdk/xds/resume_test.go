@@ -4,24 +4,24 @@ import "testing"
 
 func TestDeltaResumesWithClientVersions(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.memorySource.set("same", "1")
-		b.memorySource.set("changed", "2")
-		b.memorySource.set("new", "1")
-		b.memorySource.set("not-asked", "2")
+		b.source.set("same", "1")
+		b.source.set("changed", "2")
+		b.source.set("new", "1")
+		b.source.set("not-asked", "2")
 		c := b.dialDelta("")
 		has := map[string]string{"same": "1", "changed": "1", "gone": "1", "not-asked": "1"}
 		c.resume(has, "same", "changed", "new", "gone")
 		c.gets("-gone", "changed=2", "new=1")
 		c.ack()
 		c.silent()
-		b.memorySource.set("same", "2")
+		b.source.set("same", "2")
 		c.gets("same=2")
 	})
 }
 
 func TestResumedDeltaStreamIsSilentWhenUnchanged(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.memorySource.set("a", "1")
+		b.source.set("a", "1")
 		c := b.dialDelta("")
 		c.resume(map[string]string{"a": "1"}, "a")
 		c.silent()
@@ -32,7 +32,7 @@ func TestResumedDeltaStreamIsSilentWhenUnchanged(t *testing.T) {
 
 func TestInitialVersionsCountInFirstDeltaRequestOnly(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.memorySource.set("a", "1")
+		b.source.set("a", "1")
 		c := b.dialDelta("")
 		c.subscribe("b")
 		c.resume(map[string]string{"a": "1"}, "a")
@@ -46,7 +46,7 @@ func TestResumedUnreadyNameIsSentOnlyIfVersionDiffers(t *testing.T) {
 			c := b.dialDelta("")
 			c.resume(map[string]string{"a": "1"}, "a")
 			c.silent()
-			b.memorySource.set("a", version)
+			b.source.set("a", version)
 			if want == nil {
 				c.silent()
 			} else {
@@ -61,7 +61,7 @@ func TestResumedNameSubscribedAgainIsAlwaysSent(t *testing.T) {
 		c := b.dialDelta("")
 		c.resume(map[string]string{"a": "1"}, "a")
 		c.subscribe("a") // forgotten since
-		b.memorySource.set("a", "1")
+		b.source.set("a", "1")
 		c.gets("a=1")
 	}, "a")
 }

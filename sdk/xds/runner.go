@@ -181,7 +181,7 @@ func (r *runner[C, Q, R]) receive() error {
 // follow carries out a request: watches first, then lookups, so that no change is
 // missed between them.
 func (r *runner[C, Q, R]) follow(st step) {
-	r.tell(st)
+	r.report(st)
 	r.release(st)
 	r.watchList(st)
 	r.watch(st.typ, st.added)

@@ -80,7 +80,7 @@ func (m *sotw) answer(req *discovery.DiscoveryRequest, st *step) {
 	}
 }
 
-// replace makes names the whole list. Marks tell listed entries from others without a
+// replace makes names the whole list. Marks separate listed entries from others without a
 // second set of thousands of names.
 func (m *sotw) replace(names []string, st *step) {
 	t, mark, listed := &m.types[st.typ], m.next(), 0
@@ -102,7 +102,7 @@ func (m *sotw) replace(names []string, st *step) {
 	}
 }
 
-// wildcard subscribes to or unsubscribes from the wildcard, as the whole list of names says.
+// wildcard subscribes to or unsubscribes from the wildcard, by the whole list of names.
 func (m *sotw) wildcard(names []string, st *step) {
 	t := &m.types[st.typ]
 	switch all := t.asksForAll(names); {

@@ -9,13 +9,13 @@ import (
 
 func TestRequestsWithoutNonceAddNames(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.memorySource.set("b", "1")
+		b.source.set("b", "1")
 		c := b.holding("a")
 		c.ask("b") // MOSN: one request for each name
 		c.gets("b=1")
-		b.memorySource.set("a", "2")
+		b.source.set("a", "2")
 		c.gets("a=2")
-		b.memorySource.set("b", "2")
+		b.source.set("b", "2")
 		c.gets("b=2")
 	})
 }
@@ -24,11 +24,11 @@ func TestCurrentNonceReplacesList(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		c := b.holding("a", "b")
 		c.ack("b")
-		b.memorySource.set("a", "2")
+		b.source.set("a", "2")
 		c.silent()
-		b.memorySource.set("b", "2")
+		b.source.set("b", "2")
 		c.gets("b=2")
-		if got := b.memorySource.watched(); len(got) != 1 || got[0] != "b" {
+		if got := b.source.watched(); len(got) != 1 || got[0] != "b" {
 			t.Errorf("watched %v after a was dropped, want b alone", got)
 		}
 	})
@@ -38,7 +38,7 @@ func TestEmptyListWithCurrentNonceDropsEverything(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		c := b.holding("a")
 		c.ack()
-		b.memorySource.set("a", "2")
+		b.source.set("a", "2")
 		c.silent()
 	})
 }
@@ -47,10 +47,10 @@ func TestEmptyListWithCurrentNonceDropsEverything(t *testing.T) {
 // there, too.
 func overtaken(b *bench) (c *client, first *discovery.DiscoveryResponse) {
 	b.t.Helper()
-	b.memorySource.set("b", "1")
+	b.source.set("b", "1")
 	c = b.holding("a")
 	first = c.last
-	b.memorySource.set("a", "2")
+	b.source.set("a", "2")
 	c.gets("a=2")
 	return c, first
 }
@@ -60,7 +60,7 @@ func TestStaleNonceIsIgnoredBeforeACK(t *testing.T) {
 		c, first := overtaken(b)
 		c.send(&discovery.DiscoveryRequest{ResourceNames: []string{"b"}, VersionInfo: first.VersionInfo, ResponseNonce: first.Nonce})
 		c.silent() // b is not added
-		b.memorySource.set("a", "3")
+		b.source.set("a", "3")
 		c.gets("a=3") // a is not dropped
 		if acks := b.seen(Acked); len(acks) != 0 {
 			t.Errorf("a stale acknowledgement counted: %v", acks)
@@ -74,7 +74,7 @@ func TestStaleNonceIsIgnoredAfterACK(t *testing.T) {
 		c.ack("a")
 		c.send(&discovery.DiscoveryRequest{ResourceNames: []string{"b"}, VersionInfo: first.VersionInfo, ResponseNonce: first.Nonce})
 		c.silent()
-		b.memorySource.set("a", "3")
+		b.source.set("a", "3")
 		c.gets("a=3")
 	})
 }
@@ -94,7 +94,7 @@ func TestStaleNACKIsReportedAndItsListIgnored(t *testing.T) {
 func TestFirstRequestAfterReconnectGetsEverythingListed(t *testing.T) {
 	for _, nonce := range []string{"", "of-an-earlier-stream"} {
 		inBubble(t, func(t *testing.T, b *bench) {
-			b.memorySource.have("a", "b")
+			b.source.have("a", "b")
 			c := b.dial("")
 			c.send(&discovery.DiscoveryRequest{ResourceNames: []string{"a", "b"}, VersionInfo: "1", ResponseNonce: nonce})
 			c.gets("a=1", "b=1")
@@ -104,7 +104,7 @@ func TestFirstRequestAfterReconnectGetsEverythingListed(t *testing.T) {
 
 func TestNameAddedLaterIsAnsweredAlone(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.memorySource.set("b", "1")
+		b.source.set("b", "1")
 		c := b.holding("a")
 		c.ack("a", "b")
 		c.gets("b=1")
@@ -115,7 +115,7 @@ func TestNameAddedLaterIsAnsweredAlone(t *testing.T) {
 
 func TestRequestCrossingItsAnswerIsNotAnsweredTwice(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.memorySource.have("a", "b")
+		b.source.have("a", "b")
 		c := b.dial("")
 		c.ask("a")
 		c.ask("a", "b") // the answer to the first is under way
@@ -174,7 +174,7 @@ func TestDroppedNameIsSilentAndSentAgainWhenTaken(t *testing.T) {
 
 func TestNACKSendsNothingUntilContentChanges(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.memorySource.set("a", "1")
+		b.source.set("a", "1")
 		c := b.dial("sidecar")
 		c.ask("a")
 		c.gets("a=1")
@@ -191,7 +191,7 @@ func TestNACKSendsNothingUntilContentChanges(t *testing.T) {
 		if log := b.logged(); !strings.Contains(log, `bad\\nkey x`) || !strings.Contains(log, "sidecar") {
 			t.Errorf("the NACK was logged as %q", log)
 		}
-		b.memorySource.set("a", "2")
+		b.source.set("a", "2")
 		c.gets("a=2")
 		c.ack("a")
 		if acks := b.seen(Acked); len(acks) != 1 || acks[0].Version != "2" {
@@ -202,7 +202,7 @@ func TestNACKSendsNothingUntilContentChanges(t *testing.T) {
 
 func TestNACKAddingANameGetsOnlyThatName(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.memorySource.set("b", "1")
+		b.source.set("b", "1")
 		c := b.holding("a")
 		c.nack("no", "a", "b")
 		c.gets("b=1")

@@ -69,7 +69,7 @@ func (s *memorySource) put(r *Resource) {
 	s.mu.Lock()
 	s.known[r.Name] = r
 	s.mu.Unlock()
-	s.tell(r.Name)
+	s.notify(r.Name)
 }
 
 func bodyOf(content string) *anypb.Any { return &anypb.Any{TypeUrl: thingURL, Value: []byte(content)} }
@@ -87,7 +87,7 @@ func (s *memorySource) remove(name string) {
 	s.mu.Lock()
 	delete(s.known, name)
 	s.mu.Unlock()
-	s.tell(name)
+	s.notify(name)
 }
 
 // endAlice has the streams of alice ended that look again.
@@ -95,7 +95,7 @@ func (s *memorySource) endAlice() {
 	s.mu.Lock()
 	s.ended = true
 	s.mu.Unlock()
-	s.tell("a")
+	s.notify("a")
 }
 
 // unready has nothing of a name any more, or yet.
@@ -103,10 +103,10 @@ func (s *memorySource) unready(name string) {
 	s.mu.Lock()
 	s.known[name] = nil
 	s.mu.Unlock()
-	s.tell(name)
+	s.notify(name)
 }
 
-func (s *memorySource) tell(name string) {
+func (s *memorySource) notify(name string) {
 	s.mu.Lock()
 	var notify []func(string)
 	for w, watched := range s.watchers {

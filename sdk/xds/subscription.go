@@ -20,7 +20,7 @@ type entry struct {
 	seq     uint64    // the response that carried it
 	sentAt  time.Time
 	nacked  bool      // the client rejected that response
-	refused bool      // unknown, and the client was told
+	refused bool      // unknown, and the client got the removal
 	dirty   bool      // the source must be queried again
 	held    bool      // on the list of held names
 	until   time.Time // deadline of the hold; zero when not held
@@ -114,7 +114,7 @@ func (s *subscription) repeat(e *entry) {
 }
 
 // resend reports a name again to a client that may have forgotten it. It may as well have it
-// still, so it is told if the resource goes instead.
+// still, so it gets a removal if the resource goes instead.
 func (s *subscription) resend(e *entry) {
 	had := e.has()
 	s.forget(e)

@@ -11,7 +11,7 @@ import (
 func TestUnchangedContentIsNotPushed(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		c := b.holding("a")
-		b.memorySource.have("a", "b")
+		b.source.have("a", "b")
 		c.silent()
 	})
 }
@@ -20,7 +20,7 @@ func TestVersionDependsOnContent(t *testing.T) {
 	var versions []string
 	for range 2 { // two agents, one after the other
 		inBubble(t, func(t *testing.T, b *bench) {
-			b.memorySource.have("a", "b")
+			b.source.have("a", "b")
 			one, two := b.dial("one"), b.dial("two")
 			one.ask("a", "b")
 			two.ask("b", "a")
@@ -30,7 +30,7 @@ func TestVersionDependsOnContent(t *testing.T) {
 				t.Errorf("the same content has versions %q and %q", one.last.VersionInfo, two.last.VersionInfo)
 			}
 			versions = append(versions, one.last.VersionInfo)
-			b.memorySource.set("a", "2")
+			b.source.set("a", "2")
 			one.gets("a=2")
 			if one.last.VersionInfo != "2" {
 				t.Errorf("a single resource's response has version %q, want the resource's", one.last.VersionInfo)
@@ -58,8 +58,8 @@ func TestNoncesDifferAfterRestart(t *testing.T) {
 
 func TestCallerIsFixedWhenStreamOpens(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.memorySource.forbid = func(caller, name string) bool { return caller != name }
-		b.memorySource.have("alice", "bob")
+		b.source.forbid = func(caller, name string) bool { return caller != name }
+		b.source.have("alice", "bob")
 		c := b.dial("alice")
 		c.ask("alice", "bob")
 		c.gets("alice=1")

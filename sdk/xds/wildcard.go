@@ -83,7 +83,7 @@ func (s *subscription) listed(names []string, whole bool, mark uint64) (added, d
 			s.lose(name)
 		}
 	}
-	// A client waiting for its first list is told of an empty one, too.
+	// A client waiting for its first list gets an empty one, too.
 	s.owed = s.owed || !w.ready && len(w.brought) == 0
 	w.ready, w.brought = true, nil
 	return added, dropped
@@ -120,7 +120,7 @@ func (s *subscription) lose(name string) {
 	}
 }
 
-// telling reports whether the client must be told about a removal. A name it left may
+// telling reports whether the client must get a removal. A name it left may
 // be on a list that is not available yet.
 func (s *subscription) telling() bool {
 	return len(s.gone) > 0 && (s.wild == nil || s.wild.ready)

@@ -57,7 +57,7 @@ func TestWildcardIsSilentWhileUnchanged(t *testing.T) {
 		c.gets("a=1", "b=1")
 		c.ack("*")
 		s.list("b", "a")
-		s.tell("a")
+		s.notify("a")
 		c.silent()
 		s.set("b", "2")
 		c.gets("b=2")
@@ -134,7 +134,7 @@ func TestListIsPerCaller(t *testing.T) {
 
 func TestWildcardNeedsTypeThatLists(t *testing.T) {
 	inBubble(t, func(_ *testing.T, b *bench) {
-		b.memorySource.set("a", "1")
+		b.source.set("a", "1")
 		c := b.dial("")
 		c.ask()
 		c.ask("*")

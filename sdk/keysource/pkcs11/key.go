@@ -119,7 +119,7 @@ func (t *Token) readPublic(session pkcs11.SessionHandle, object pkcs11.ObjectHan
 	point := got[0].Value
 	var inner []byte
 	if rest, err := asn1.Unmarshal(point, &inner); err == nil && len(rest) == 0 {
-		point = inner // an OCTET STRING, as the standard says; some tokens omit it
+		point = inner // an OCTET STRING, by the standard; some tokens omit it
 	}
 	return ecdsa.ParseUncompressedPublicKey(curve, point)
 }
