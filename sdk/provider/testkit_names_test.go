@@ -1,4 +1,4 @@
-package testkit_test
+package provider_test
 
 import (
 	"errors"

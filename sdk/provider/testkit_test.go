@@ -1,18 +1,14 @@
-package testkit_test
+package provider_test
 
 import (
 	"os"
 	"path/filepath"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // install puts an executable into a new folder, and returns both paths.
 func install(t *testing.T, name string) (dir, path string) {

@@ -1,4 +1,4 @@
-package catalog
+package main
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/countersign-dev/countersign/cmd/countersign/internal/catalog"
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/plugin-host/lock"
 )
@@ -19,7 +20,7 @@ func TestLockRunsNoOtherBytesThanThosePinned(t *testing.T) {
 	if err := os.WriteFile(path, []byte("#!/bin/sh\necho yes >"+ran+"\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	c := Catalog{Options: pluginhost.Options{Dirs: []string{dir}}, Locked: &lock.Lock{}}
+	c := catalog.Catalog{Options: pluginhost.Options{Dirs: []string{dir}}, Locked: &lock.Lock{}}
 	target, err := c.Find(path)
 	if err != nil {
 		t.Fatal(err)

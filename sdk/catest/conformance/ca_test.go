@@ -1,4 +1,4 @@
-package catest_test
+package conformance_test
 
 import (
 	"bytes"
@@ -8,14 +8,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // ask has a new key signed and returns the check that the reply is held against.
 func ask(t *testing.T, authority *catest.CA) (ca.Certificate, pki.Check, error) {
