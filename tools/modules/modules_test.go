@@ -106,7 +106,7 @@ func TestEmbedderGetsSDKWithoutCloud(t *testing.T) {
 	user.run(t, dir, "go", "vet", ".")
 	checkMod(t, dir)
 	sum := read(t, filepath.Join(dir, "go.sum"))
-	for _, foreign := range []string{"k8s.io/", "cloud.google.com/", "google.golang.org/api ", "istio.io/", "aws", "azure", "hashicorp/vault", "smallstep", "miekg/", "prometheus/"} {
+	for _, foreign := range []string{"k8s.io/", "cloud.google.com/", "google.golang.org/api ", "istio.io/", "aws", "azure", "hashicorp/vault", "smallstep", "miekg/", "prometheus/", "spf13/", "go.opentelemetry.io/otel ", "sigs.k8s.io/"} {
 		if strings.Contains(sum, foreign) {
 			t.Errorf("go.sum of an embedder names %s:\n%s", foreign, sum)
 		}
@@ -129,6 +129,17 @@ var installed = []string{
 	"countersign-ra",
 }
 
+// clouds are the SDKs that no program links but its provider.
+var clouds = []string{"cloud.google.com/go/security", "google.golang.org/api", "github.com/aws/", "github.com/hashicorp/vault", "github.com/smallstep/"}
+
+// strangers are what a program must not link: the agent no Kubernetes, the servers no cloud.
+var strangers = map[string][]string{
+	"countersign":               append([]string{"k8s.io/", "sigs.k8s.io/controller-runtime", "istio.io/", "github.com/cert-manager/"}, clouds...),
+	"countersign-discovery":     append([]string{"istio.io/", "github.com/cert-manager/", "go.opentelemetry.io/otel\t"}, clouds...),
+	"countersign-ra":            clouds,
+	"countersign-provider-file": append([]string{"k8s.io/", "github.com/spf13/", "github.com/prometheus/", "go.opentelemetry.io/otel\t"}, clouds...),
+}
+
 func TestInstalledProgramsKnowNameAndVersion(t *testing.T) {
 	dir := t.TempDir()
 	for _, program := range installed {
@@ -137,6 +148,14 @@ func TestInstalledProgramsKnowNameAndVersion(t *testing.T) {
 		said, _ := user.command(dir, program, "version").CombinedOutput()
 		if !regexp.MustCompile(`^\S+ 0\.1\.0 `).Match(said) {
 			t.Errorf("%s says %q", program, said)
+		}
+	}
+	for program, foreign := range strangers {
+		linked := user.run(t, dir, "go", "version", "-m", filepath.Join(user.bin, program))
+		for _, module := range foreign {
+			if strings.Contains(linked, "\tdep\t"+module) {
+				t.Errorf("%s links a module of %s:\n%s", program, module, linked)
+			}
 		}
 	}
 	entries, err := os.ReadDir(user.bin)
