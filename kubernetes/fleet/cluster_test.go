@@ -176,6 +176,7 @@ func TestStuckInformerIsAbandoned(t *testing.T) {
 }
 
 func TestNotReadyBeforeLocalCluster(t *testing.T) {
+	t.Parallel()
 	s := servers(t, "local")[0]
 	s.fail(http.StatusForbidden)
 	r := start(t, s)

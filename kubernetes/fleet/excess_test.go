@@ -11,6 +11,7 @@ import (
 
 // One that was good until now is let go of in the same way, and comes back.
 func TestExcessiveClusterIsDroppedAndRetried(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("waits in real time")
 	}
@@ -85,6 +86,7 @@ func TestRetriesOfExcessAreBounded(t *testing.T) {
 }
 
 func TestAlwaysExcessiveClusterIsGivenUpUntilChange(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("waits in real time")
 	}
@@ -112,6 +114,7 @@ func TestAlwaysExcessiveClusterIsGivenUpUntilChange(t *testing.T) {
 
 // A kubeconfig that leads to too much costs nothing of what an earlier one reaches.
 func TestServingClusterStaysWhenNextIsExcessive(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("waits in real time")
 	}
@@ -138,6 +141,7 @@ func TestServingClusterStaysWhenNextIsExcessive(t *testing.T) {
 }
 
 func TestNextKubeconfigServesWhenFirstIsExcessive(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("waits in real time")
 	}

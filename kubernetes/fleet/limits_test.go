@@ -186,6 +186,7 @@ func TestLocalClusterHasNoLimits(t *testing.T) {
 
 // A cluster may have all that its limits allow, however often it changes.
 func TestChangesAreNotCountedTwice(t *testing.T) {
+	t.Parallel()
 	s := servers(t, "local", "east")
 	local, east := s[0], s[1]
 	local.put(remotes("r", 0, map[string][]byte{"east": east.kubeconfig("")}))
