@@ -1,21 +1,13 @@
 package kubetest
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"maps"
 	"net/http"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -26,7 +18,7 @@ import (
 // in a synctest bubble reach it by [Fake.Client], which uses no sockets, others by [Fake.Listen].
 // Its fields are set before it is used, or by [Fake.Set].
 type Fake struct {
-	// Before is called for each request. An [apierrors.APIStatus] is answered, any other error
+	// Before is called for each request. An APIStatus of apimachinery is answered, any other error
 	// breaks the connection. It may change what is written, wait, and call the Fake.
 	Before func(*Call) error
 	// After is called when a request has been carried out.
@@ -242,118 +234,4 @@ func Get[O any](f *Fake, resource, namespace, name string) *O {
 		return nil
 	}
 	return As[O](found.text)
-}
-
-func (f *Fake) store(k key, o Object) stored {
-	kind := "MODIFIED"
-	if _, exists := f.objects[k]; !exists {
-		kind = "ADDED"
-	}
-	if o.meta()["uid"] == nil {
-		o.meta()["uid"] = "uid-of-" + k.resource + "/" + k.namespace + "/" + k.name
-	}
-	f.objects[k] = f.note(k, o, kind)
-	return f.objects[k]
-}
-
-func (f *Fake) remove(k key) {
-	if gone, exists := f.objects[k]; exists {
-		delete(f.objects, k)
-		f.note(k, gone.object.clone(), "DELETED")
-	}
-}
-
-func (f *Fake) note(k key, o Object, kind string) stored {
-	o.meta()["resourceVersion"] = strconv.Itoa(len(f.history) + 1)
-	text, err := json.Marshal(o)
-	if err != nil {
-		panic(err)
-	}
-	s := stored{o, text}
-	f.history = append(f.history, change{k, s, kind})
-	close(f.changed)
-	f.changed = make(chan struct{})
-	return s
-}
-
-// do carries a request out and returns the status code and the object for the answer.
-func (f *Fake) do(c *Call) (int, any, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	k := key{c.Resource, c.Namespace, c.Name}
-	known, exists := f.objects[k]
-	of := schema.GroupResource{Group: c.group.Group, Resource: c.Resource}
-	switch {
-	case c.Verb == "list":
-		return http.StatusOK, f.list(c), nil
-	case c.Verb == "create" && exists:
-		return 0, nil, apierrors.NewAlreadyExists(of, c.Name)
-	case c.Verb == "create":
-		return http.StatusCreated, f.store(k, c.Object).text, nil
-	case !exists:
-		return 0, nil, apierrors.NewNotFound(of, c.Name)
-	case c.Verb == "get":
-		return http.StatusOK, known.text, nil
-	case c.Verb == "delete":
-		f.remove(k)
-		return http.StatusOK, metav1.Status{Status: metav1.StatusSuccess}, nil
-	case c.Verb != "update":
-		return 0, nil, apierrors.NewMethodNotSupported(of, c.Verb)
-	}
-	if sent, _ := c.Object.meta()["resourceVersion"].(string); sent != "" && sent != known.object.meta()["resourceVersion"] {
-		return 0, nil, apierrors.NewConflict(of, c.Name, fmt.Errorf("it was modified"))
-	}
-	if c.Object.meta()["uid"] == nil {
-		c.Object.meta()["uid"] = known.object.meta()["uid"]
-	}
-	if c.Subresource != "" { // the approval is in the status
-		next := known.object.clone()
-		next["status"] = c.Object["status"]
-		c.Object = next
-	}
-	return http.StatusOK, f.store(k, c.Object).text, nil
-}
-
-// list answers with the objects of a namespace, or of all, that have the labels.
-func (f *Fake) list(c *Call) any {
-	return Object{
-		"kind": kindOf(c) + "List", "apiVersion": c.group.String(), "items": f.selected(c),
-		"metadata": Object{"resourceVersion": strconv.Itoa(len(f.history))},
-	}
-}
-
-func (f *Fake) selected(c *Call) []json.RawMessage {
-	all := slices.SortedFunc(maps.Keys(f.objects), func(a, b key) int {
-		return cmp.Or(strings.Compare(a.namespace, b.namespace), strings.Compare(a.name, b.name))
-	})
-	items := []json.RawMessage{}
-	for _, k := range all {
-		if c.selects(k, f.objects[k].object) {
-			items = append(items, f.objects[k].text)
-		}
-	}
-	return items
-}
-
-// selects leaves field selectors out, as a server does that is not to be believed, except the
-// service account's, without which a test of many pods would be one of lists.
-func (c *Call) selects(k key, o Object) bool {
-	if k.resource != c.Resource || c.Namespace != "" && c.Namespace != k.namespace || c.Hides != nil && c.Hides(o) {
-		return false
-	}
-	_, account, of := strings.Cut(c.Asks("fieldSelector"), "spec.serviceAccountName=")
-	account, _, _ = strings.Cut(account, ",")
-	if of && o.At("spec", "serviceAccountName") != account {
-		return false
-	}
-	selector, err := labels.Parse(c.Asks("labelSelector"))
-	return err == nil && selector.Matches(o.labels())
-}
-
-// Asks returns a parameter of the query.
-func (c *Call) Asks(name string) string {
-	if all := c.query[name]; len(all) > 0 {
-		return all[0]
-	}
-	return ""
 }
