@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
@@ -25,27 +24,8 @@ func fileOf(t *testing.T, content []byte) string {
 // pairOf makes a certificate that ends then, with an intermediate, and its key.
 func pairOf(t *testing.T, end time.Time) (certFile, keyFile string) {
 	t.Helper()
-	key, err := pki.GenerateKey("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	id, err := pki.NewIdentity("spiffe://example.org/agent", nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	csr, err := pki.CreateCSR(key, id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := catest.NewCA(catest.Options{Intermediates: 1}).CSRSign(t.Context(), ca.SignRequest{CSR: csr, TTL: time.Until(end)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := pki.EncodeKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return fileOf(t, cert.Chain), fileOf(t, text)
+	chain, key := catest.NewCA(catest.Options{Intermediates: 1}).Pair(time.Until(end), "spiffe://example.org/agent")
+	return fileOf(t, chain), fileOf(t, key)
 }
 
 // A root that cannot be read must not vanish among others.

@@ -12,10 +12,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/countersign-dev/countersign/internal/test/logtest"
-	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/filesecret"
-	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
@@ -44,17 +42,8 @@ func issue(t *testing.T, authority *catest.CA) files {
 
 func issueFor(t *testing.T, authority *catest.CA, ttl time.Duration) files {
 	t.Helper()
-	key, err := pki.GenerateKey("")
-	must(t, err)
-	id, err := pki.NewIdentity("spiffe://example.org/web", nil, nil)
-	must(t, err)
-	csr, err := pki.CreateCSR(key, id)
-	must(t, err)
-	reply, err := authority.CSRSign(t.Context(), ca.SignRequest{CSR: csr, SubjectID: id.String(), TTL: ttl})
-	must(t, err)
-	text, err := pki.EncodeKey(key)
-	must(t, err)
-	return files{"cert-chain.pem": reply.Chain, "key.pem": text, "root-cert.pem": authority.Bundle().PEM()}
+	chain, key := authority.Pair(ttl, "spiffe://example.org/web")
+	return files{"cert-chain.pem": chain, "key.pem": key, "root-cert.pem": authority.Bundle().PEM()}
 }
 
 func must(t *testing.T, errs ...error) {

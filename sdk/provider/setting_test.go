@@ -12,9 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
-	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/provider/rest"
 	"github.com/countersign-dev/countersign/sdk/provider/setting"
 )
@@ -29,22 +27,13 @@ func must(t *testing.T, err error) {
 // pairOf returns a certificate of a name, also in files.
 func pairOf(t *testing.T, authority *catest.CA, name string) (tls.Certificate, setting.KeyPair) {
 	t.Helper()
-	key, err := pki.GenerateKey("")
-	must(t, err)
-	id, err := pki.NewIdentity("", []string{name}, nil)
-	must(t, err)
-	csr, err := pki.CreateCSR(key, id)
-	must(t, err)
-	cert, err := authority.CSRSign(t.Context(), ca.SignRequest{CSR: csr})
-	must(t, err)
-	encoded, err := pki.EncodeKey(key)
-	must(t, err)
-	pair, err := tls.X509KeyPair(cert.Chain, encoded)
+	chain, key := authority.Pair(0, "", name)
+	pair, err := tls.X509KeyPair(chain, key)
 	must(t, err)
 	dir := t.TempDir()
 	files := setting.KeyPair{CertFile: filepath.Join(dir, "cert.pem"), KeyFile: filepath.Join(dir, "key.pem")}
-	must(t, os.WriteFile(files.CertFile, cert.Chain, 0o600))
-	must(t, os.WriteFile(files.KeyFile, encoded, 0o600))
+	must(t, os.WriteFile(files.CertFile, chain, 0o600))
+	must(t, os.WriteFile(files.KeyFile, key, 0o600))
 	return pair, files
 }
 

@@ -16,7 +16,6 @@ import (
 
 	"github.com/countersign-dev/countersign/internal/test/logtest"
 	"github.com/countersign-dev/countersign/internal/test/secrettest"
-	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/revocation"
@@ -345,17 +344,9 @@ func TestListsFollowRoots(t *testing.T) {
 }
 
 // withIntermediate returns an item of a key pair whose chain has the CA's intermediate.
-func withIntermediate(t *testing.T, authority *catest.CA) *secret.Item {
-	t.Helper()
-	key, err := pki.GenerateKey("")
-	must(t, err)
-	id, err := pki.NewIdentity("spiffe://example.org/web", nil, nil)
-	must(t, err)
-	csr, err := pki.CreateCSR(key, id)
-	must(t, err)
-	reply, err := authority.CSRSign(t.Context(), ca.SignRequest{CSR: csr, SubjectID: id.String(), TTL: time.Hour})
-	must(t, err)
-	return &secret.Item{Name: "default", Kind: secret.KeyPair, Chain: reply.Chain}
+func withIntermediate(authority *catest.CA) *secret.Item {
+	chain, _ := authority.Pair(time.Hour, "spiffe://example.org/web")
+	return &secret.Item{Name: "default", Kind: secret.KeyPair, Chain: chain}
 }
 
 func TestIntermediateOfOwnChainNeedsListToo(t *testing.T) {
@@ -364,7 +355,7 @@ func TestIntermediateOfOwnChainNeedsListToo(t *testing.T) {
 		lists := ca.CRLs(catest.CRL{})
 		b := serve(t, ca, func(b *revocation.Bundle) { b.Chains = []string{"default"} }, lists[0])
 		b.lacks("nothing is known of an intermediate")
-		b.shelf.Put(withIntermediate(t, ca))
+		b.shelf.Put(withIntermediate(ca))
 		synctest.Wait()
 		b.lacks("only the root's list", "catest intermediate 1", "has none")
 		b.write(lists...)
@@ -378,7 +369,7 @@ func TestRootNeedsNoListIfOnlyLeavesOfOthersAreChecked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ca := catest.NewCA(catest.Options{Intermediates: 1})
 		lists := ca.CRLs(catest.CRL{})
-		certs, err := pki.ParseCertificates(withIntermediate(t, ca).Chain)
+		certs, err := pki.ParseCertificates(withIntermediate(ca).Chain)
 		must(t, err)
 		b := serve(t, ca, func(b *revocation.Bundle) { b.LeafOnly = true }, lists[1], pki.EncodeCertificates(certs[1:]))
 		b.has("the intermediate is in the file", lists[1])
@@ -397,7 +388,7 @@ func TestCAInFileThatNoRootSignedDoesNotCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ca, other := catest.NewCA(catest.Options{}), catest.NewCA(catest.Options{Intermediates: 1})
 		lists := ca.CRLs(catest.CRL{})
-		certs, err := pki.ParseCertificates(withIntermediate(t, other).Chain)
+		certs, err := pki.ParseCertificates(withIntermediate(other).Chain)
 		must(t, err)
 		b := serve(t, ca, nil, lists[0], other.CRLs(catest.CRL{})[1], pki.EncodeCertificates(certs[1:]))
 		b.has("a stranger's list", lists[0])

@@ -15,9 +15,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	workloadv1 "github.com/countersign-dev/countersign/proto/spiffe/workload/v1"
-	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
-	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/secret"
 	"github.com/countersign-dev/countersign/sdk/workloadapi"
 )
@@ -29,27 +27,8 @@ const patience = 2 * time.Minute
 // keyPair is a new certificate of these names.
 func keyPair(t *testing.T, authority *catest.CA, name, spiffeID string, dnsNames ...string) *secret.Item {
 	t.Helper()
-	id, err := pki.NewIdentity(spiffeID, dnsNames, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, err := pki.GenerateKey("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	csr, err := pki.CreateCSR(key, id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	reply, err := authority.CSRSign(context.Background(), ca.SignRequest{CSR: csr})
-	if err != nil {
-		t.Fatal(err)
-	}
-	pem, err := pki.EncodeKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &secret.Item{Name: name, Kind: secret.KeyPair, Version: string(reply.Chain), Chain: reply.Chain, Key: pem}
+	chain, key := authority.Pair(0, spiffeID, dnsNames...)
+	return &secret.Item{Name: name, Kind: secret.KeyPair, Version: string(chain), Chain: chain, Key: key}
 }
 
 func bundle(authority *catest.CA, name string) *secret.Item {

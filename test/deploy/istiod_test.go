@@ -19,7 +19,6 @@ import (
 
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
-	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
 // istiod signs for who shows the token.
@@ -56,17 +55,7 @@ func (i *istiod) pair(t *testing.T, id string, names ...string) *tls.Certificate
 
 func (i *istiod) files(t *testing.T, id string, names ...string) (chain, key []byte) {
 	t.Helper()
-	private, err := pki.GenerateKey("")
-	must(t, err)
-	identity, err := pki.NewIdentity(id, names, nil)
-	must(t, err)
-	csr, err := pki.CreateCSR(private, identity)
-	must(t, err)
-	reply, err := i.mesh.CSRSign(t.Context(), ca.SignRequest{CSR: csr, TTL: time.Hour})
-	must(t, err)
-	key, err = pki.EncodeKey(private)
-	must(t, err)
-	return reply.Chain, key
+	return i.mesh.Pair(time.Hour, id, names...)
 }
 
 func (i *istiod) roots() []byte { return i.mesh.Bundle().PEM() }

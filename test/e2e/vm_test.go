@@ -25,7 +25,6 @@ import (
 	"github.com/countersign-dev/countersign/internal/test/proctest"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
-	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
 const vmToken = "the-token-of-a-machine"
@@ -44,17 +43,7 @@ type istiod struct {
 func startIstiod(t *testing.T) *istiod {
 	t.Helper()
 	i := &istiod{mesh: catest.NewCA(catest.Options{})}
-	key, err := pki.GenerateKey("")
-	mustDo(t, err)
-	id, err := pki.NewIdentity("", []string{"istiod.istio-system.svc"}, nil)
-	mustDo(t, err)
-	csr, err := pki.CreateCSR(key, id)
-	mustDo(t, err)
-	reply, err := i.mesh.CSRSign(t.Context(), ca.SignRequest{CSR: csr, TTL: time.Hour})
-	mustDo(t, err)
-	keyPEM, err := pki.EncodeKey(key)
-	mustDo(t, err)
-	pair, err := tls.X509KeyPair(reply.Chain, keyPEM)
+	pair, err := tls.X509KeyPair(i.mesh.Pair(time.Hour, "", "istiod.istio-system.svc"))
 	mustDo(t, err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	mustDo(t, err)

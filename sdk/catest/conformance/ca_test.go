@@ -3,6 +3,7 @@ package conformance_test
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -74,6 +75,23 @@ func TestReplyWithoutRootsHasNone(t *testing.T) {
 	reply, _, err := ask(t, authority)
 	if err != nil || len(reply.Roots) != 0 {
 		t.Errorf("%d bytes of roots, %v", len(reply.Roots), err)
+	}
+}
+
+func TestPairIsOfTheAuthorityAndTheNames(t *testing.T) {
+	authority := catest.NewCA(catest.Options{Intermediates: 1})
+	chain, key := authority.Pair(time.Hour, "spiffe://example.org/web", "web.example.org")
+	pair, err := tls.X509KeyPair(chain, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := pki.NewIdentity("spiffe://example.org/web", []string{"web.example.org"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := pki.Check{Key: pair.Leaf.PublicKey, Identity: id, Roots: authority.Bundle(), Now: time.Now(), AskedUntil: time.Now().Add(time.Hour)}
+	if _, err := check.Chain(chain); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -12,7 +12,6 @@ import (
 
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
-	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/provider/rest"
 	"github.com/countersign-dev/countersign/sdk/provider/setting"
 )
@@ -100,19 +99,10 @@ func TestUnencodableBodyIsNotSent(t *testing.T) {
 // pairOf is a certificate of a name, in files.
 func pairOf(t *testing.T, authority *catest.CA, name string) (pair setting.KeyPair, loaded tls.Certificate) {
 	t.Helper()
-	key, err := pki.GenerateKey("")
+	chain, key := authority.Pair(0, "", name)
+	loaded, err := tls.X509KeyPair(chain, key)
 	must(t, err)
-	id, err := pki.NewIdentity("", []string{name}, nil)
-	must(t, err)
-	csr, err := pki.CreateCSR(key, id)
-	must(t, err)
-	cert, err := authority.CSRSign(t.Context(), ca.SignRequest{CSR: csr})
-	must(t, err)
-	text, err := pki.EncodeKey(key)
-	must(t, err)
-	loaded, err = tls.X509KeyPair(cert.Chain, text)
-	must(t, err)
-	return setting.KeyPair{CertFile: fileOf(t, cert.Chain), KeyFile: fileOf(t, text)}, loaded
+	return setting.KeyPair{CertFile: fileOf(t, chain), KeyFile: fileOf(t, key)}, loaded
 }
 
 func TestCallUsesItsOwnCertificateOrTheClients(t *testing.T) {

@@ -15,7 +15,6 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/secret"
@@ -60,29 +59,10 @@ func (d *fakeSource) trust(roots ...*pki.Bundle) {
 // renew gives it a certificate for localhost.
 func (d *fakeSource) renew(t *testing.T, authority *catest.CA) {
 	t.Helper()
-	key, err := pki.GenerateKey("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	id, err := pki.NewIdentity("spiffe://example.org/web", []string{"localhost"}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	csr, err := pki.CreateCSR(key, id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	reply, err := authority.CSRSign(context.Background(), ca.SignRequest{CSR: csr})
-	if err != nil {
-		t.Fatal(err)
-	}
-	pem, err := pki.EncodeKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	chain, key := authority.Pair(0, "spiffe://example.org/web", "localhost")
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.items["default"] = &secret.Item{Name: "default", Kind: secret.KeyPair, Version: string(reply.Chain), Chain: reply.Chain, Key: pem}
+	d.items["default"] = &secret.Item{Name: "default", Kind: secret.KeyPair, Version: string(chain), Chain: chain, Key: key}
 }
 
 // scene is a server and a client of one authority.

@@ -108,18 +108,11 @@ func TestAdviceFitsTheFailure(t *testing.T) {
 
 func TestFirstCAToEndIsShown(t *testing.T) {
 	authority := catest.NewCA(catest.Options{Intermediates: 1})
-	id, err := pki.NewIdentity("spiffe://example.org/web", nil, nil)
-	must(t, err)
-	signer, err := pki.GenerateKey(pki.ECDSAP256)
-	must(t, err)
-	csr, err := pki.CreateCSR(signer, id)
-	must(t, err)
-	reply, err := authority.CSRSign(t.Context(), ca.SignRequest{CSR: csr, SubjectID: id.String(), TTL: time.Hour})
-	must(t, err)
-	chain, err := pki.ParseCertificates(reply.Chain)
+	signed, _ := authority.Pair(time.Hour, "spiffe://example.org/web")
+	chain, err := pki.ParseCertificates(signed)
 	must(t, err)
 	bundle := secret.NewTrustBundle("ROOTCA", "test", authority.Bundle())
-	pair := &secret.Item{Name: "default", Kind: secret.KeyPair, Chain: reply.Chain, NotBefore: chain[0].NotBefore, NotAfter: chain[0].NotAfter, RootFingerprint: bundle.RootFingerprints[0]}
+	pair := &secret.Item{Name: "default", Kind: secret.KeyPair, Chain: signed, NotBefore: chain[0].NotBefore, NotAfter: chain[0].NotAfter, RootFingerprint: bundle.RootFingerprints[0]}
 	all := []secret.Status{{Name: "default", Item: pair, Held: true}, {Name: "ROOTCA", Item: bundle, Held: true}}
 	want := chain[1].NotAfter
 	if bundle.NotAfter.Before(want) {
