@@ -41,7 +41,7 @@ func (s oddSettings) ValidateOnline(ctx context.Context) error {
 		_, err := new(net.Dialer).DialContext(ctx, "unix", "/nowhere/ca.sock")
 		return err
 	case "panic":
-		panic("nobody wrote this")
+		panic("an unwritten branch")
 	}
 	return nil
 }
@@ -51,7 +51,7 @@ func openOdd(_ context.Context, s oddSettings) (*oddCA, error) {
 		os.Exit(3)
 	}
 	if s.Zone == "closed" {
-		return nil, provider.Unavailable(fmt.Errorf("nobody is at %s", s.Address))
+		return nil, provider.Unavailable(fmt.Errorf("no server is at %s", s.Address))
 	}
 	return &oddCA{catest.NewCA(catest.Options{}), s.Mode}, nil
 }
@@ -59,7 +59,7 @@ func openOdd(_ context.Context, s oddSettings) (*oddCA, error) {
 // CSRSign does as the settings say.
 func (o *oddCA) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
 	if o.mode == "deny" {
-		return ca.Certificate{}, provider.Denied(fmt.Errorf("nobody has an entry for %s", req.SubjectID))
+		return ca.Certificate{}, provider.Denied(fmt.Errorf("no entry matches %s", req.SubjectID))
 	}
 	return o.CA.CSRSign(ctx, req)
 }

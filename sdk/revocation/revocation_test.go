@@ -393,7 +393,7 @@ func TestCAInFileThatNoRootSignedDoesNotCount(t *testing.T) {
 		b := serve(t, ca, nil, lists[0], other.CRLs(catest.CRL{})[1], pki.EncodeCertificates(certs[1:]))
 		b.has("a stranger's list", lists[0])
 		b.says("no CA in the trust bundle has that name")
-		b.fails("a list of an unknown CA is no fault of the bundle", "")
+		b.fails("a list of an unknown CA is not the bundle's fault", "")
 	})
 }
 

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestRemovedSettingSaysWhatToWrite(t *testing.T) {
+func TestRemovedSettingNamesWhatToWrite(t *testing.T) {
 	output := working + "outputs: [{name: a.b, folder: /a, reload: {pause: 1s}}]\n"
 	for file, want := range map[string]string{
 		working + "files: {poll_interval: 1s}\n": `unknown setting "files.poll_interval" in countersign.yaml: removed; leave it out: files are read at each change`,

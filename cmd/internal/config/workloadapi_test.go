@@ -62,7 +62,7 @@ func TestWrongWorkloadAPIIsRefused(t *testing.T) {
 		"{socket: ./var/run/secrets/credential-uds/files-socket}":                       "that is socket.files_path",
 		"{identities: [{name: names}]}":                                                 "has no spiffe_id",
 		"{socket: " + strings.Repeat("x", 108) + "}":                                    "at most 107",
-		"{socket: s, identities: [{name: nobody}]}":                                     `workload_api.identities.nobody.name is "nobody": no secret of that name`,
+		"{socket: s, identities: [{name: unknown}]}":                                    `workload_api.identities.unknown.name is "unknown": no secret of that name`,
 		"{socket: s, identities: [{hint: x}]}":                                          "workload_api.identities.0.name is not set",
 		"{socket: s, identities: [{name: ROOTCA}]}":                                     "this secret is a trust-bundle; name a key-pair",
 		"{socket: s, identities: [{name: default, bundle: edge}]}":                      "this secret is a key-pair; name a trust-bundle",

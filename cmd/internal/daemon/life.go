@@ -14,7 +14,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
-// Process says which process a report is of, and what it waits for.
+// Process identifies the process of a report, and what it waits for.
 type Process struct {
 	Machine overview.Machine `json:"machine"`
 	// Addresses are those it serves at, by their setting.
@@ -24,8 +24,8 @@ type Process struct {
 	Restart []string `json:"restart_pending,omitempty"`
 }
 
-// Life remembers what a [Process] is made of. It is safe for concurrent use; a nil one knows
-// nothing.
+// Life remembers what a [Process] is made of. It is safe for concurrent use; a nil one is
+// empty.
 type Life struct {
 	born Process
 	read [sha256.Size]byte // what the file was; zero: the file is not watched

@@ -48,7 +48,7 @@ func TestReloadListsWhatWaitsForRestart(t *testing.T) {
 	t.Parallel()
 	l := NewLife("c.yaml", nil)
 	l.Reloaded(time.Unix(1, 0), []string{"istio.listen"}, nil)
-	l.Reloaded(time.Unix(2, 0), nil, errors.New("rules are wrong\x1b[2J")) // says nothing of what is pending
+	l.Reloaded(time.Unix(2, 0), nil, errors.New("rules are wrong\x1b[2J")) // leaves what is pending
 	p := l.Report()
 	if !slices.Equal(p.Restart, []string{"istio.listen"}) || !strings.HasPrefix(p.Configuration.Refused, "rules are wrong") || strings.Contains(p.Configuration.Refused, "\x1b") {
 		t.Errorf("got %+v", p)

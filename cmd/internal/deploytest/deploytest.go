@@ -92,7 +92,7 @@ func (q question) names(prefix string) (all []string) {
 	return all
 }
 
-// labels are those that it tells apart, and those that it shows.
+// labels are those that it distinguishes, and those that it shows.
 func (q question) labels() (all []string) {
 	for _, found := range append(labels.FindAllStringSubmatch(q.Expr, -1), shown.FindAllStringSubmatch(q.LegendFormat, -1)...) {
 		all = append(all, found[1])

@@ -28,7 +28,7 @@ var patterns = map[reflect.Type]string{
 
 // Check compares a file of the repository with the schema of C, a program's configuration.
 // Descriptions come from the comments in the package of the agent's configuration, and in the Go
-// files that the patterns in sources match, which come first; narrow says which values a setting
+// files that the patterns in sources match, which come first; narrow lists the values that a setting
 // can have.
 func Check[C any](t *testing.T, name, title string, narrow func(*jsonschema.Schema), sources ...string) {
 	t.Helper()

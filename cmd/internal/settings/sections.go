@@ -67,5 +67,5 @@ var label = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 // IsNamespace reports whether a namespace can have that name.
 func IsNamespace(text string) bool { return label.MatchString(text) }
 
-// WriteNamespace says what a namespace is.
+// WriteNamespace is what to write where a namespace is wrong.
 const WriteNamespace = "write a namespace: 1 to 63 of a-z, 0-9 and -"

@@ -50,7 +50,7 @@ func agentConfig(c config.Config, from clients, p *providers, m *metrics.Metrics
 		warnOfKey(spec, log)
 	}
 	for _, s := range c.Spire.Secrets {
-		if id, err := pki.ParseSPIFFEID(s.SPIFFEID); err == nil { // else it takes what comes
+		if id, err := pki.ParseSPIFFEID(s.SPIFFEID); err == nil { // otherwise it takes what comes
 			domains[s.Name] = id.Host
 		}
 	}

@@ -45,7 +45,7 @@ func program(t *testing.T, h http.HandlerFunc) string {
 	return server.URL
 }
 
-// says answers with a text of that type.
+// says replies with a text of that type.
 func says(kind, text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", kind)

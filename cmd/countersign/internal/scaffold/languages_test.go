@@ -49,8 +49,8 @@ func passSuite(t *testing.T, path string, kit conformance.Kit, least int) {
 	}
 }
 
-// What a newcomer is told to run ends with a provider that passes: each of the commands that
-// `provider new` prints, and then the suite.
+// A newcomer who follows the instructions ends with a provider that passes: each of the commands
+// that `provider new` prints, and then the suite.
 func TestNewProviderInEachLanguagePassesSuite(t *testing.T) {
 	for name, l := range languages {
 		t.Run(name, func(t *testing.T) {
@@ -95,7 +95,7 @@ func putCA(t *testing.T, dir, test string) {
 	runIn(t, dir, test)
 }
 
-// runIn runs a command as a newcomer does, but with nothing of what these tests are told by.
+// runIn runs a command as a newcomer does, without the environment of these tests.
 func runIn(t *testing.T, dir, command string) {
 	t.Helper()
 	began := time.Now()

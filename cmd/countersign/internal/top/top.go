@@ -38,7 +38,7 @@ address is HOST:PORT or unix:PATH, as in status.address; that of countersign-ra 
 countersign-discovery works, too. The default is the address in the configuration.
 
 Keys: q or Ctrl-C quits, the arrows, PgUp, PgDn, Home and End scroll, p pauses. With
-NO_COLOR there are no colors. Where the output is no terminal, and with -o json, the
+NO_COLOR there are no colors. Unless the output is a terminal, and with -o json, the
 state is printed once; the exit code is 1 if an agent does not answer.`,
 	}
 	in.AddFlags(cmd, "status.address")
