@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 	"github.com/countersign-dev/countersign/internal/test/programs"
 )
 
@@ -73,6 +74,7 @@ func operatorsEnviron() []string {
 }
 
 func TestDebugCommandsAttachAgentToProvider(t *testing.T) {
+	proctest.NeedsProcess(t)
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

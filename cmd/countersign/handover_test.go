@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/catalog"
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 )
 
 // beProgram is what the test's binary does as countersign-discovery: it prints its name,
@@ -28,6 +29,7 @@ func beProgram() {
 }
 
 func TestDiscoveryReplacesProcessAndGetsSignals(t *testing.T) {
+	proctest.NeedsProcess(t)
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

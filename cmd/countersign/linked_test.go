@@ -5,11 +5,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 )
 
 // Who calls methods by names that are not known before, as templates do, has the
 // linker keep all methods of all messages: 5 MB of binary, 3.5 MB of them resident.
 func TestProgramLinksNoTemplates(t *testing.T) {
+	proctest.NeedsProcess(t)
 	cmd := exec.Command("go", "list", "-deps", "-f", "{{.ImportPath}}: {{join .Imports \" \"}}", ".")
 	out, err := cmd.Output()
 	if err != nil {

@@ -6,9 +6,12 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 )
 
 func TestServiceManagerIsNotifiedWhileCAIsAway(t *testing.T) {
+	proctest.NeedsProcess(t)
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

@@ -24,6 +24,8 @@ import (
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 )
 
 // asChild in the environment makes this test's binary the program that it names.
@@ -112,6 +114,7 @@ type real struct {
 // launchReal launches this test's binary as what, as Run does.
 func launchReal(t *testing.T, what string, env ...string) real {
 	t.Helper()
+	proctest.NeedsProcess(t)
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -272,6 +275,7 @@ func TestListeningProcessIsDetected(t *testing.T) {
 }
 
 func TestOrphansAreReapedButOwnChildrenAreNot(t *testing.T) {
+	proctest.NeedsProcess(t)
 	c := launchReal(t, "subreaper", path())
 	if got := c.line(t, "orphan gone"); got != "true" {
 		t.Error("the orphan was not reaped")
@@ -287,6 +291,7 @@ func TestOrphansAreReapedButOwnChildrenAreNot(t *testing.T) {
 }
 
 func TestRunWithRealProcess(t *testing.T) {
+	proctest.NeedsProcess(t)
 	p, err := New(Config{Command: []string{"sh", "-c", "exit 9"}, Restart: Never})
 	if err != nil {
 		t.Fatal(err)
