@@ -4,6 +4,7 @@
 package main
 
 import (
+	"context"
 	"os"
 
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/agent"
@@ -14,12 +15,12 @@ import (
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/secrets"
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/top"
 	"github.com/countersign-dev/countersign/cmd/internal/cli"
+	"github.com/countersign-dev/countersign/cmd/internal/environ"
 )
 
-func main() { os.Exit(run()) }
+func main() { os.Exit(cli.Main(run)) }
 
-func run() int {
-	hangups := cli.CatchHangups()
-	return cli.Run(hangups, cli.Root("countersign", "Get certificates from any CA and keep them fresh in any proxy or program",
-		agent.Command(), explain.Command(), secrets.Command(), top.Command(), provider.Command(), handover.Command(catalog.Discovery), handover.Command(catalog.RA), cli.Version()))
+func run(ctx context.Context, args []string, _ environ.Vars, streams cli.IO) int {
+	return cli.Execute(ctx, cli.Root("countersign", "Get certificates from any CA and keep them fresh in any proxy or program",
+		agent.Command(), explain.Command(), secrets.Command(), top.Command(), provider.Command(), handover.Command(catalog.Discovery), handover.Command(catalog.RA), cli.Version()), args, streams)
 }

@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	}
 	if len(os.Args) > 1 && os.Args[1] == asAgent {
 		os.Args = append(os.Args[:1], os.Args[2:]...)
-		os.Exit(run())
+		main()
 	}
 	code := m.Run()
 	_ = programs.Remove()

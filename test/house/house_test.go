@@ -236,15 +236,16 @@ func checkArrows(t *testing.T, name string, imports []string) {
 // rooms are the packages that the program countersign is made of, and which of the others each may
 // import; main has the commands. Those of cmd/internal are of all programs that host providers.
 var rooms = map[string][]string{
-	"program/cli":         {},
+	"program/cli":         {"program/environ"},
 	"program/config":      {"program/istiocompat"},
-	"program/daemon":      {"program/cli", "program/config", "program/overview", "program/settings", "program/wiring"},
+	"program/daemon":      {"program/cli", "program/config", "program/environ", "program/overview", "program/settings", "program/wiring"},
 	"program/deploytest":  {},
+	"program/environ":     {},
 	"program/istiocompat": {},
 	"program/otlp":        {},
 	"program/overview":    {},
 	"program/schematest":  {"program/config"},
-	"program/settings":    {"program/config", "program/wiring"},
+	"program/settings":    {"program/config", "program/environ", "program/wiring"},
 	"program/wiring":      {"program/config"},
 
 	"agent":      {"program/cli", "program/config", "metrics", "outputs", "monitoring", "program/otlp", "program/overview", "proxy", "settings", "program/wiring", "status", "workloads"},

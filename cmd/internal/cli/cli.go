@@ -1,16 +1,13 @@
-// Package cli is the frame of a program with subcommands. [Root] is the program's root
-// command, [Run] executes it and returns the exit code, [Wrong] marks an error that the
-// operator fixes in the settings. It keeps no state; Run handles the process's signals.
+// Package cli is the frame of a program with subcommands. [Main] runs a [Program] as this
+// process and handles its signals, [Root] makes the program's root command, [Execute] executes
+// it and returns the exit code, [Wrong] marks an error that the operator fixes in the settings.
 package cli
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/signal"
-	"syscall"
-	"time"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -39,33 +36,21 @@ func (e *Error) Unwrap() error { return e.Err }
 // Wrong marks an error that the operator fixes in the settings.
 func Wrong(err error) error { return &Error{ExitSettings, err} }
 
-// oneMoment is how long a repeated signal counts as the first one: "timeout" of GNU sends
-// SIGTERM to its child and then to the process group, in which the child is, too.
-const oneMoment = time.Second
-
-// Run executes a [Root] command and returns the exit code. SIGINT and SIGTERM cancel the
-// command's context; a second signal, not in the same moment, ends the process at once.
-// hangups is of [CatchHangups].
-func Run(hangups <-chan os.Signal, root *cobra.Command) int {
-	ctx, stop := signal.NotifyContext(context.WithValue(context.Background(), hangupsKey{}, hangups), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if cmd, _, err := root.Find(os.Args[1:]); err != nil || cmd.Annotations[servesOn] == "" {
-		signal.Reset(syscall.SIGHUP)
+// Execute executes a [Root] command with arguments and streams, and returns the exit code of the
+// program. Without a [ServeOn] command, SIGHUP ends the process from here on.
+func Execute(ctx context.Context, root *cobra.Command, args []string, streams IO) int {
+	if cmd, _, err := root.Find(args); err != nil || cmd.Annotations[servesOn] == "" {
+		releaseHangups(ctx)
 	}
-	context.AfterFunc(ctx, func() {
-		first, again := time.Now(), make(chan os.Signal, 1)
-		signal.Notify(again, os.Interrupt, syscall.SIGTERM)
-		for range again {
-			if time.Since(first) > oneMoment {
-				os.Exit(ExitSignal)
-			}
-		}
-	})
+	root.SetArgs(slices.Concat([]string{}, args)) // with nil, cobra takes the process's
+	root.SetIn(streams.In)
+	root.SetOut(streams.Out)
+	root.SetErr(streams.Err)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintln(os.Stderr, root.Name()+":", errno.Explain(err))
+	fmt.Fprintln(streams.Err, root.Name()+":", errno.Explain(err))
 	if coded, ok := errors.AsType[*Error](err); ok {
 		return coded.Code
 	}

@@ -3,18 +3,9 @@ package cli
 import (
 	"context"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/spf13/cobra"
 )
-
-// CatchHangups is the first thing that main does: until then, SIGHUP ends the process.
-func CatchHangups() <-chan os.Signal {
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP)
-	return hangups
-}
 
 const servesOn = "serves on after SIGHUP"
 
@@ -23,8 +14,27 @@ func ServeOn(cmd *cobra.Command) { cmd.Annotations = map[string]string{servesOn:
 
 type hangupsKey struct{}
 
-// Hangups returns each SIGHUP since [CatchHangups], for a command of [ServeOn].
+// hangups are the SIGHUPs of a process, until release has SIGHUP end it again.
+type hangups struct {
+	caught  <-chan os.Signal
+	release func()
+}
+
+// WithHangups returns a context from which [Hangups] returns a channel of the caller's: a test
+// sends SIGHUPs to a command that it runs in its own process.
+func WithHangups(ctx context.Context, caught <-chan os.Signal) context.Context {
+	return context.WithValue(ctx, hangupsKey{}, hangups{caught, func() {}})
+}
+
+// Hangups returns each SIGHUP since [Main] began, for a command of [ServeOn].
 func Hangups(ctx context.Context) <-chan os.Signal {
-	hangups, _ := ctx.Value(hangupsKey{}).(<-chan os.Signal)
-	return hangups
+	h, _ := ctx.Value(hangupsKey{}).(hangups)
+	return h.caught
+}
+
+// releaseHangups has SIGHUP end the process, as it does by default.
+func releaseHangups(ctx context.Context) {
+	if h, ok := ctx.Value(hangupsKey{}).(hangups); ok {
+		h.release()
+	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/countersign-dev/countersign/cmd/internal/cli"
 	agent "github.com/countersign-dev/countersign/cmd/internal/config"
+	"github.com/countersign-dev/countersign/cmd/internal/environ"
 	"github.com/countersign-dev/countersign/internal/text"
 )
 
@@ -22,9 +23,10 @@ type Config interface {
 
 // Flags are those that name a configuration. Parse reads the file, for providers that are searched
 // for in dirs first; its errors are settings that are wrong, and with them it returns what could be
-// parsed.
+// parsed. Env is the program's environment.
 type Flags[C Config] struct {
-	Parse func(file string, dirs []string) (C, error)
+	Env   environ.Vars
+	Parse func(env environ.Vars, file string, dirs []string) (C, error)
 	File  string
 	dirs  []string
 }
@@ -40,7 +42,7 @@ func (f *Flags[C]) Read() (c C, err error) {
 	if f.File == "" {
 		return c, cli.Wrong(errors.New("--config is required: name the configuration file"))
 	}
-	if c, err = f.Parse(f.File, f.dirs); err != nil {
+	if c, err = f.Parse(f.Env, f.File, f.dirs); err != nil {
 		err = cli.Wrong(err)
 	}
 	return c, err
@@ -82,7 +84,7 @@ func explain(w io.Writer, c Config, output string) error {
 // Validate returns the command "config validate". long ends its help text: what the notes name. verify
 // makes everything that the service has, and starts nothing; notes returns what does not keep the
 // service from starting, but may keep it from being of use.
-func Validate[C Config](in Flags[C], long string, verify func(context.Context, C) error, notes func(C) []string) *cobra.Command {
+func Validate[C Config](in Flags[C], long string, verify func(context.Context, environ.Vars, C) error, notes func(environ.Vars, C) []string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "validate", Short: "Validate the configuration without starting anything", Args: cli.NoArgs,
 		Long: `Validate the configuration as serve does, and find and verify the providers' binaries.
@@ -95,12 +97,12 @@ files, folders and providers.
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		c, err := in.Read()
 		if err == nil {
-			err = verify(cmd.Context(), c)
+			err = verify(cmd.Context(), in.Env, c)
 		}
 		if err != nil {
 			return err
 		}
-		for _, note := range notes(c) {
+		for _, note := range notes(in.Env, c) {
 			fmt.Fprintln(cmd.OutOrStdout(), "note:", note)
 		}
 		_, err = fmt.Fprintln(cmd.OutOrStdout(), in.File, "is valid")

@@ -4,8 +4,8 @@
 package daemon
 
 import (
+	"io"
 	"log/slog"
-	"os"
 
 	"github.com/countersign-dev/countersign/cmd/internal/cli"
 	agent "github.com/countersign-dev/countersign/cmd/internal/config"
@@ -15,9 +15,9 @@ import (
 )
 
 // Begin is the first thing a daemon does: it protects the process, as it will hold keys and
-// tokens, and opens the log and the pages. Close the pages.
-func Begin(l agent.Log, s settings.Status) (*slog.Logger, *Pages, error) {
-	log := newLog(l)
+// tokens, and opens the log, which goes to stderr, and the pages. Close the pages.
+func Begin(stderr io.Writer, l agent.Log, s settings.Status) (*slog.Logger, *Pages, error) {
+	log := newLog(stderr, l)
 	memory.SetLimit()
 	if err := protect.Process(); err != nil {
 		return nil, nil, err
@@ -33,11 +33,11 @@ func Begin(l agent.Log, s settings.Status) (*slog.Logger, *Pages, error) {
 	return log, pages, nil
 }
 
-// newLog returns a log to standard error. The settings are checked ones.
-func newLog(c agent.Log) *slog.Logger {
+// newLog returns a log to w. The settings are checked ones.
+func newLog(w io.Writer, c agent.Log) *slog.Logger {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(c.Level)); err != nil {
 		level = slog.LevelInfo // package settings has checked it
 	}
-	return cli.NewLog(os.Stderr, c.Format, level)
+	return cli.NewLog(w, c.Format, level)
 }

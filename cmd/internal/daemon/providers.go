@@ -1,16 +1,15 @@
 package daemon
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 	"sync"
 
 	agent "github.com/countersign-dev/countersign/cmd/internal/config"
+	"github.com/countersign-dev/countersign/cmd/internal/environ"
 	"github.com/countersign-dev/countersign/cmd/internal/overview"
 	"github.com/countersign-dev/countersign/cmd/internal/settings"
 	"github.com/countersign-dev/countersign/cmd/internal/wiring"
@@ -29,14 +28,15 @@ type Providers struct {
 
 // FindProviders finds and verifies the providers of a configuration whose providers are
 // complete. It starts none: see [Providers.Begin]. Call Close.
-func FindProviders(c *agent.Config, log *slog.Logger) (*Providers, error) {
-	if err := wiring.CheckRuntimeDir(runtimeDir(c.RuntimeDir)); err != nil {
+func FindProviders(env environ.Vars, c *agent.Config, log *slog.Logger) (*Providers, error) {
+	runtimeDir := settings.RuntimeDir(env, c.RuntimeDir)
+	if err := wiring.CheckRuntimeDir(runtimeDir); err != nil {
 		return nil, err
 	}
 	p := &Providers{back: make(chan string, 2*len(c.Providers))}
 	opts := pluginhost.Options{
-		Dirs: settings.SearchDirs(c.ProviderDirs), Dev: c.Dev, RuntimeDir: runtimeDir(c.RuntimeDir), Log: log,
-		LookupEnv: os.LookupEnv, CommandEnv: wiring.CommandEnv(), OnState: p.note,
+		Dirs: settings.SearchDirs(env, c.ProviderDirs), Dev: c.Dev, RuntimeDir: runtimeDir, Log: log,
+		LookupEnv: env.Lookup, CommandEnv: wiring.CommandEnv(), OnState: p.note,
 	}
 	book := wiring.NewTokenCache(log)
 	var errs []error
@@ -121,5 +121,3 @@ func (p *Providers) Close() error {
 	all.Wait()
 	return errors.Join(errs...)
 }
-
-func runtimeDir(configured string) string { return cmp.Or(configured, os.Getenv("XDG_RUNTIME_DIR")) }

@@ -1,17 +1,19 @@
 package settings
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 
+	"github.com/countersign-dev/countersign/cmd/internal/environ"
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 )
 
 // SearchDirs returns the folders to search for providers, as in the agent.
-func SearchDirs(first []string) []string {
+func SearchDirs(env environ.Vars, first []string) []string {
 	return pluginhost.DefaultDirs(pluginhost.Search{
-		ProviderDirs: first, ProviderPath: os.Getenv("COUNTERSIGN_PROVIDER_PATH"),
-		Executable: executable(), DataHome: os.Getenv("XDG_DATA_HOME"), Home: os.Getenv("HOME"),
+		ProviderDirs: first, ProviderPath: env.Get("COUNTERSIGN_PROVIDER_PATH"),
+		Executable: executable(), DataHome: env.Get("XDG_DATA_HOME"), Home: env.Get("HOME"),
 	})
 }
 
@@ -23,4 +25,10 @@ func executable() string {
 	}
 	path, _ := os.Executable() // if unknown, its folder is not searched
 	return path
+}
+
+// RuntimeDir returns where sockets of providers are made; empty: the system's folder for
+// temporary files.
+func RuntimeDir(env environ.Vars, configured string) string {
+	return cmp.Or(configured, env.Get("XDG_RUNTIME_DIR"))
 }

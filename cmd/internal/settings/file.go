@@ -5,6 +5,7 @@ import (
 	"os"
 
 	agent "github.com/countersign-dev/countersign/cmd/internal/config"
+	"github.com/countersign-dev/countersign/cmd/internal/environ"
 	"github.com/countersign-dev/countersign/cmd/internal/wiring"
 	"github.com/countersign-dev/countersign/internal/host/safefile"
 )
@@ -26,17 +27,17 @@ func ReadFile(name string) ([]byte, error) {
 }
 
 // OvertakenPins returns a note for each pin that an upgrade of a package makes wrong; none without c.
-func OvertakenPins(c *agent.Config) []string {
+func OvertakenPins(env environ.Vars, c *agent.Config) []string {
 	if c == nil {
 		return nil
 	}
-	return wiring.OvertakenPins(c, SearchDirs(c.ProviderDirs))
+	return wiring.OvertakenPins(c, SearchDirs(env, c.ProviderDirs))
 }
 
 // Pin applies the lock file's pins to the providers of c, and what packages have pinned, if the
 // configuration names no lock file. A package's are not watched: a provider that runs is one that
 // was verified, and the next start takes what is installed then.
-func Pin(c *agent.Config) error {
+func Pin(env environ.Vars, c *agent.Config) error {
 	if path, wanted := c.LockPath(); path != "" {
 		locked, err := wiring.Locked(path, wanted)
 		if err == nil {
@@ -46,5 +47,5 @@ func Pin(c *agent.Config) error {
 			return err
 		}
 	}
-	return wiring.PinInstalled(c, SearchDirs(c.ProviderDirs), func(string) {})
+	return wiring.PinInstalled(c, SearchDirs(env, c.ProviderDirs), func(string) {})
 }

@@ -7,22 +7,28 @@ import (
 	"strings"
 
 	agent "github.com/countersign-dev/countersign/cmd/internal/config"
+	"github.com/countersign-dev/countersign/cmd/internal/environ"
 	"github.com/countersign-dev/countersign/cmd/internal/settings"
 )
 
-// Read reads and checks a file. Providers are searched for in dirs before the folders in it. The
+// Read reads and checks a file. Providers are searched for in dirs before the folders in it, and
+// those before the folders of the environment. The
 // error joins one error for each invalid setting; the settings that could be parsed are returned
 // with it.
-func Read(name string, dirs ...string) (Config, error) {
+func Read(env environ.Vars, name string, dirs ...string) (Config, error) {
 	text, err := settings.ReadFile(name)
 	if err != nil {
 		return defaults(), err
 	}
-	return Parse(name, text, dirs...)
+	return parse(env, name, text, dirs)
 }
 
-// Parse is like Read, for the content of a file.
+// Parse is like Read with no environment, for the content of a file.
 func Parse(name string, text []byte, dirs ...string) (Config, error) {
+	return parse(nil, name, text, dirs)
+}
+
+func parse(env environ.Vars, name string, text []byte, dirs []string) (Config, error) {
 	c := defaults()
 	file, err := agent.Decode(&c, name, text)
 	c.file = file
@@ -35,11 +41,11 @@ func Parse(name string, text []byte, dirs ...string) (Config, error) {
 	if err := p.Err(); err != nil {
 		return c, err
 	}
-	return c, c.sign(name)
+	return c, c.sign(env, name)
 }
 
 // sign derives the agent configuration that obtains the certificate.
-func (c *Config) sign(name string) error {
+func (c *Config) sign(env environ.Vars, name string) error {
 	own := c.Certificate
 	if own.inFiles() {
 		return nil
@@ -47,7 +53,7 @@ func (c *Config) sign(name string) error {
 	signed := agent.Own(name, c.Plugins, []agent.Secret{{
 		Name: agent.DefaultSecret, SPIFFEID: own.SPIFFEID, DNSNames: own.DNSNames, KeyType: own.KeyType, TTL: own.TTL, Providers: own.Providers,
 	}})
-	if err := settings.Pin(&signed); err != nil {
+	if err := settings.Pin(env, &signed); err != nil {
 		return err
 	}
 	c.signed = &signed

@@ -1,6 +1,7 @@
 package top
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/countersign-dev/countersign/cmd/internal/cli"
+	"github.com/countersign-dev/countersign/cmd/internal/environ"
 	"github.com/countersign-dev/countersign/internal/test/proctest"
 )
 
@@ -27,7 +29,9 @@ const testPatience = 2 * time.Minute
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asTop) != "" {
-		os.Exit(cli.Run(nil, cli.Root("countersign", "test", Command())))
+		os.Exit(cli.Main(func(ctx context.Context, args []string, _ environ.Vars, streams cli.IO) int {
+			return cli.Execute(ctx, cli.Root("countersign", "test", Command()), args, streams)
+		}))
 	}
 	os.Exit(m.Run())
 }

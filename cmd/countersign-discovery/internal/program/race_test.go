@@ -1,0 +1,5 @@
+//go:build race && linux
+
+package program
+
+func init() { strangersMemory *= 5 }

@@ -1,0 +1,217 @@
+package program
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/countersign-dev/countersign/cmd/internal/daemon"
+	"github.com/countersign-dev/countersign/discovery/folder"
+	"github.com/countersign-dev/countersign/kubernetes/fleet"
+	"github.com/countersign-dev/countersign/kubernetes/secrets"
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+const good, fair, bad = daemon.Good, daemon.Fair, daemon.Bad
+
+type (
+	mark    = daemon.Mark
+	trouble = daemon.Trouble
+)
+
+const checkCA = "Check that the CA is up and reachable, and the provider's last log lines."
+
+// Troubles returns the current problems, worst first.
+func (r report) Troubles() []trouble {
+	all := slices.Concat(r.atStart(), r.Process.Troubles(), r.ofSecrets(), daemon.OfProviders(r.Providers), r.ofClusters(), r.ofWatched(), r.ofTrust(), r.ofFolder(), r.ofStreams())
+	return daemon.WorstFirst(all)
+}
+
+func (r report) atStart() []trouble {
+	if r.Server.NotReady == "" || r.Server.Draining {
+		return nil
+	}
+	return []trouble{{
+		Grade: bad, What: "Requests are rejected", Said: r.Server.NotReady,
+		Do: "Fix the reason above. The service waits at most times.sync for a remote cluster.",
+	}}
+}
+
+func (r report) ofSecrets() (all []trouble) {
+	for _, s := range r.Secrets {
+		of := trouble{Grade: fair, Do: "It is used until it expires. " + checkCA}
+		if s.Failure != nil {
+			of.Said, of.At = s.Failure.Reason+": "+s.Failure.Text, s.Failure.At
+		}
+		switch {
+		case !s.ExpiredSince.IsZero():
+			of.Grade, of.What, of.Do = bad, s.Name+" has expired", "Clients reject it. "+checkCA
+		case !s.Held:
+			of.Grade, of.What, of.Do = bad, s.Name+" is not held", "If it comes from a file, check the file. Otherwise: "+checkCA
+		case s.Failure != nil:
+			of.What = s.Name + " cannot be renewed"
+		default:
+			continue
+		}
+		all = append(all, of)
+	}
+	return all
+}
+
+func (r report) ofClusters() (all []trouble) {
+	for _, c := range r.Clusters {
+		if len(c.Refused) > 0 {
+			all = append(all, trouble{
+				Grade: fair, What: "Duplicate cluster ID " + c.ID, Said: strings.Join(c.Refused, ", "),
+				Do: "The first kubeconfig with this ID stays in use. Remove the others, or give each an ID of its own.",
+			})
+		}
+		if c.State != fleet.Synced || c.Fault != "" {
+			all = append(all, ofCluster(c))
+		}
+	}
+	for _, n := range r.Unknown {
+		all = append(all, trouble{
+			Grade: fair, What: n.Setting + " names an unknown cluster", Said: n.ID,
+			Do: "No kubeconfig has this cluster ID. Add it, or correct the setting and restart the service.",
+		})
+	}
+	return all
+}
+
+func ofCluster(c fleet.Status) trouble {
+	t := trouble{Grade: bad, What: "Cluster " + c.ID + " is not being watched", Said: c.Fault, Do: "None of its secrets are served."}
+	if c.State == fleet.Connecting && c.Fault == "" {
+		t.What = "Cluster " + c.ID + " is not synced yet"
+	}
+	switch {
+	case c.State == fleet.Away:
+		t.What, t.At = "Cluster "+c.ID+" is away", c.Away
+		t.Do = "Nobody new gets anything of it. Clients keep what they have; access.outage after the last answer, they stop getting new versions of their keys."
+	case c.Serving:
+		t.Grade, t.Do = fair, "Its last known secrets are served."
+	}
+	t.Do += " Check its API server, and the permissions of this service's account there."
+	if c.Source != "" {
+		t.Do += " Its kubeconfig comes from " + c.Source + "; changes are picked up."
+	}
+	return t
+}
+
+// ofWatched reports totals; a table has the names.
+func (r report) ofWatched() (all []trouble) {
+	if r.Watched == nil {
+		return nil
+	}
+	sums := map[secrets.State]int{}
+	for _, c := range r.Watched.Counts {
+		for _, state := range secrets.States {
+			sums[state] += *c.of(state)
+		}
+	}
+	for _, of := range []struct {
+		state           secrets.State
+		grade, what, do string
+	}{
+		{secrets.Broken, bad, "malformed", "Clients that watch them keep the last good version; others get nothing."},
+		{secrets.Expired, bad, "expired", "They are still served, and clients reject them."},
+		{secrets.Ending, fair, "expiring soon", "Their renewal is overdue."},
+	} {
+		if n := sums[of.state]; n > 0 {
+			all = append(all, trouble{
+				Grade: of.grade, What: fmt.Sprintf("Watched Kubernetes secrets %s: %d", of.what, n),
+				Do: of.do + " Replace those listed under \"Watched Kubernetes secrets\" in their cluster; changes are picked up.",
+			})
+		}
+	}
+	return all
+}
+
+func (r report) ofTrust() (all []trouble) {
+	for _, d := range r.TrustDomains {
+		switch {
+		case d.Roots == 0:
+			all = append(all, trouble{Grade: bad, What: "No caller from " + d.Name + " can be authenticated", Said: d.Problem, Do: "The trust domain has no roots. Fix their source: " + d.From + "."})
+		case d.Problem != "":
+			all = append(all, trouble{
+				Grade: fair, What: "The roots of " + d.Name + " cannot be refreshed", Said: d.Problem,
+				Do: "The previous roots stay in use. Fix their source: " + d.From + ".",
+			})
+		}
+	}
+	return all
+}
+
+func (r report) ofFolder() (all []trouble) {
+	if r.Folder == nil {
+		return nil
+	}
+	if r.Folder.Fault != "" {
+		all = append(all, trouble{Grade: bad, What: "Folder " + r.Folder.Path + " cannot be read", Said: r.Folder.Fault, Do: "Its last known resources are served. Check that it exists, and its permissions."})
+	}
+	for _, f := range r.Folder.Files {
+		switch f.State {
+		case folder.Kept:
+			all = append(all, trouble{Grade: fair, What: "File " + f.Name + " is invalid", Said: f.Reason, Do: "Its last valid version is served. Fix it; changes are picked up."})
+		case folder.Refused:
+			all = append(all, trouble{Grade: bad, What: "File " + f.Name + " is invalid", Said: f.Reason, Do: "Nothing in it is served. Fix it; changes are picked up."})
+		}
+	}
+	return all
+}
+
+// ofStreams groups rejections by type and reason.
+func (r report) ofStreams() []trouble {
+	type refused struct{ typ, reason string }
+	counts, last := map[refused]int{}, map[refused]time.Time{}
+	for _, s := range r.Server.Streams {
+		for _, t := range s.Types {
+			if !t.Refusing() {
+				continue
+			}
+			of := refused{short(t.Type), t.Refused.Reason}
+			counts[of]++
+			if t.Refused.At.After(last[of]) {
+				last[of] = t.Refused.At
+			}
+		}
+	}
+	var all []trouble
+	for of, n := range counts {
+		all = append(all, trouble{
+			Grade: fair, What: fmt.Sprintf("Clients rejecting a %s: %d", of.typ, n), Said: of.reason, At: last[of],
+			Do: "They keep using the last version they accepted. Fix the resource; the new version is pushed. Their streams are listed first; their own logs say more.",
+		})
+	}
+	slices.SortFunc(all, func(a, b trouble) int { return cmp.Or(b.At.Compare(a.At), cmp.Compare(a.What+a.Said, b.What+b.Said)) })
+	return all
+}
+
+// Summary describes the service in one sentence.
+func (r report) Summary() mark {
+	troubles := r.Troubles()
+	switch {
+	case r.Server.Draining:
+		return mark{Words: "Shutting down.", Grade: fair}
+	case r.Server.NotReady != "":
+		return mark{Words: "Not ready: " + r.Server.NotReady + ".", Grade: bad}
+	case len(troubles) == 0:
+		return mark{Words: "No problems.", Grade: good}
+	}
+	return mark{Words: fmt.Sprintf("Serving. Problems: %d.", len(troubles)), Grade: troubles[0].Grade}
+}
+
+// markOf returns the state of one of the service's own secrets.
+func markOf(s secret.Status) mark {
+	switch {
+	case !s.ExpiredSince.IsZero():
+		return mark{Words: "expired", Grade: bad}
+	case !s.Held:
+		return mark{Words: "not held", Grade: bad}
+	case s.Failure != nil:
+		return mark{Words: "held; renewal is failing", Grade: fair}
+	}
+	return mark{Words: "held", Grade: good}
+}

@@ -1,0 +1,53 @@
+package program
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/countersign-dev/countersign/cmd/countersign-discovery/internal/config"
+	"github.com/countersign-dev/countersign/cmd/internal/daemon"
+	"github.com/countersign-dev/countersign/cmd/internal/environ"
+	"github.com/countersign-dev/countersign/cmd/internal/settings"
+)
+
+func validateCommand(env environ.Vars) *cobra.Command {
+	return daemon.Validate(flags(env), `Notes name what serve would wait for, such as a file that does not exist yet. The exit
+code is 2 if a setting is wrong.`, verify, notes)
+}
+
+// verify makes everything that serve does, and closes it.
+func verify(ctx context.Context, env environ.Vars, c *config.Config) error {
+	s := &service{config: *c, env: env, log: slog.New(slog.DiscardHandler), metrics: newMetrics(), dry: true}
+	err := s.make(ctx)
+	_ = s.close() // nothing was started
+	return err
+}
+
+// notes returns what does not keep a service from starting, but from being of use.
+func notes(env environ.Vars, c *config.Config) (all []string) {
+	all = settings.OvertakenPins(env, c.Signed())
+	if !c.Cluster.Disabled && c.Cluster.Kubeconfig == "" && env.Get("KUBERNETES_SERVICE_HOST") == "" {
+		all = append(all, "cluster.kubeconfig is not set: serve needs a pod's account, and this is no pod")
+	}
+	look := func(setting, path string) {
+		if _, err := os.Stat(path); path != "" && err != nil {
+			all = append(all, fmt.Sprintf("%s: %s; serve waits for it", setting, err))
+		}
+	}
+	look("certificate.chain_file", c.Certificate.ChainFile)
+	look("certificate.key_file", c.Certificate.KeyFile)
+	for _, d := range c.TrustDomains {
+		look("trust_domains."+d.Name+".roots_file", d.RootsFile)
+		look("trust_domains."+d.Name+".bundle.root_file", d.Bundle.RootFile)
+	}
+	for i, a := range c.Authenticators {
+		look(fmt.Sprintf("authenticators.%d.jwks_file", i), a.JWKSFile)
+		look(fmt.Sprintf("authenticators.%d.root_file", i), a.RootFile)
+	}
+	look("remotes.folder", c.Remotes.Folder)
+	return all
+}

@@ -1,5 +1,0 @@
-//go:build race && linux
-
-package main
-
-func init() { strangersMemory *= 5 }

@@ -1,0 +1,186 @@
+package program
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+
+	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/config"
+)
+
+// auditLog is the file with the audit log, or standard output. It is safe for concurrent
+// use.
+type auditLog struct {
+	path string // empty: standard output
+
+	mu      sync.Mutex // a write is one step of a rotation
+	file    auditFile
+	torn    bool   // the last line may be there in part
+	written uint64 // lines, by their writes
+	lost    uint64 // a sync failed, and none of the lines up to this one is certain
+}
+
+// auditFile is what an [os.File] has.
+type auditFile interface {
+	io.WriteCloser
+	Sync() error
+}
+
+// standardOutput is an auditFile that is synced if it can be.
+type standardOutput struct{ io.Writer }
+
+func (o standardOutput) Sync() error {
+	if file, ok := o.Writer.(auditFile); ok {
+		return file.Sync()
+	}
+	return nil
+}
+
+func (standardOutput) Close() error { return nil }
+
+// pen writes the lines of one engine. Each engine has its own: the kernel tells a failed sync once,
+// which may be another engine's, and a line that another could not end must not run into the next.
+type pen struct {
+	log  *auditLog
+	last uint64 // its last line
+}
+
+func (a *auditLog) pen() *pen { return &pen{log: a} }
+
+// Write implements [ra.Sink].
+func (p *pen) Write(text []byte) (int, error) {
+	p.log.mu.Lock()
+	defer p.log.mu.Unlock()
+	n, err := p.log.write(text)
+	p.last = p.log.written
+	return n, err
+}
+
+// Sync implements [ra.Sink].
+func (p *pen) Sync() error {
+	p.log.mu.Lock()
+	defer p.log.mu.Unlock()
+	if p.last <= p.log.lost && p.last > 0 {
+		return errors.New("audit log: an earlier sync failed, and the line may be lost with it")
+	}
+	return p.log.sync()
+}
+
+// openAudit opens the log for appending. A new file is for this user alone.
+func openAudit(path string, stdout io.Writer) (*auditLog, error) {
+	if path == config.Stdout {
+		return &auditLog{file: standardOutput{stdout}}, nil
+	}
+	file, err := openToAppend(path)
+	if err != nil {
+		return nil, err
+	}
+	return &auditLog{path: path, file: file}, nil
+}
+
+// checkAudit returns an error if the log cannot be there.
+func checkAudit(path string) error {
+	if path == config.Stdout {
+		return nil
+	}
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return fmt.Errorf("audit.file is %q: that is a folder", path)
+	}
+	if _, err := os.Stat(filepath.Dir(path)); err != nil {
+		return fmt.Errorf("audit.file is %q: %w; create the folder", path, err)
+	}
+	return nil
+}
+
+// openToAppend opens or makes a file. A pipe without a reader is an error; it is not waited
+// for one.
+func openToAppend(path string) (*os.File, error) {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|syscall.O_NONBLOCK, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("audit.file is %q: %w", path, err)
+	}
+	return file, nil
+}
+
+// write keeps a line apart from one that is there in part.
+func (a *auditLog) write(text []byte) (int, error) {
+	a.written++
+	if a.torn && len(text) > 0 && text[0] != '\n' {
+		if _, err := a.file.Write([]byte{'\n'}); err != nil {
+			return 0, err
+		}
+	}
+	n, err := a.file.Write(text)
+	a.torn = err != nil && (a.torn || n > 0)
+	return n, err
+}
+
+// sync syncs all lines. If it fails, none of those since the last sync is certain, whoever wrote it.
+func (a *auditLog) sync() error {
+	err := synced(a.file)
+	if err != nil {
+		a.lost = a.written
+	}
+	return err
+}
+
+// synced syncs a file. A pipe or a terminal takes no sync and needs none.
+func synced(file auditFile) error {
+	if err := file.Sync(); !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.ENOTSUP) {
+		return err
+	}
+	return nil
+}
+
+// Reopen opens the path anew, so that the old file can be moved away and kept. If that fails,
+// the old one stays in use. Standard output is left alone.
+func (a *auditLog) Reopen() error {
+	if a.path == "" {
+		return nil
+	}
+	next, err := openToAppend(a.path)
+	if err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	// Between a line and its sync, the sync of the line is this one.
+	_ = a.sync() // whose line it is hears of it
+	old := a.file
+	a.file, a.torn = next, false
+	return old.Close()
+}
+
+// Close closes the file. It waits for no write that hangs.
+func (a *auditLog) Close() error {
+	if a.path == "" {
+		return nil
+	}
+	if !a.mu.TryLock() {
+		return errors.New("audit log: the last write has not ended")
+	}
+	defer a.mu.Unlock()
+	return a.file.Close()
+}
+
+// rotate opens the audit log anew at each SIGHUP, and takes over the configuration.
+func (s *service) rotate(ctx context.Context, hangups <-chan os.Signal) {
+	for {
+		select {
+		case <-hangups:
+			if err := s.audit.Reopen(); err != nil {
+				s.log.Error("cannot reopen the audit log, keeping the old file", "error", err)
+			} else {
+				s.log.Info("audit log reopened", "file", s.audit.path)
+			}
+			s.reload()
+		case <-ctx.Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,187 @@
+package program
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+
+	"k8s.io/client-go/kubernetes"
+
+	agent "github.com/countersign-dev/countersign/cmd/internal/config"
+	"github.com/countersign-dev/countersign/kubernetes/livepods"
+	"github.com/countersign-dev/countersign/kubernetes/signing"
+	"github.com/countersign-dev/countersign/kubernetes/signing/guard"
+	"github.com/countersign-dev/countersign/ra"
+	"github.com/countersign-dev/countersign/ra/istioca"
+	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/tlsconfig"
+)
+
+// door serves Istio's CA API, on each replica and for as long as the program runs: who leads
+// does not matter. It has an engine of its own beside that of a term, and they share the quotas.
+type door struct {
+	of          *service
+	certificate *ownCertificate
+	lookouts    lookouts
+	pods        *livepods.Pods
+	guarded     signing.Issuer
+	counts      *counts
+	callers     callers
+	server      *istioca.Server
+	on          net.Listener              // nil in a dry run
+	engine      atomic.Pointer[ra.Engine] // nil before run
+	opened      chan struct{}             // closed once there is an engine
+	quotas      atomic.Pointer[quotas]    // nil before run
+}
+
+// openDoor makes the door, if it is configured, and listens. Run serves.
+func (s *service) openDoor() (err error) {
+	if !s.config.Istio.Enabled() {
+		return nil
+	}
+	d := &door{of: s, counts: newCounts(), opened: make(chan struct{}), pods: livepods.New(s.client)}
+	s.door = d
+	d.guarded = guard.Issuer(late{d}, late{d}, s.log, d.lookouts.all)
+	if d.certificate, err = openCertificate(&s.config, opened{d}, s.log); err != nil {
+		return fmt.Errorf("istio.certificate: %w", err)
+	}
+	cfg, err := d.settings(&s.config)
+	if err != nil {
+		return err
+	}
+	if d.server, err = istioca.New(cfg); err != nil {
+		return fmt.Errorf("istio: %w", err)
+	}
+	d.callers.now.Store(&s.config)
+	s.metrics.calls.WithLabelValues(string(istioca.Copied)) // an alert sees the first one, too
+	if s.dry {
+		return nil
+	}
+	if d.on, err = net.Listen("tcp", s.config.Istio.Listen); err != nil {
+		return fmt.Errorf("istio.listen is %q: %w", s.config.Istio.Listen, err)
+	}
+	return nil
+}
+
+// client returns the client of a cluster that is connected.
+func (s *service) client(id string) (kubernetes.Interface, bool) {
+	if cluster, ok := s.clusters.Cluster(id); ok {
+		return cluster.Client(), true
+	}
+	return nil, false
+}
+
+// tls returns a configuration that presents the current certificate in each handshake.
+func (d *door) tls() (*tls.Config, error) {
+	return tlsconfig.Server(tlsconfig.Options{Source: d.certificate, Certificate: agent.DefaultSecret})
+}
+
+// run serves until ctx ends and no call is left.
+func (d *door) run(ctx context.Context) error {
+	cfg := d.of.engineConfig()
+	cfg.Store, cfg.Observe = d.of.common, d.observe
+	for _, a := range d.of.providers.Authorities {
+		authority := d.of.authority(a)
+		authority.Roots.Led = true // the leader hears what is written for a mesh, and when
+		cfg.Authorities = append(cfg.Authorities, authority)
+	}
+	quotas, err := d.of.shared(&cfg)
+	if err != nil {
+		return err
+	}
+	engine, err := ra.New(cfg)
+	if err != nil {
+		return err
+	}
+	defer engine.Close()
+	d.quotas.Store(quotas)
+	d.engine.Store(engine)
+	close(d.opened)
+	defer quotas.run(engine)()
+	d.of.follow(engine)
+	looking, stop := context.WithCancel(context.WithoutCancel(ctx)) // calls that drain need them
+	defer d.lookouts.run(looking, d.of, d.callers.clusters)()
+	defer stop()
+	d.of.log.Info("serving Istio's CA API", "address", d.on.Addr().String())
+	return d.server.Run(ctx, d.on)
+}
+
+// ready returns nil while calls are served. A door that is not configured is.
+func (d *door) ready() error {
+	if d == nil {
+		return nil
+	}
+	if d.engine.Load() == nil {
+		return errors.New("the door for meshes is not open yet")
+	}
+	if err := d.certificate.ready(); err != nil {
+		return fmt.Errorf("the certificate of Istio's CA API is missing: %w", err)
+	}
+	if err := d.quotas.Load().ready(); err != nil {
+		return err
+	}
+	return d.of.clusters.Ready()
+}
+
+// close closes what was made, if it was.
+func (d *door) close() error {
+	if d == nil {
+		return nil
+	}
+	if d.on != nil {
+		_ = d.on.Close() // it is closed already if it was served
+	}
+	if d.certificate == nil {
+		return nil
+	}
+	return d.certificate.close()
+}
+
+// Issue implements [istioca.Issuer]: no authority is asked that an API server trusts with its
+// clients. Proxies trust the roots of a reply alone, so those that are published for the mesh
+// beside the authority's are in it, too.
+func (d *door) Issue(ctx context.Context, req ra.Request) (ra.Certificate, error) {
+	cert, err := d.guarded.Issue(ctx, req)
+	if m := d.of.config.Mesh; m.Publishes(cert.Authority) && cert.Roots.Len() > 0 {
+		cert.Roots = cert.Roots.Union(m.Further())
+	}
+	return cert, err
+}
+
+// Decide implements [istioca.Issuer].
+func (d *door) Decide(s ra.Subject, door string) ra.Decision { return late{d}.Decide(s, door) }
+
+// Refuse implements [istioca.Recorder].
+func (d *door) Refuse(ctx context.Context, req ra.Request, err error) {
+	d.engine.Load().Refuse(ctx, req, err)
+}
+
+// late is a door's engine, which is there before anybody calls.
+type late struct{ *door }
+
+// Issue implements [signing.Issuer].
+func (l late) Issue(ctx context.Context, req ra.Request) (ra.Certificate, error) {
+	return l.engine.Load().Issue(ctx, req)
+}
+
+// Decide implements [guard.Engine].
+func (l late) Decide(s ra.Subject, door string) ra.Decision { return l.engine.Load().Decide(s, door) }
+
+// Roots implements [guard.Engine].
+func (l late) Roots(authority string) *pki.Bundle { return l.engine.Load().Roots(authority) }
+
+// opened is a door's engine, for which it waits.
+type opened struct{ *door }
+
+// Issue implements [signing.Issuer].
+func (o opened) Issue(ctx context.Context, req ra.Request) (ra.Certificate, error) {
+	select {
+	case <-o.opened:
+		return late(o).Issue(ctx, req)
+	case <-ctx.Done():
+		return ra.Certificate{}, ctx.Err()
+	}
+}

@@ -1,0 +1,157 @@
+package program
+
+import (
+	"context"
+	"crypto/x509"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/config"
+	"github.com/countersign-dev/countersign/internal/test/certtest"
+	"github.com/countersign-dev/countersign/ra"
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+func TestRootIsWrittenWhenTrustBundlesAndMeshHaveIt(t *testing.T) {
+	for name, row := range map[string]struct {
+		both bool
+		want int
+	}{"both publish it": {true, 1}, "one of them does": {false, 2}} {
+		t.Run(name, func(t *testing.T) {
+			var told []*pki.Bundle
+			w := &writtenIn{
+				tell: func(authority string, roots *pki.Bundle) {
+					if authority != "vault" {
+						t.Errorf("notified of %s", authority)
+					}
+					told = append(told, roots)
+				},
+				both: func(string) bool { return row.both }, have: map[string]map[publisher]*pki.Bundle{},
+			}
+			one, two := newRoot(t), newRoot(t)
+			w.by(trustBundles)("vault", one.Union(two))
+			w.by(meshRoots)("vault", one)
+			if len(told) != row.want || !told[len(told)-1].Equal(one) {
+				t.Fatalf("notified %d times, last %v", len(told), told[len(told)-1].Fingerprints())
+			}
+			w.by(meshRoots)("vault", one.Union(two))
+			if !told[len(told)-1].Equal(one.Union(two)) {
+				t.Error("a root that both have does not count")
+			}
+			w.by(trustBundles)("vault", pki.NewBundle())
+			if told[len(told)-1].Len() > 0 {
+				t.Error("roots that are gone count")
+			}
+		})
+	}
+}
+
+func TestProblemsOfAMeshAreShown(t *testing.T) {
+	for want, m := range map[string]*meshReport{
+		"Somebody else writes the ConfigMaps istio-ca-root-cert in home, too: in 3 namespaces, such as pilot-discovery": {Roots: &meshRootsReport{Namespaces: 3, Lacking: 3, Disputed: 3, Rival: "pilot-discovery", Error: "x"}},
+		"ConfigMaps istio-ca-root-cert in home are out of date: 1 of 3":                                                 {Roots: &meshRootsReport{Namespaces: 3, Lacking: 1, Error: "1 of 3"}},
+		"Secret mesh/istiod-tls in home is not as it should be: denied":                                                 {Istiod: &istiodReport{Namespace: "mesh", Error: "denied"}},
+		"": {Roots: &meshRootsReport{Namespaces: 3}, Istiod: &istiodReport{Namespace: "mesh"}},
+	} {
+		said := ""
+		for _, problem := range m.troubles("home") {
+			said += fmt.Sprintf("%s: %s", problem.What, problem.Said)
+			if problem.Do == "" {
+				t.Errorf("%s: nothing to do", problem.What)
+			}
+		}
+		if said != want {
+			t.Errorf("got %q, want %q", said, want)
+		}
+	}
+	var none *meshReport
+	if none.troubles("home") != nil {
+		t.Error("no mesh has a problem")
+	}
+}
+
+func TestMetricsOfAMesh(t *testing.T) {
+	got := map[string]float64{}
+	m := &meshReport{Roots: &meshRootsReport{Namespaces: 7, Lacking: 2, Disputed: 1}, Istiod: &istiodReport{Error: "denied", NotAfter: time.Unix(60, 0)}}
+	m.collect("home", func(d *prometheus.Desc, v float64, labels ...string) {
+		if labels[0] != "home" {
+			t.Errorf("labels %q", labels)
+		}
+		got[d.String()+strings.Join(labels[1:], "")] = v
+	})
+	want := map[string]float64{
+		meshNamespacesDesc.String() + "current": 5, meshNamespacesDesc.String() + "lacking": 2, meshNamespacesDesc.String() + "disputed": 1,
+		istiodCurrentDesc.String(): 0, istiodExpiryDesc.String(): 60,
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestStatusShowsTheMesh(t *testing.T) {
+	r := report{Clusters: []cluster{{Mesh: &meshReport{
+		Roots: &meshRootsReport{Authority: "vault", Namespaces: 7, Lacking: 2, Error: "two lack it"}, Istiod: &istiodReport{Authority: "vault", Namespace: "mesh"},
+	}}, {}}}
+	r.Clusters[0].ID = "home"
+	var out strings.Builder
+	if err := writeReport(&out, r); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"MESH OBJECT", "5 of 7 namespaces", "two lack it", "mesh/istiod-tls"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is missing in\n%s", want, &out)
+		}
+	}
+}
+
+// The rule for istiod comes with the rules, and what is asked for does not.
+func TestChangedIstiodNeedsARestart(t *testing.T) {
+	parsed := func(mesh string) *config.Config {
+		c, err := config.Parse("c.yaml", []byte(usual+mesh))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &c
+	}
+	const istiod = "mesh: {istiod: {enabled: true, dns_names: [a.example.org]}}\n"
+	s := &service{config: *parsed(istiod)}
+	if err := s.foreign(parsed(istiod + "log: {level: debug}\n")); err != nil {
+		t.Error(err)
+	}
+	for what, next := range map[string]string{"another name": strings.Replace(istiod, "a.example.org", "b.example.org", 1), "none": ""} {
+		if err := s.foreign(parsed(next)); err == nil || !strings.Contains(err.Error(), "mesh.istiod has changed") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// issued answers each request with the same certificate.
+type issued ra.Certificate
+
+func (i issued) Issue(context.Context, ra.Request) (ra.Certificate, error) {
+	return ra.Certificate(i), nil
+}
+
+// Proxies that hold a certificate of the new CA talk to those that still have one of the old CA.
+func TestRepliesHaveTheFurtherRootsOfTheMesh(t *testing.T) {
+	t.Parallel()
+	next, old := certtest.Root(t).Cert, certtest.Root(t).Cert
+	file := filepath.Join(t.TempDir(), "old.pem")
+	write(t, file, string(pki.EncodeCertificates([]*x509.Certificate{old})))
+	c, err := config.Parse("ra.yaml", []byte(strings.ReplaceAll(forMesh, "DIR", t.TempDir())+"mesh: {roots: {enabled: true, further_file: "+file+"}}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for authority, want := range map[string]*pki.Bundle{"file": pki.NewBundle(next, old), "another": pki.NewBundle(next)} {
+		d := &door{of: &service{config: c}, guarded: issued{Authority: authority, Roots: pki.NewBundle(next)}}
+		if cert, err := d.Issue(t.Context(), ra.Request{}); err != nil || !cert.Roots.Equal(want) {
+			t.Errorf("%s: roots %q, %v", authority, cert.Roots.Fingerprints(), err)
+		}
+	}
+}

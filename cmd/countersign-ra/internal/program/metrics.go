@@ -1,0 +1,210 @@
+package program
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/countersign-dev/countersign/kubernetes/certmanager"
+	"github.com/countersign-dev/countersign/kubernetes/signing/csr"
+	"github.com/countersign-dev/countersign/kubernetes/signing/podcert"
+	"github.com/countersign-dev/countersign/ra"
+)
+
+const namespace = "countersign_ra"
+
+// metrics counts outcomes; all other values are collected on each scrape. Labels come from
+// the configuration, from kubeconfigs and from fixed lists, never from a caller.
+type metrics struct {
+	registry *prometheus.Registry
+	outcomes *prometheus.CounterVec
+	requests *prometheus.CounterVec
+	waited   *prometheus.HistogramVec
+	took     *prometheus.HistogramVec
+	calls    *prometheus.CounterVec
+	called   prometheus.Histogram
+}
+
+func newMetrics() *metrics {
+	m := &metrics{
+		registry: prometheus.NewRegistry(),
+		outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: namespace, Name: "outcomes_total", Help: "Outcomes of the engine: issued, or why not.",
+		}, []string{"authority", "rule", "result"}),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: namespace, Name: "requests_total", Help: "Kubernetes objects by what became of them; a pending one is counted each time.",
+		}, []string{"cluster", "kind", "signer", "result"}),
+		waited: histogram("queue_seconds", "Time in an authority's queue.", prometheus.ExponentialBuckets(0.01, 4, 10)),
+		took:   histogram("call_seconds", "Time of an authority's call.", prometheus.ExponentialBuckets(0.005, 2, 14)),
+	}
+	m.calls = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Namespace: namespace, Name: "istio_calls_total", Help: "Calls of Istio's CA API by how they ended; an excess connection counts as one.",
+	}, []string{"result"})
+	m.called = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Namespace: namespace, Name: "istio_call_seconds", Help: "Time of a call of Istio's CA API.", Buckets: prometheus.ExponentialBuckets(0.005, 2, 14),
+	})
+	m.registry.MustRegister(m.outcomes, m.requests, m.waited, m.took, m.calls, m.called,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+func histogram(name, help string, buckets []float64) *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: name, Help: help, Buckets: buckets}, []string{"authority"})
+}
+
+// outcome receives the events of the engine.
+func (m *metrics) outcome(e ra.Event) {
+	m.outcomes.WithLabelValues(e.Authority, e.Rule, e.Result).Inc()
+	if e.Took > 0 {
+		m.waited.WithLabelValues(e.Authority).Observe(e.Waited.Seconds())
+		m.took.WithLabelValues(e.Authority).Observe(e.Took.Seconds())
+	}
+}
+
+func (m *metrics) podRequest(cluster string) func(podcert.Event) {
+	return func(e podcert.Event) {
+		m.requests.WithLabelValues(cluster, "PodCertificateRequest", e.Signer, e.Result).Inc()
+	}
+}
+
+func (m *metrics) signingRequest(cluster string) func(csr.Event) {
+	return func(e csr.Event) {
+		m.requests.WithLabelValues(cluster, "CertificateSigningRequest", e.Signer, e.Result).Inc()
+	}
+}
+
+// certManager counts the outcomes of cert-manager's requests by authority, in place of a signer.
+func (m *metrics) certManager(cluster string) func(certmanager.Event) {
+	return func(e certmanager.Event) {
+		m.requests.WithLabelValues(cluster, "CertificateRequest", e.Authority, e.Result).Inc()
+	}
+}
+
+// watch adds the values collected on each scrape.
+func (m *metrics) watch(s *service) { m.registry.MustRegister(collector{s}, meshCollector{s}) }
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(namespace+"_"+name, help, labels, nil)
+}
+
+var (
+	readyDesc       = desc("ready", "1 if this replica signs, or would as soon as it has the Lease.")
+	leaderDesc      = desc("leader", "1 if this replica holds the Lease, or needs none.")
+	providerDesc    = desc("provider_ready", "1 if the provider's process is ready.", "provider")
+	waitingDesc     = desc("queue_length", "Requests that wait for an authority.", "authority", "engine")
+	ageDesc         = desc("queue_age_seconds", "How long the first of the requests that wait for an authority has waited.", "authority", "engine")
+	shutDesc        = desc("signer_shut", "1 for a signer whose certificates cannot be written into requests, by scope (all or some owners).", "cluster", "signer", "kind", "owners")
+	inFlightDesc    = desc("calls_in_flight", "Calls of an authority at present.", "authority", "engine")
+	rateDesc        = desc("rate", "Calls a second that are allowed at present.", "authority", "engine")
+	rateLimitDesc   = desc("rate_limit", "This engine's share of the calls a second that are configured.", "authority", "engine")
+	heldDesc        = desc("held_seconds", "How long an authority will not be asked.", "authority", "engine")
+	stoppedDesc     = desc("rule_stopped", "1 for a rule whose replies failed a check, so that one request at a time is sent.", "authority", "engine", "rule")
+	rootsDesc       = desc("roots", "Roots of an authority, by phase.", "authority", "engine", "phase")
+	unplannedDesc   = desc("roots_unplanned", "Roots used for signing before they were published.", "authority", "engine")
+	rootExpiryDesc  = desc("root_first_expiry_timestamp_seconds", "When the first trusted root of an authority ends.", "authority", "engine")
+	clusterDesc     = desc("cluster_ready", "1 if the requests of a cluster are followed.", "cluster")
+	bundleDesc      = desc("trust_bundle_current", "1 if a ClusterTrustBundle has the roots of its authority.", "cluster", "signer")
+	protectionDesc  = desc("pod_requests_protected", "1 if the admission policy lets nodes alone create PodCertificateRequests.", "cluster")
+	dangerousDesc   = desc("dangerous_authorities", "Authorities disabled because a cluster trusts them for client authentication.", "cluster")
+	rulesUnableDesc = desc("rules_unable", "1 if a rule's authority cannot serve it.")
+	istioReadyDesc  = desc("istio_ready", "1 if this replica serves Istio's CA API.")
+	renewalsDesc    = desc("renewal_record_usable", "1 if the record of machines that renew by their certificates can be used.")
+	rootRecordDesc  = desc("root_record_usable", "1 if the record of an authority's roots can be used.", "authority", "engine")
+	istioExpiryDesc = desc("istio_certificate_expiry_timestamp_seconds", "When the certificate of Istio's CA API ends.")
+)
+
+// collector collects the service's current state.
+type collector struct{ *service }
+
+// Describe implements [prometheus.Collector].
+func (c collector) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		readyDesc, leaderDesc, providerDesc, waitingDesc, ageDesc, shutDesc, inFlightDesc, rateDesc, rateLimitDesc, heldDesc, stoppedDesc, rootsDesc, unplannedDesc,
+		rootExpiryDesc, clusterDesc, bundleDesc, protectionDesc, dangerousDesc, rulesUnableDesc, istioReadyDesc, istioExpiryDesc, sharedDesc,
+		renewalsDesc, rootRecordDesc,
+	} {
+		to <- d
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (c collector) Collect(to chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	r := c.report()
+	gauge(readyDesc, number(r.NotReady == ""))
+	gauge(leaderDesc, number(r.Leader.Leading))
+	for _, p := range r.Providers {
+		gauge(providerDesc, number(p.State == "ready"), p.Name)
+	}
+	for _, a := range r.Authorities {
+		a.collect("kubernetes", gauge)
+	}
+	r.Istio.collect(gauge)
+	for _, s := range r.Sharing {
+		s.collect(gauge)
+	}
+	for _, k := range r.Clusters {
+		k.collect(gauge)
+	}
+	gauge(rulesUnableDesc, number(r.Unable != ""))
+}
+
+type gauge = func(d *prometheus.Desc, v float64, labels ...string)
+
+func (a authority) collect(engine string, gauge gauge) {
+	gauge(waitingDesc, float64(a.Waiting), a.Name, engine)
+	gauge(ageDesc, a.OldestSeconds, a.Name, engine)
+	gauge(inFlightDesc, float64(a.InFlight), a.Name, engine)
+	gauge(rateDesc, a.Rate, a.Name, engine)
+	gauge(rateLimitDesc, a.MostRate, a.Name, engine)
+	gauge(heldDesc, a.HeldSeconds, a.Name, engine)
+	gauge(rootRecordDesc, number(a.Record == ""), a.Name, engine)
+	for _, s := range a.Stopped {
+		gauge(stoppedDesc, 1, a.Name, engine, s.Rule)
+	}
+	phases, unplanned := map[string]int{"announced": 0, "waiting": 0, "trusted": 0, "withdrawn": 0}, 0
+	for _, root := range a.Roots {
+		phases[root.Phase]++
+		if root.Unplanned {
+			unplanned++
+		}
+	}
+	for phase, n := range phases {
+		gauge(rootsDesc, float64(n), a.Name, engine, phase)
+	}
+	gauge(unplannedDesc, float64(unplanned), a.Name, engine)
+	if first := a.firstExpiry(); !first.IsZero() {
+		gauge(rootExpiryDesc, float64(first.Unix()), a.Name, engine)
+	}
+}
+
+func (k cluster) collect(gauge gauge) {
+	gauge(clusterDesc, number(k.NotReady == ""), k.ID)
+	gauge(dangerousDesc, float64(len(k.Dangerous)), k.ID)
+	for _, b := range k.Bundles {
+		gauge(bundleDesc, number(b.Error == ""), k.ID, b.Signer)
+	}
+	type gate struct{ signer, kind, owners string }
+	gates := map[gate]bool{} // several owners have one
+	for _, s := range k.Shut {
+		owners := "all"
+		if len(s.Owners) > 0 {
+			owners = "some"
+		}
+		gates[gate{s.Signer, s.Requests, owners}] = true
+	}
+	for g := range gates {
+		gauge(shutDesc, 1, k.ID, g.signer, g.kind, g.owners)
+	}
+	if k.Protection != nil {
+		gauge(protectionDesc, number(k.Protection.State == "protected"), k.ID)
+	}
+}
+
+func number(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
+}

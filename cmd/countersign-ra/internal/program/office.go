@@ -1,0 +1,159 @@
+package program
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/config"
+	"github.com/countersign-dev/countersign/kubernetes/certmanager"
+	"github.com/countersign-dev/countersign/kubernetes/fleet"
+	"github.com/countersign-dev/countersign/kubernetes/signing/csr"
+	"github.com/countersign-dev/countersign/kubernetes/signing/guard"
+	"github.com/countersign-dev/countersign/kubernetes/signing/podcert"
+	"github.com/countersign-dev/countersign/kubernetes/signing/trustbundle"
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+// office is the work in one cluster in a term.
+type office struct {
+	cluster *fleet.Cluster
+
+	pods      *podcert.Door     // nil: no signer has pod certificates
+	requests  *csr.Door         // nil: no signer has certificate requests
+	bundles   *trustbundle.Door // nil: no signer has a trust bundle
+	mesh      mesh
+	clientCA  *guard.ClientCA
+	admission *guard.Admission  // nil: no signer has pod certificates
+	manager   *certmanager.Door // nil: no authority is for cert-manager, or the cluster is remote
+	wrong     error             // why there is none of these
+
+	stop    context.CancelFunc
+	running sync.WaitGroup
+}
+
+// openOffice begins the work in a cluster, whose client CAs former may know. An API server that is
+// away or hangs keeps nobody else waiting.
+func (t *term) openOffice(ctx context.Context, cluster *fleet.Cluster, former *guard.ClientCA) *office {
+	o := &office{cluster: cluster}
+	ctx, o.stop = context.WithCancel(ctx)
+	if o.wrong = o.make(t, former); o.wrong != nil {
+		t.log.Error("cluster not served", "cluster", cluster.ID(), "error", o.wrong)
+		return o
+	}
+	o.running.Go(func() { o.clientCA.Run(ctx) })
+	if o.pods != nil {
+		o.running.Go(func() { o.pods.Run(ctx) })
+		o.running.Go(func() { o.admission.Run(ctx) })
+	}
+	if o.requests != nil {
+		o.running.Go(func() { o.requests.Run(ctx) })
+	}
+	if o.bundles != nil {
+		o.running.Go(func() { o.bundles.Run(ctx) })
+	}
+	o.mesh.run(ctx, &o.running)
+	if o.manager != nil {
+		o.running.Go(func() { o.manager.Run(ctx, t.home) })
+	}
+	return o
+}
+
+func (o *office) make(t *term, former *guard.ClientCA) error {
+	var errs [7]error
+	written := t.writtenIn(o.cluster.ID())
+	id, client, issuer := o.cluster.ID(), o.cluster.Client(), t.issuer
+	o.clientCA, errs[0] = guard.NewClientCA(guard.ClientCAConfig{Cluster: id, Client: client, Former: former, Log: t.log})
+	if bundles := bundlesOf(t.config.Signers); len(bundles) > 0 {
+		o.bundles, errs[1] = trustbundle.New(trustbundle.Config{
+			Cluster: id, Client: client, Bundles: bundles, Roots: t.engine.Roots,
+			Written: written.by(trustBundles), Held: t.held, Log: t.log,
+		})
+		if errs[1] != nil {
+			return errs[1]
+		}
+		issuer = o.bundles.Hold(issuer)
+	}
+	if pods, names := podSigners(t.config.Signers); len(pods) > 0 {
+		o.pods, errs[2] = podcert.New(podcert.Config{
+			Cluster: id, Client: client, Issuer: issuer, Signers: pods, Observe: t.metrics.podRequest(id), Log: t.log,
+		})
+		o.admission, errs[3] = guard.NewAdmission(guard.AdmissionConfig{Cluster: id, Client: client, Signers: names, Log: t.log})
+	}
+	errs[5] = o.makeMesh(t, issuer, written.by(meshRoots))
+	if signers := requestSigners(t.config.Signers); len(signers) > 0 {
+		o.requests, errs[4] = csr.New(csr.Config{
+			Cluster: id, Client: client, Issuer: issuer, Decide: t.engine.Decide, Signers: signers, Observe: t.metrics.signingRequest(id), Log: t.log,
+		})
+	}
+	errs[6] = o.makeCertManager(t, issuer)
+	return errors.Join(errs[:]...)
+}
+
+func podSigners(signers []config.Signer) (all []podcert.Signer, names []string) {
+	for _, s := range signers {
+		if s.PodCertificates.Enabled {
+			all, names = append(all, podcert.Signer{Name: s.Name}), append(names, s.Name)
+		}
+	}
+	return all, names
+}
+
+func requestSigners(signers []config.Signer) (all []csr.Signer) {
+	for _, s := range signers {
+		if s.CertificateRequests.Enabled {
+			all = append(all, csr.Signer{Name: s.Name, Approve: s.CertificateRequests.Approve})
+		}
+	}
+	return all
+}
+
+func bundlesOf(signers []config.Signer) (all []trustbundle.Bundle) {
+	for _, s := range signers {
+		if b := s.TrustBundle; b.Name != "" {
+			all = append(all, trustbundle.Bundle{Signer: s.Name, Authority: b.Authority, Name: b.Name})
+		}
+	}
+	return all
+}
+
+func (o *office) rootsChanged(authority string, roots *pki.Bundle) {
+	if o.bundles != nil {
+		o.bundles.Changed(authority, roots)
+	}
+	o.mesh.changed(authority, roots)
+}
+
+// ready returns nil while all that there is to do in the cluster is known.
+func (o *office) ready() error {
+	if o.wrong != nil {
+		return o.wrong
+	}
+	errs := []error{o.clientCA.Ready()}
+	if o.pods != nil {
+		errs = append(errs, o.pods.Ready())
+	}
+	if o.requests != nil {
+		errs = append(errs, o.requests.Ready())
+	}
+	if o.manager != nil {
+		errs = append(errs, o.manager.Ready())
+	}
+	return errors.Join(errs...)
+}
+
+// close ends the work and returns when all is quiet. A nil office is closed.
+func (o *office) close() {
+	if o != nil {
+		o.stop()
+		o.running.Wait()
+	}
+}
+
+// knew returns what the office knows of client CAs; nil for a nil office.
+func (o *office) knew() *guard.ClientCA {
+	if o == nil {
+		return nil
+	}
+	return o.clientCA
+}

@@ -1,0 +1,107 @@
+package program
+
+import (
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/countersign-dev/countersign/cmd/internal/daemon"
+	"github.com/countersign-dev/countersign/cmd/internal/overview"
+	"github.com/countersign-dev/countersign/kubernetes/fleet"
+	"github.com/countersign-dev/countersign/kubernetes/signing/lease"
+	"github.com/countersign-dev/countersign/ra/istioca"
+)
+
+var noon = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+
+// ofProcess is a process with text everywhere.
+func ofProcess(text string) daemon.Process {
+	return daemon.Process{
+		Machine:   overview.Machine{Host: text, PID: 7, Started: noon, Config: text},
+		Addresses: map[string]string{text: text}, Configuration: overview.Configuration{At: noon, Refused: text}, Restart: []string{text},
+	}
+}
+
+// ofAll is a report with each part, and with text everywhere.
+func ofAll(text string) report {
+	return report{
+		Process: ofProcess(text), At: noon, NotReady: text, Leader: lease.Status{Leading: true, Holder: text, Fault: text}, Unable: text, Audit: text,
+		Authorities: []authority{{
+			Name: text, Waiting: 1, Rate: 2, MostRate: 5, HeldSeconds: 61, Held: text,
+			Stopped: []stopped{{Rule: text, Since: noon, Error: text, UpTo: "2h0m0s"}},
+			Roots:   []root{{Fingerprint: text, Phase: "announced", Since: noon, NotAfter: noon}, {Fingerprint: text, Phase: "trusted", Unplanned: true}},
+		}},
+		Istio: &istio{
+			Address: text, NotReady: text, Certificate: held{Fingerprint: text, NotAfter: noon, Error: text, Failed: noon}, Calls: map[istioca.Result]uint64{istioca.Issued: 3},
+			Outcomes: []outcome{{Rule: text, Result: "issued", Count: 3}}, Dangerous: []string{text}, Strays: []stray{{text, text}},
+			Renewals: &renewed{Error: text}, Authorities: []authority{{Name: text, Record: text, Stopped: []stopped{{Rule: text, Error: text}}, Roots: []root{{Fingerprint: text, Phase: "trusted"}}}},
+		},
+		Sharing:   []sharing{{Engine: text, Members: 2, Error: text}},
+		Providers: []overview.Provider{{Name: text, State: "refused", LastError: text}},
+		Clusters: []cluster{{
+			Status:   fleet.Status{ID: text, State: fleet.Failed, Fault: text, Source: text, Server: text, Refused: []string{text}},
+			NotReady: text, Dangerous: []string{text}, Bundles: []bundle{{Signer: text, Authority: text, Object: text, Roots: []string{text}, Error: text}},
+			Protection: &protection{State: "unprotected", Why: text},
+			Shut: []shut{
+				{Signer: text, Requests: text, Since: noon, NextTrial: noon, Error: text},
+				{Signer: text, Requests: "y", Owners: []string{text}, Since: noon, NextTrial: noon, Error: text, Right: text},
+			},
+		}},
+	}
+}
+
+func TestForeignTextIsEscapedOnThePage(t *testing.T) {
+	t.Parallel()
+	const hostile = `"><script>alert(1)</script><img src=x onerror=alert(1)>'</style>{{.}}`
+	w := httptest.NewRecorder()
+	show(w, ofAll(hostile))
+	page := w.Body.String()
+	if strings.Count(page, "<script") != 1 || strings.Contains(page, "<img") || strings.Count(page, "</style>") != 1 || strings.Contains(page, "ZgotmplZ") || !strings.Contains(page, "</html>") {
+		t.Errorf("it is:\n%s", page)
+	}
+	if policy := w.Header().Get("Content-Security-Policy"); strings.Contains(policy, "unsafe") || !strings.Contains(policy, "script-src 'sha256-") {
+		t.Errorf("the policy is %q", policy)
+	}
+}
+
+func TestEachProblemIsShownWithWhatToDo(t *testing.T) {
+	t.Parallel()
+	var told []string
+	for _, problem := range ofAll("x").Troubles() {
+		told = append(told, problem.What)
+		if problem.Do == "" || problem.Grade != good && problem.Grade != fair && problem.Grade != bad {
+			t.Errorf("%+v", problem)
+		}
+	}
+	all := strings.Join(told, "\n")
+	for _, want := range []string{
+		"The changed configuration was refused", "A restart is pending",
+		"Nothing is signed by this replica", "Rules cannot be served by their authorities", "Rule x is stopped at x for lifetimes up to 2h0m0s",
+		"Certificates of x are held back", "A new root of x is not published everywhere", "Provider x is not ready: refused",
+		"Duplicate cluster ID x", "Cluster x is failed", "Trust bundle x in x is out of date", "An authority is not asked, as x trusts it with its API", "Anybody who may create PodCertificateRequests in x",
+		"No certificate can be written into x of x in x", "No certificate can be written into y of x in x for x",
+		"Istio's CA API is not served by this replica", "An authority is not asked for a mesh", "x names x, and no such cluster is known",
+		"The quotas of x cannot be shared", "Machines cannot renew by their certificates", "The record of the roots of x cannot be used",
+	} {
+		if !strings.Contains(all, want) {
+			t.Errorf("nobody is announced %q:\n%s", want, all)
+		}
+	}
+}
+
+func TestPageShowsThatAllIsWell(t *testing.T) {
+	t.Parallel()
+	r := report{
+		At: noon, Leader: lease.Status{Leading: true}, Authorities: []authority{{Name: "vault", Roots: []root{{Fingerprint: "x", Phase: "trusted", NotAfter: noon}}}},
+		Providers: []overview.Provider{{Name: "vault", State: "ready"}},
+		Clusters:  []cluster{{Status: fleet.Status{ID: "home", State: fleet.Synced}, Protection: &protection{State: "protected"}}},
+	}
+	if got := r.Summary(); got != (mark{Words: "Signing. No problems.", Grade: good}) {
+		t.Errorf("%+v: %+v", got, r.Troubles())
+	}
+	r.Leader, r.Authorities = lease.Status{Holder: "another"}, nil
+	if got := r.Summary(); got != (mark{Words: "Waiting: another leads. No problems.", Grade: good}) {
+		t.Errorf("%+v: %+v", got, r.Troubles())
+	}
+}

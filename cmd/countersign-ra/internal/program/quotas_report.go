@@ -1,0 +1,46 @@
+package program
+
+import "strconv"
+
+// sharing is how an engine of this replica shares the quotas with others.
+type sharing struct {
+	Engine string `json:"engine"` // istio or kubernetes, as in metrics
+	// Members are the engines among which the quotas are divided; those that are gone count for a
+	// while.
+	Members int `json:"members"`
+	// Error says why the record of shares cannot be kept: what this engine has will end.
+	Error string `json:"error,omitempty"`
+}
+
+func (q *quotas) report(engine string) []sharing {
+	if q == nil {
+		return nil
+	}
+	s := q.keeper.Status()
+	return []sharing{{engine, s.Members, s.Fault}}
+}
+
+var sharedDesc = desc("quota_shared", "1 if the record by which engines share the authorities' quotas can be kept.", "engine")
+
+func (s sharing) collect(gauge gauge) { gauge(sharedDesc, number(s.Error == ""), s.Engine) }
+
+func (r report) ofShares() (all []trouble) {
+	for _, s := range r.Sharing {
+		if s.Error != "" {
+			all = append(all, trouble{
+				Grade: bad, What: "The quotas of " + s.Engine + " cannot be shared", Said: s.Error,
+				Do: "Unless a newer version wrote the record, the share of this replica ends: it uses a hundredth of the quotas for 48 minutes, and then nothing. Check the API server of the home cluster, and the right to the Lease of shares.",
+			})
+		}
+	}
+	return all
+}
+
+func (t tables) sharing(r report) {
+	for i, s := range r.Sharing {
+		if i == 0 {
+			t.Head("QUOTAS OF", "ENGINES", "ERROR")
+		}
+		t.Line(s.Engine, strconv.Itoa(s.Members), s.Error)
+	}
+}

@@ -1,0 +1,232 @@
+package program
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/config"
+	"github.com/countersign-dev/countersign/internal/text"
+	"github.com/countersign-dev/countersign/kubernetes/signing"
+	"github.com/countersign-dev/countersign/kubernetes/signing/guard"
+	"github.com/countersign-dev/countersign/ra"
+	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+const (
+	// lookEvery bounds how late a change of the clusters can be noticed.
+	lookEvery = 10 * time.Second
+	// abilitiesWithin bounds the question which names the authorities certify.
+	abilitiesWithin = time.Minute
+)
+
+// term is the time in which this replica leads: it has an engine, and an office for each
+// cluster.
+type term struct {
+	*service
+	engine  *ra.Engine
+	quotas  *quotas
+	issuer  signing.Issuer
+	written *written
+
+	mu      sync.Mutex
+	offices map[string]*office // by cluster ID
+	unable  string             // rules that their authorities cannot serve
+}
+
+// lead signs until ctx ends. Nothing of it is left then.
+func (s *service) lead(ctx context.Context) {
+	t, err := s.newTerm()
+	if err != nil {
+		s.failed = err
+		s.stop() // another term would fail as well
+		return
+	}
+	defer t.engine.Close()
+	defer t.quotas.run(t.engine)()
+	s.term.Store(t)
+	defer s.term.Store(nil)
+	s.follow(t.engine)
+	t.run(ctx)
+}
+
+func (s *service) newTerm() (*term, error) {
+	t := &term{service: s, offices: map[string]*office{}}
+	cfg := s.engineConfig()
+	cfg.Store, cfg.RootsChanged = s.records, t.rootsChanged
+	for _, a := range s.providers.Authorities {
+		authority := s.authority(a)
+		if s.lease != nil {
+			authority.Client = s.lease.Client(a.Client)
+		}
+		cfg.Authorities = append(cfg.Authorities, authority)
+	}
+	var err error
+	if t.quotas, err = s.shared(&cfg); err != nil {
+		return nil, err
+	}
+	if t.engine, err = ra.New(cfg); err != nil {
+		return nil, err
+	}
+	t.written = newWritten(t.engine.RootsWritten)
+	t.issuer = guard.Issuer(t.engine, t.engine, s.log, t.clientCAs)
+	if s.lease != nil {
+		t.issuer = s.lease.Issuer(t.issuer)
+	}
+	return t, nil
+}
+
+// engineConfig is what the engines have in common.
+func (s *service) engineConfig() ra.Config {
+	b, now := s.config.Budget, s.now.Load()
+	return ra.Config{
+		Policy: now.Policy(), Doors: now.Doors(), Audit: s.audit.pen(), Log: s.log, Observe: s.metrics.outcome, Tracer: s.tracer,
+		Budget: ra.Budget{
+			Holder: int(b.Holder), HolderEvery: b.HolderEvery.Duration, Namespace: int(b.Namespace), NamespaceEvery: b.NamespaceEvery.Duration,
+		},
+	}
+}
+
+// authority merges the providers and authorities sections.
+func (s *service) authority(a secret.Authority) ra.Authority {
+	i := slices.IndexFunc(s.config.Authorities, func(c config.Authority) bool { return c.Name == a.Name })
+	c := s.config.Authorities[i] // each provider has one
+	return ra.Authority{
+		Name: a.Name, Client: a.Client, Token: a.Token, TokenRejected: a.TokenRejected, PinnedRoots: a.PinnedRoots,
+		AcceptLongerTTL: a.AcceptLongerTTL,
+		Limits:          ra.Limits{Rate: c.Limits.Rate, Burst: int(c.Limits.Burst), InFlight: int(c.Limits.InFlight)},
+		Roots: ra.Roots{
+			Wait: s.now.Load().RootsWait(c), ByReply: s.config.ByReply(c), Unplanned: c.Roots.Unplanned.Duration, Interval: c.Roots.Interval.Duration,
+			Confirmed: s.config.Mesh.Publishes(a.Name) ||
+				slices.ContainsFunc(s.config.Signers, func(s config.Signer) bool { return s.TrustBundle.Authority == a.Name }),
+		},
+	}
+}
+
+// run keeps an office in each cluster until ctx ends and all are closed.
+func (t *term) run(ctx context.Context) {
+	var background sync.WaitGroup
+	defer background.Wait()
+	background.Go(func() { t.checkAbilities(ctx) })
+	defer t.closeOffices()
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		t.settle(ctx)
+		select {
+		case <-t.moved:
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// settle opens and closes offices, so that each cluster has one by its current client.
+func (t *term) settle(ctx context.Context) {
+	var ids []string
+	for _, c := range t.clusters.Status() {
+		ids = append(ids, c.ID)
+		cluster, ok := t.clusters.Cluster(c.ID)
+		t.mu.Lock()
+		old := t.offices[c.ID]
+		t.mu.Unlock()
+		if !ok || old != nil && old.cluster == cluster {
+			continue // where there is no new one, the old one stays
+		}
+		old.close()
+		t.written.forget(c.ID)
+		t.put(c.ID, t.openOffice(ctx, cluster, old.knew()))
+	}
+	t.mu.Lock()
+	var gone []*office
+	for id, o := range t.offices {
+		if !slices.Contains(ids, id) {
+			gone = append(gone, o)
+			delete(t.offices, id)
+		}
+	}
+	t.mu.Unlock()
+	for _, o := range gone {
+		o.close()
+		t.written.forget(o.cluster.ID())
+	}
+	t.written.members(ids)
+}
+
+func (t *term) put(id string, o *office) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.offices[id] = o
+}
+
+// all returns the offices, by cluster ID.
+func (t *term) all() []*office {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var all []*office
+	for _, o := range t.offices {
+		all = append(all, o)
+	}
+	slices.SortFunc(all, func(a, b *office) int { return strings.Compare(a.cluster.ID(), b.cluster.ID()) })
+	return all
+}
+
+func (t *term) closeOffices() {
+	var closing sync.WaitGroup
+	for _, o := range t.all() {
+		closing.Go(o.close)
+	}
+	closing.Wait()
+}
+
+// rootsChanged passes a change on to the trust bundles.
+func (t *term) rootsChanged(authority string, roots *pki.Bundle) {
+	for _, o := range t.all() {
+		o.rootsChanged(authority, roots)
+	}
+}
+
+func (t *term) clientCAs() (all []*guard.ClientCA) {
+	for _, o := range t.all() {
+		all = append(all, o.clientCA)
+	}
+	return all
+}
+
+// ready returns nil once the requests of a cluster are known.
+func (t *term) ready(cluster string) error {
+	t.mu.Lock()
+	o := t.offices[cluster]
+	t.mu.Unlock()
+	if o == nil {
+		return errors.New("cluster " + cluster + " is not connected")
+	}
+	return o.ready()
+}
+
+// checkAbilities looks for rules that their authorities cannot serve, each time that a
+// provider is ready again. They are refused one by one, too.
+func (t *term) checkAbilities(ctx context.Context) {
+	for {
+		said := ""
+		within, cancel := context.WithTimeout(ctx, abilitiesWithin)
+		if err := t.engine.CheckAbilities(within); err != nil {
+			said = text.Clean(err.Error())
+			t.log.Error("rules that cannot be served", "error", said)
+		}
+		cancel()
+		t.mu.Lock()
+		t.unable = said
+		t.mu.Unlock()
+		select {
+		case <-t.back:
+		case <-ctx.Done():
+			return
+		}
+	}
+}

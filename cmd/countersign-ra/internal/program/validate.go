@@ -1,0 +1,73 @@
+package program
+
+import (
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/config"
+	"github.com/countersign-dev/countersign/cmd/internal/daemon"
+	"github.com/countersign-dev/countersign/cmd/internal/environ"
+	"github.com/countersign-dev/countersign/cmd/internal/settings"
+)
+
+func validateCommand(env environ.Vars) *cobra.Command {
+	return daemon.Validate(flags(env), `Notes name what serve would wait for, and what may be missing. The exit code is 2 if a
+setting is wrong.`, verify, notes)
+}
+
+// notes returns what does not keep a service from starting, but may keep it from being of use.
+func notes(env environ.Vars, c *config.Config) (all []string) {
+	all = settings.OvertakenPins(env, c.Hosted())
+	if c.Cluster.Kubeconfig == "" && env.Get("KUBERNETES_SERVICE_HOST") == "" {
+		all = append(all, "cluster.kubeconfig is not set: serve needs a pod's account, and this is no pod")
+	}
+	if _, err := os.Stat(c.Remotes.Folder); c.Remotes.Folder != "" && err != nil {
+		all = append(all, fmt.Sprintf("remotes.folder: %s; serve waits for it", err))
+	}
+	for _, a := range c.Authorities {
+		if !slices.ContainsFunc(c.Rules, func(r config.Rule) bool { return r.Authority == a.Name }) {
+			all = append(all, fmt.Sprintf("providers.%s: no rule uses it", a.Name))
+		}
+		if !slices.ContainsFunc(c.Signers, func(s config.Signer) bool { return s.TrustBundle.Authority == a.Name }) {
+			all = append(all, fmt.Sprintf("signers: no trust_bundle has the roots of %s, so verifiers must get these roots another way", a.Name))
+		}
+	}
+	all = append(all, istioNotes(c)...)
+	if !c.LeaderElection.Enabled {
+		all = append(all, "leader_election.enabled is false: never run a second replica, not even during an update")
+	}
+	return all
+}
+
+func istioNotes(c *config.Config) (all []string) {
+	own := c.Istio.Certificate
+	for setting, path := range map[string]string{"chain_file": own.ChainFile, "key_file": own.KeyFile} {
+		if _, err := os.Stat(path); path != "" && err != nil {
+			all = append(all, fmt.Sprintf("istio.certificate.%s: %s; serve waits for it", setting, err))
+		}
+	}
+	for i, issuer := range c.Istio.Issuers {
+		if _, err := os.Stat(issuer.JWKSFile); issuer.JWKSFile != "" && err != nil {
+			all = append(all, fmt.Sprintf("istio.issuers.%d.jwks_file: %s; serve waits for it", i, err))
+		}
+	}
+	for _, a := range c.Authorities {
+		serves := func(r config.Rule) bool {
+			return r.Authority == a.Name && slices.Contains(r.Match.Requests, config.IstioRequests)
+		}
+		if !a.Roots.ByReply && slices.ContainsFunc(c.Rules, serves) {
+			all = append(all, fmt.Sprintf("authorities.%s.roots.by_reply is false: proxies of a mesh learn a new root only with their next certificates", a.Name))
+		}
+	}
+	for _, r := range c.Rules {
+		longest := c.Istio.Renewals.Longest
+		if longest.Duration > 0 && r.MaxTTL.Duration >= longest.Duration && slices.Contains(r.Match.Requests, config.IstioRequests) {
+			all = append(all, fmt.Sprintf("istio.renewals.longest is %s: certificates of rules.%s may last as long, and are not renewed without a token then", longest, r.Name))
+		}
+	}
+	slices.Sort(all)
+	return all
+}
