@@ -17,14 +17,12 @@ const width = 80
 // help prints what a command does and how to use it, as cobra's does, in lines of the width. It is
 // not a template: with text/template, the linker keeps every exported method.
 func help(cmd *cobra.Command, _ []string) {
-	w := cmd.OutOrStdout()
-	fmt.Fprintf(w, "%s\n\n", wrapped(cmp.Or(cmd.Long, cmd.Short)))
-	fmt.Fprint(w, cmd.UsageString())
+	fmt.Fprintf(cmd.OutOrStdout(), "%s\n\n%s", wrapped(cmp.Or(cmd.Long, cmd.Short)), cmd.UsageString())
 }
 
 func usage(cmd *cobra.Command) error {
 	w := cmd.OutOrStderr()
-	fmt.Fprint(w, "Usage:\n")
+	fmt.Fprintln(w, "Usage:")
 	if cmd.Runnable() {
 		fmt.Fprintf(w, "  %s\n", cmd.UseLine())
 	}
@@ -47,7 +45,7 @@ func commands(w io.Writer, cmd *cobra.Command) {
 	if !cmd.HasAvailableSubCommands() {
 		return
 	}
-	fmt.Fprint(w, "\nAvailable Commands:\n")
+	fmt.Fprintln(w, "\nAvailable Commands:")
 	for _, sub := range cmd.Commands() {
 		if sub.IsAvailableCommand() || sub.Name() == "help" {
 			column := 2 + sub.NamePadding() + 1

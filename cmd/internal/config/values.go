@@ -15,7 +15,6 @@ import (
 type Duration struct{ time.Duration }
 
 func hours(n int) Duration   { return Duration{time.Duration(n) * time.Hour} }
-func minutes(n int) Duration { return Duration{time.Duration(n) * time.Minute} }
 func seconds(n int) Duration { return Duration{time.Duration(n) * time.Second} }
 
 // UnmarshalText reads "90s", "30m" or "24h".
