@@ -162,7 +162,7 @@ func TestExactTotalSizeIsAccepted(t *testing.T) {
 	if refused.err == nil || refused.content != nil {
 		t.Errorf("%+v", refused)
 	}
-	// A file that was over it and is removed is another sight.
+	// A file that was over it and is removed is another state.
 	if gone := e.see(d.path, false, &more); gone.sum == refused.sum {
 		t.Error("it is not seen to go")
 	}

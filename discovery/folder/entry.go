@@ -16,9 +16,9 @@ import (
 // entry tracks one file of the folder over time.
 type entry struct {
 	name    string
-	seen    sight // the most recent one
+	seen    fileState // the most recent one
 	since   time.Time
-	taken   sight // the sight that was parsed
+	taken   fileState // the fileState that was parsed
 	gone    bool
 	latest  *file // nil if the last parse failed: fault is why
 	fault   error
@@ -28,8 +28,8 @@ type entry struct {
 	warned  []string
 }
 
-// sight is the state of a file at one look.
-type sight struct {
+// fileState is the state of a file at one look.
+type fileState struct {
 	listed  bool
 	sum     digest // of the content, or of the read error
 	content []byte
@@ -39,8 +39,8 @@ type sight struct {
 var errTotal = errors.New("the files in the folder would exceed 64 MiB")
 
 // see reads a file. total counts the bytes read in this look.
-func (e *entry) see(folder string, listed bool, total *int) sight {
-	s := sight{listed: listed, err: fs.ErrNotExist}
+func (e *entry) see(folder string, listed bool, total *int) fileState {
+	s := fileState{listed: listed, err: fs.ErrNotExist}
 	if listed && *total <= maxTotal { // beyond the limit nothing more is read
 		s.content, s.err = safefile.Read(filepath.Join(folder, e.name), maxFile)
 	}
@@ -59,14 +59,14 @@ func (e *entry) see(folder string, listed bool, total *int) sight {
 
 // take parses what was seen if it is new and has been stable for long enough, and
 // reports whether it did.
-func (e *entry) take(s sight, now time.Time, settle time.Duration) bool {
+func (e *entry) take(s fileState, now time.Time, settle time.Duration) bool {
 	if s.sum != e.seen.sum {
-		e.seen, e.since = sight{sum: s.sum}, now
+		e.seen, e.since = fileState{sum: s.sum}, now
 	}
 	if s.sum == e.taken.sum || !now.IsZero() && now.Sub(e.since) < settle {
 		return false
 	}
-	e.taken = sight{sum: s.sum}
+	e.taken = fileState{sum: s.sum}
 	e.gone = !s.listed
 	e.latest, e.fault = nil, s.err
 	if s.err == nil {

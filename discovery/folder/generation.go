@@ -20,23 +20,23 @@ const (
 // generation is the set of good files of a folder at one time. Its content is immutable
 // once filled.
 type generation struct {
-	holders map[key][]*held   // with disjoint selectors
-	count   int               // number of resources and hosts
-	tos     []selector        // without duplicates
-	meet    map[[2]*file]bool // whether their selectors overlap; cached because it is expensive
+	holders map[key][]*keyedFile // with disjoint selectors
+	count   int                  // number of resources and hosts
+	tos     []selector           // without duplicates
+	meet    map[[2]*file]bool    // whether their selectors overlap; cached because it is expensive
 
 	mu    sync.Mutex
 	views map[string]*view // by matching selectors
 }
 
-// held is a file under one of its keys.
-type held struct {
+// keyedFile is a file under one of its keys.
+type keyedFile struct {
 	path string
 	*file
 }
 
 func newGeneration() *generation {
-	return &generation{holders: map[key][]*held{}, meet: map[[2]*file]bool{}, views: map[string]*view{}}
+	return &generation{holders: map[key][]*keyedFile{}, meet: map[[2]*file]bool{}, views: map[string]*view{}}
 }
 
 // add adds a file, or returns why it conflicts with a file added before.
@@ -49,7 +49,7 @@ func (g *generation) add(path string, f *file) error {
 			return faultf("%s is already in %s, and some callers match both files; the file that sorts first is served", k, first.path)
 		}
 	}
-	h := &held{path, f}
+	h := &keyedFile{path, f}
 	g.count += len(f.versions)
 	for k := range f.versions {
 		g.holders[k] = append(g.holders[k], h)
@@ -61,7 +61,7 @@ func (g *generation) add(path string, f *file) error {
 }
 
 // holder returns a file that has the key for a caller that gets the given file.
-func (g *generation) holder(k key, f *file) *held {
+func (g *generation) holder(k key, f *file) *keyedFile {
 	for _, h := range g.holders[k] {
 		pair := [2]*file{h.file, f}
 		meet, known := g.meet[pair]
@@ -148,7 +148,7 @@ func (g *generation) changed(before *generation) (keys []key, lists []string) {
 
 // compareHolders reports whether the same callers have the key, and whether its content
 // is the same for them.
-func compareHolders(k key, before, now []*held) (sameCallers, same bool) {
+func compareHolders(k key, before, now []*keyedFile) (sameCallers, same bool) {
 	if len(before) != len(now) {
 		return false, false
 	}

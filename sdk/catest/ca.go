@@ -33,8 +33,8 @@ type Options struct {
 	// TTL is the lifetime of every leaf, whatever is requested. Default: the requested
 	// TTL, or 24 hours.
 	TTL time.Duration
-	// NamesFromRequest makes it certify the names of a request, whatever the CSR says, as a
-	// [ca.NameCertifier] does. Default: those of the CSR.
+	// NamesFromRequest makes it certify the names of a request, as a [ca.NameCertifier] does.
+	// Default: those of the CSR.
 	NamesFromRequest bool
 }
 

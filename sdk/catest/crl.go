@@ -9,7 +9,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// CRL says what a revocation list holds. The zero value revokes nothing for an hour.
+// CRL is the content of a revocation list. The zero value revokes nothing for an hour.
 type CRL struct {
 	// Number is the list's. Default: 0.
 	Number int64

@@ -9,7 +9,7 @@ import (
 
 // One fault fails one check: those that could not be made because of it are not run.
 
-// openError says that no instance could be opened.
+// openError means that no instance could be opened.
 type openError struct{ error }
 
 func (e openError) Unwrap() error { return e.error }

@@ -91,16 +91,16 @@ type notRunError struct {
 
 func (e notRunError) Unwrap() error { return e.error }
 
-// NotRun returns an error that says why a check cannot run here.
+// NotRun returns an error with the reason why a check cannot run here.
 func NotRun(format string, args ...any) error { return notRunError{fmt.Errorf(format, args...), ""} }
 
-// needs is NotRun for want of an entry of the kit, and says more of it.
+// needs is NotRun for a missing entry of the kit, which it explains.
 func needs(entry, more string) error {
 	return notRunError{errors.New("needs " + entry + " in the kit" + more), entry}
 }
 
 // Do runs one check. It must not be called concurrently. A failure while the machine stood still
-// is no verdict: the check is run again.
+// decides nothing: the check is run again.
 func (s *Session) Do(ctx context.Context, c Check) Result {
 	begin, logged := time.Now(), s.logging()
 	err := s.missing(c)
@@ -137,7 +137,7 @@ func (s *Session) once(ctx context.Context, c Check) error {
 }
 
 // saysNothing reports whether the result may come from a machine that stood still: a failure, or
-// a check that was not run for want of an answer in time.
+// a check that was not run because no answer came in time.
 func saysNothing(err error) bool {
 	_, unrun := errors.AsType[notRunError](err)
 	return err != nil && (!unrun || errors.Is(err, context.DeadlineExceeded))
@@ -171,7 +171,7 @@ func (s *Session) missing(c Check) error {
 	for _, id := range c.After {
 		switch before, done := s.outcomes[id]; {
 		case done && before.Outcome == Failed:
-			return NotRun("%s failed, and without it this tells nothing", id)
+			return NotRun("%s failed, and without it this check decides nothing", id)
 		case done && before.Outcome == Unrun:
 			return notRunError{errors.New(before.Seen), before.Needs}
 		}

@@ -108,7 +108,7 @@ func jwtKeysAreUsable(ctx context.Context, s *Session) error {
 	seen := map[string]bool{}
 	for _, key := range keys {
 		if key.KeyID == "" || seen[key.KeyID] {
-			return fmt.Errorf("one of %d keys has the kid %.64q, which is none of its own", len(keys), key.KeyID)
+			return fmt.Errorf("one of %d keys has the kid %.64q, which is not unique", len(keys), key.KeyID)
 		}
 		seen[key.KeyID] = true
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
-// Kit holds input only the author knows. The zero value suits a provider that needs no
+// Kit holds input that only the author has. The zero value suits a provider that needs no
 // settings and signs for anyone.
 type Kit struct {
 	// Settings are valid settings. A secret one may be a reference, as in a configuration of the
@@ -75,7 +75,7 @@ func (d *Duration) UnmarshalText(text []byte) error {
 // MarshalText implements [encoding.TextMarshaler].
 func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
 
-// madeUp is nobody's token: a provider that leaks it leaks others, too.
+// madeUp is an invalid token: a provider that leaks it leaks others, too.
 const madeUp = "eyJ.conformance-kit-made-this-token-up.4f1c8d0b9a7e"
 
 // madeUpLeaf is a block of the right type that no authority issued.

@@ -33,7 +33,7 @@ func endsLater(_ context.Context, s *Session) error {
 
 func livesAsAsked(_ context.Context, s *Session) error {
 	if s.Kit.FixedLifetime {
-		return NotRun("the kit says that the authority fixes the lifetime")
+		return NotRun("by the kit, the authority fixes the lifetime")
 	}
 	return looking(s, func(r *reply) error {
 		if end := r.now.Add(r.req.TTL); r.leaf().NotAfter.After(end.Add(pki.MaxClockSkew)) {

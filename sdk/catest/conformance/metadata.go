@@ -17,7 +17,7 @@ func metadataChecks() []Check {
 		{"META-02", Behaviour, "Its name is 1 to 63 of a-z, 0-9 and -, and does not begin with -.", "The name is part of the binary's file name and of configurations.", []string{"META-01"}, nameIsWellFormed},
 		{"META-03", Behaviour, "Its version is 1 to 64 printable bytes.", "People compare it in tables and logs.", []string{"META-01"}, versionIsWellFormed},
 		{"META-04", Behaviour, "It has the ability certificate-authority.", "Without it, a provider cannot sign anything.", []string{"META-01"}, canSign},
-		{"META-05", Behaviour, "It lists each ability once, and none is 0.", "Such a list comes from generated code that nobody completed.", []string{"META-01"}, abilitiesAreDistinct},
+		{"META-05", Behaviour, "It lists each ability once, and none is 0.", "Such a list comes from generated code that was never completed.", []string{"META-01"}, abilitiesAreDistinct},
 		{"META-06", Behaviour, "Its metadata does not depend on its settings: it declares each ability that some settings turn on.", "The host reads it once, before it sends settings.", []string{"META-01"}, metadataStays},
 		{"META-07", Behaviour, "Calls to an ability that it does not declare, or that its settings turn off, return unimplemented.", "The host asks again after 10 minutes only; after any other error it retries within a minute.", []string{"META-01"}, undeclaredIsUnimplemented},
 		{"META-08", Behaviour, "It implements each ability that it declares and that its settings do not turn off.", "The host relies on it, and would find out only when it needs it.", []string{"META-01"}, declaredIsThere},

@@ -91,7 +91,7 @@ func hasNames(leaf *x509.Certificate, want pki.Identity) error {
 // strangeName is a name that no request has.
 const strangeName = "stranger.countersign.invalid"
 
-// strange is the template of a CSR with names that nobody requests.
+// strange is the template of a CSR with names that are not requested.
 func strange() *x509.CertificateRequest {
 	return &x509.CertificateRequest{
 		Subject: pkix.Name{CommonName: strangeName}, DNSNames: []string{strangeName},

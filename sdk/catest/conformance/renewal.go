@@ -19,7 +19,7 @@ import (
 func renewalChecks() []Check {
 	good, told := []string{"META-08", "SIGN-02", "SIGN-17"}, []string{"RENEW-01"}
 	return []Check{
-		{"RENEW-01", Renewal, "It tells the renewal window of a certificate that it issued.", "That is the purpose of the ability.", good, windowIsTold},
+		{"RENEW-01", Renewal, "It returns the renewal window of a certificate that it issued.", "That is the purpose of the ability.", good, windowIsTold},
 		{"RENEW-02", Renewal, "The window ends after it starts.", "The host draws the moment between the two.", told, windowHasTwoEnds},
 		{"RENEW-03", Renewal, "The window of a new certificate ends in the future, and before the certificate does.", "Otherwise every new certificate is renewed at once, or too late.", []string{"RENEW-02"}, windowIsInLife},
 		{"RENEW-04", Renewal, "The explanation is an http or https URL of at most 2,048 bytes, or absent.", "It is shown to people as a link.", told, explanationIsLink},
@@ -40,7 +40,7 @@ func (s *Session) renewalOf(ctx context.Context, leaf []byte) (ca.RenewalInfo, e
 	return i.RenewalInfo(ctx, leaf)
 }
 
-// advised judges what it says about the leaf of the first reply.
+// advised checks its advice on the leaf of the first reply.
 func advised(ctx context.Context, s *Session, look func(leaf *x509.Certificate, info ca.RenewalInfo) error) error {
 	return looking(s, func(r *reply) error {
 		info, err := s.renewalOf(ctx, pki.EncodeCertificates(r.chain[:1]))

@@ -64,7 +64,7 @@ func (s *Session) rootsOf(ctx context.Context, r *reply) (*pki.Bundle, error) {
 	}
 	i, err := s.having(ctx, wire.RootSource)
 	if _, none := errors.AsType[notRunError](err); none {
-		return nil, errors.New("the reply has no root, and the provider no ability to tell them")
+		return nil, errors.New("the reply has no root, and the provider no ability to return them")
 	} else if err != nil {
 		return nil, err
 	}

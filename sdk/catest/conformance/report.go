@@ -34,7 +34,7 @@ func (r *Report) Add(result Result) {
 }
 
 // WriteLine writes one result as text; a failure with its rule and reason. What the kit lacks is
-// told once, by [Report.WriteSummary].
+// listed once, by [Report.WriteSummary].
 func WriteLine(w io.Writer, r Result) {
 	switch r.Outcome {
 	case Passed:
@@ -64,7 +64,7 @@ func (r *Report) WriteSummary(w io.Writer) {
 	if len(checks) == 0 {
 		return
 	}
-	fmt.Fprintln(w, "not run for want of input; give it in a kit file with --kit (docs/conformance.md):")
+	fmt.Fprintln(w, "not run, as input is missing; give it in a kit file with --kit (docs/conformance.md):")
 	for _, entry := range slices.Sorted(maps.Keys(checks)) {
 		fmt.Fprintf(w, "  %-26s for %s\n", entry, strings.Join(checks[entry], ", "))
 	}

@@ -23,7 +23,7 @@ func (s *Session) schemaOf(ctx context.Context) (*jsonschema.Schema, *jsonschema
 	}
 	schema := &jsonschema.Schema{}
 	if err := json.Unmarshal([]byte(m.SettingsSchema), schema); err != nil {
-		return nil, nil, fmt.Errorf("it is no JSON Schema: %w", err)
+		return nil, nil, fmt.Errorf("not a JSON Schema: %w", err)
 	}
 	resolved, err := schema.Resolve(nil)
 	return schema, resolved, err

@@ -150,7 +150,7 @@ func (s *Session) having(ctx context.Context, ability wire.Ability) (*Instance, 
 		return nil, NotRun("the provider has no ability %q", ability)
 	}
 	if s.Kit.off(ability) {
-		return nil, NotRun("the kit says that its settings turn %q off", ability)
+		return nil, NotRun("by the kit, its settings turn %q off", ability)
 	}
 	if s.Kit.TokenRequired {
 		_, _ = s.reply() // another check covers whether it signs

@@ -171,7 +171,7 @@ func aboveAreCAs(_ context.Context, s *Session) error {
 	return looking(s, func(r *reply) error {
 		for i, cert := range r.chain[1:] {
 			if !cert.IsCA || cert.KeyUsage != 0 && cert.KeyUsage&x509.KeyUsageCertSign == 0 {
-				return fmt.Errorf("certificate %d, %q, is no CA certificate", i+2, cert.Subject)
+				return fmt.Errorf("certificate %d, %q, is not a CA certificate", i+2, cert.Subject)
 			}
 		}
 		return nil

@@ -20,7 +20,7 @@ const (
 // stalls watches how late this process gets the processor, and with it likely the provider, and
 // how long processes wait for the disk or for memory: a provider is read from disk when it starts.
 // stood ends that and reports whether either took more than a fifth of the time: deadlines that
-// passed meanwhile say nothing of the provider.
+// passed meanwhile are not the provider's fault.
 func stalls() (stood func() bool) {
 	begin, waited, end := time.Now(), pressure("/proc/pressure"), make(chan struct{})
 	missed := make(chan time.Duration, 1)

@@ -23,7 +23,7 @@ func watchChecks() []Check {
 		{"WATCH-07", RootWatch, "Two concurrent watches are both served.", "A reload briefly has two.", first, twoWatches},
 		{"WATCH-08", RootWatch, "Without settings it returns not configured.", "The host then sends the settings.", nil, watchUnconfigured},
 		{"WATCH-09", RootWatch, "After new settings, a new watch is served; if an earlier one ended, it returned unavailable.", "The host reopens it.", []string{"WATCH-01", "SET-17"}, watchAfterSettings},
-		{"WATCH-10", RootWatch, "A watch ends if nobody receives what it sends.", "Otherwise it runs forever for nobody.", first, watchEndsWithItsTaker},
+		{"WATCH-10", RootWatch, "A watch ends if its messages are not received.", "Otherwise it runs forever without use.", first, watchEndsWithItsTaker},
 	}
 }
 
@@ -141,7 +141,7 @@ func watchAgrees(ctx context.Context, s *Session) error {
 	}
 	watched, err := pki.ParseBundle(text)
 	if err == nil && !watched.Equal(told) {
-		return fmt.Errorf("the watch tells %v, the question %v", watched.Fingerprints(), told.Fingerprints())
+		return fmt.Errorf("the watch returns %v, the call %v", watched.Fingerprints(), told.Fingerprints())
 	}
 	return err
 }
@@ -269,7 +269,7 @@ func watchEndsWithItsTaker(ctx context.Context, s *Session) error {
 		return err
 	}
 	if i.Conn != nil {
-		return NotRun("over the boundary the host cancels a watch that nobody reads")
+		return NotRun("over the boundary the host cancels a watch that is not read")
 	}
 	ctx, cancel := s.call(ctx)
 	defer cancel()
