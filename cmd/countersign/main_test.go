@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"go.uber.org/goleak"
 
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/catalog"
 	"github.com/countersign-dev/countersign/internal/test/programs"
@@ -38,9 +39,10 @@ func TestMain(m *testing.M) {
 		os.Args = append(os.Args[:1], os.Args[2:]...)
 		main()
 	}
-	code := m.Run()
-	_ = programs.Remove()
-	os.Exit(code)
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		_ = programs.Remove()
+		os.Exit(code)
+	}))
 }
 
 // asAgent as the first argument makes this test's binary the program.

@@ -1,4 +1,4 @@
-package install_test
+package main_test
 
 import (
 	"bytes"
@@ -18,12 +18,9 @@ import (
 	"testing"
 
 	"aead.dev/minisign"
-	"go.uber.org/goleak"
 
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/install"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func must(t *testing.T, err error) {
 	t.Helper()

@@ -1,4 +1,4 @@
-package lock_test
+package pluginhost_test
 
 import (
 	"errors"
@@ -10,20 +10,10 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
 	"github.com/countersign-dev/countersign/plugin-host/lock"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 func build(name, arch string) lock.Provider {
 	return lock.Provider{
