@@ -79,11 +79,7 @@ func TestDebugCommandsAttachAgentToProvider(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, err := os.MkdirTemp("", "cs") // sockets have short paths
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := proctest.Folder(t)
 	config := "namespace: a\nservice_account: web\nsocket: {path: ./sock}\nproviders: [{name: odd, settings: {zone: a}}]\n"
 	if err := os.WriteFile(filepath.Join(dir, "c.yaml"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
@@ -114,11 +110,7 @@ func TestDebugCommandRunsProvidersOfOtherLanguages(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			folder := programs.Foreign(t, c.folder)
 			provider := filepath.Join(folder, "countersign-provider-acme")
-			dir, err := os.MkdirTemp("", "cs") // sockets have short paths
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = os.RemoveAll(dir) })
+			dir := proctest.Folder(t)
 			debugger := talk(t, dir, []string{"TMPDIR=" + dir, "XDG_RUNTIME_DIR="}, countersign, "provider", "debug", "acme="+provider, "--insecure")
 			run := debugger.hear(`^  (\S+) ` + c.debugger + ` (\S+)$`)[1]
 			command := []string{provider}

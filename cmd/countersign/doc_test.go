@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 	"github.com/countersign-dev/countersign/internal/test/programs"
 )
 
@@ -75,11 +76,7 @@ func TestDocumentedCommandsWork(t *testing.T) {
 // the programs of these folders, too.
 func play(t *testing.T, page string, more ...string) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "cs") // sockets have short paths
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := proctest.Folder(t)
 	// Copies outside of the clone: what a release hands out has no source around it.
 	bin := programs.Folder(t, "countersign", "countersign-provider-file")
 	all := sessionsOf(t, page)

@@ -16,11 +16,7 @@ func TestServiceManagerIsNotifiedWhileCAIsAway(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, err := os.MkdirTemp("", "cs") // sockets have short paths
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := proctest.Folder(t)
 	if err := os.Link(self, filepath.Join(dir, "countersign-provider-silent")); err != nil {
 		t.Fatal(err)
 	}

@@ -16,11 +16,7 @@ import (
 func install(t *testing.T, name string) Target {
 	t.Helper()
 	proctest.NeedsProcess(t)
-	dir, err := os.MkdirTemp("", "kit")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := proctest.Folder(t)
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 	workloadv1 "github.com/countersign-dev/countersign/proto/spiffe/workload/v1"
 	"github.com/countersign-dev/countersign/sdk/agent"
 	"github.com/countersign-dev/countersign/sdk/catest"
@@ -33,11 +34,7 @@ const patience = 2 * time.Minute
 
 func config(t *testing.T, authority *catest.CA) agent.Config {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "agent")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := proctest.Folder(t)
 	id, err := pki.NewIdentity("spiffe://example.org/web", nil, nil)
 	if err != nil {
 		t.Fatal(err)

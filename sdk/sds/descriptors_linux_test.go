@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 	"github.com/countersign-dev/countersign/internal/test/secrettest"
 	"github.com/countersign-dev/countersign/sdk/sds"
 )
@@ -40,7 +41,7 @@ func serveWithFewDescriptors(path string) error {
 // startWithFewDescriptors returns the socket and the pid of a child that serves.
 func startWithFewDescriptors(t *testing.T) (socket string, pid int) {
 	t.Helper()
-	socket = filepath.Join(shortDir(t), "socket")
+	socket = filepath.Join(proctest.Folder(t), "socket")
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env, cmd.Stderr = []string{asServer + "=" + socket}, os.Stderr
 	stdin, err := cmd.StdinPipe()

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 	"github.com/countersign-dev/countersign/sdk/sds"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
@@ -60,7 +61,7 @@ func start(t *testing.T, source secret.Source, cfg sds.Config) string {
 func startServer(t *testing.T, source secret.Source, cfg sds.Config) (server *sds.Server, path string) {
 	t.Helper()
 	if cfg.Path == "" {
-		cfg.Path = filepath.Join(shortDir(t), "socket")
+		cfg.Path = filepath.Join(proctest.Folder(t), "socket")
 	}
 	server, err := sds.Listen(cfg, source)
 	if err != nil {
@@ -79,17 +80,6 @@ func startServer(t *testing.T, source secret.Source, cfg sds.Config) (server *sd
 		}
 	})
 	return server, cfg.Path
-}
-
-// shortDir is for sockets, whose paths are short.
-func shortDir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "sds")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return dir
 }
 
 func dial(t *testing.T, socket string) *grpc.ClientConn {

@@ -19,6 +19,7 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 	"github.com/countersign-dev/countersign/internal/test/secrettest"
 	"github.com/countersign-dev/countersign/sdk/sds"
 )
@@ -39,7 +40,7 @@ func TestOnlyPolicyPeersAreAnswered(t *testing.T) {
 		"refused by group": {sds.Policy{Refuse: func(p sds.Peer) error { return fmt.Errorf("pid known: %v", p.PID > 0) }}, 0, "PermissionDenied: pid known: true"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir := shortDir(t)
+			dir := proctest.Folder(t)
 			if err := os.Chmod(dir, 0o755); err != nil {
 				t.Fatal(err)
 			}

@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 	"github.com/countersign-dev/countersign/internal/test/secrettest"
 	"github.com/countersign-dev/countersign/sdk/sds"
 )
@@ -43,7 +44,7 @@ func TestProbeReportsNonSDSServers(t *testing.T) {
 		"another":   {func(l net.Listener) { acceptEach(l, func(c net.Conn) { _, _ = c.Write([]byte("220 mail\r\n")) }) }, patience, "does not speak HTTP/2"},
 		"other RPC": {func(l net.Listener) { _ = grpc.NewServer().Serve(l) }, patience, "has no SDS"},
 	} {
-		path := filepath.Join(shortDir(t), "socket")
+		path := filepath.Join(proctest.Folder(t), "socket")
 		listener := listenPlain(t, path)
 		served := make(chan struct{})
 		go func() { defer close(served); serve.with(listener) }()
@@ -68,7 +69,7 @@ func acceptEach(l net.Listener, serve func(net.Conn)) {
 }
 
 func TestProbeOfDeadSocketFindsNoPeer(t *testing.T) {
-	path := filepath.Join(shortDir(t), "socket")
+	path := filepath.Join(proctest.Folder(t), "socket")
 	listener := listenPlain(t, path)
 	listener.SetUnlinkOnClose(false)
 	_ = listener.Close()

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/countersign-dev/countersign/internal/test/logtest"
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 	"github.com/countersign-dev/countersign/internal/test/secrettest"
 	"github.com/countersign-dev/countersign/sdk/sds"
 )
@@ -90,7 +91,7 @@ func TestUnknownNameIsLeftOutAndOthersServed(t *testing.T) {
 }
 
 func TestCloseEndsStreamsWithUnavailable(t *testing.T) {
-	path := filepath.Join(shortDir(t), "socket")
+	path := filepath.Join(proctest.Folder(t), "socket")
 	server, err := sds.Listen(sds.Config{Path: path}, secrettest.New(keyPair("1")))
 	if err != nil {
 		t.Fatal(err)

@@ -8,13 +8,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 	"github.com/countersign-dev/countersign/internal/test/secrettest"
 	"github.com/countersign-dev/countersign/sdk/sds"
 )
 
 func TestSocketAndFolderHaveTheirModes(t *testing.T) {
 	for mode, want := range map[os.FileMode]os.FileMode{0: 0o600, 0o660: 0o660, 0o666: 0o666} {
-		path := filepath.Join(shortDir(t), "new", "socket")
+		path := filepath.Join(proctest.Folder(t), "new", "socket")
 		start(t, secrettest.New(), sds.Config{Path: path, Mode: mode})
 		info, err := os.Lstat(path)
 		if err != nil || info.Mode().Perm() != want {
@@ -46,7 +47,7 @@ func TestOnlyOwnDeadSocketIsReplaced(t *testing.T) {
 		"too long a path": {nil, "at most 107"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			path := filepath.Join(shortDir(t), "socket")
+			path := filepath.Join(proctest.Folder(t), "socket")
 			if c.put == nil {
 				path += strings.Repeat("x", 100)
 			} else {
@@ -64,7 +65,7 @@ func TestOnlyOwnDeadSocketIsReplaced(t *testing.T) {
 }
 
 func TestReplacedSocketIsLeftAloneOnClose(t *testing.T) {
-	path := filepath.Join(shortDir(t), "socket")
+	path := filepath.Join(proctest.Folder(t), "socket")
 	server, err := sds.Listen(sds.Config{Path: path}, secrettest.New())
 	if err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 	workloadv1 "github.com/countersign-dev/countersign/proto/spiffe/workload/v1"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/secret"
@@ -39,11 +40,7 @@ func bundle(authority *catest.CA, name string) *secret.Item {
 // start serves the source on a new socket until the test ends.
 func start(t *testing.T, source secret.Source, cfg workloadapi.Config) (*workloadapi.Server, *client) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "wapi") // a socket's path is short
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := proctest.Folder(t)
 	cfg.Path = filepath.Join(dir, "socket")
 	server, err := workloadapi.Listen(cfg, source)
 	if err != nil {
@@ -133,11 +130,7 @@ func (s *stream[M]) end() error {
 // serveOn puts the service on a server of one's own.
 func serveOn(t *testing.T, service *workloadapi.Service) *client {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "wapi")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := proctest.Folder(t)
 	listener, err := net.Listen("unix", filepath.Join(dir, "socket"))
 	if err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/countersign-dev/countersign/internal/host/unixsocket"
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -21,11 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // listening returns a socket in a folder of its own that accepts and closes connections.
 func listening(t *testing.T) (*unixsocket.Socket, string) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "keep") // t.TempDir has a long path
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	dir := proctest.Folder(t)
 	path := filepath.Join(dir, "folder", "s")
 	s, err := unixsocket.Listen(path, 0o660, slog.New(slog.DiscardHandler))
 	if err != nil {

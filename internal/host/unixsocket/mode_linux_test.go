@@ -9,16 +9,13 @@ import (
 	"testing"
 
 	"github.com/countersign-dev/countersign/internal/host/unixsocket"
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 )
 
 // A program that listens must not find the files that it makes meanwhile, or those of
 // a child, with other rights.
 func TestListenKeepsProcessUmask(t *testing.T) {
-	dir, err := os.MkdirTemp("", "mode")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	dir := proctest.Folder(t)
 	defer syscall.Umask(syscall.Umask(0o022))
 	var done sync.WaitGroup
 	done.Go(func() {

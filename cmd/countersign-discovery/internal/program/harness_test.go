@@ -104,11 +104,7 @@ func eventuallyIn(t *testing.T, patience time.Duration, is func() bool, what str
 // and PROVIDERS is the file provider with a CA of its own.
 func files(t *testing.T, text string) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "cs") // sockets have short paths
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := proctest.Folder(t)
 	text = strings.ReplaceAll(text, "PROVIDERS", "dev: true\nproviders: [{name: file, settings: {dir: DIR/ca, self_signed: true}}]")
 	write(t, filepath.Join(dir, "c.yaml"), strings.ReplaceAll(text, "DIR", dir))
 	if err := os.Mkdir(filepath.Join(dir, "resources"), 0o755); err != nil {

@@ -78,11 +78,7 @@ status: {address: 'unix:DIR/page'}
 // files makes those of a service, and returns their folder.
 func files(t *testing.T, api *apiServer, text string) (dir string) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "cs") // sockets have short paths
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir = proctest.Folder(t)
 	write(t, filepath.Join(dir, "c.yaml"), strings.ReplaceAll(text, "DIR", dir))
 	if api != nil {
 		write(t, filepath.Join(dir, "kube.yaml"), api.kubeconfig())

@@ -86,7 +86,7 @@ func TestNewProviderBuildsOfflineAndSigns(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	p, err := pluginhost.Open(ctx, pluginhost.Options{RuntimeDir: shortDir(t)}, pluginhost.Entry{Name: "4-acme", Path: binary})
+	p, err := pluginhost.Open(ctx, pluginhost.Options{RuntimeDir: proctest.Folder(t)}, pluginhost.Entry{Name: "4-acme", Path: binary})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,15 +136,4 @@ func checkPage(t *testing.T, dir string, s pluginhost.Status) {
 	if text, err := os.ReadFile(filepath.Join(dir, "kit.yaml")); err != nil || string(text) != kit.String() {
 		t.Errorf("kit.yaml is\n%s\n%v, `provider kit` writes\n%s", text, err, kit.String())
 	}
-}
-
-// shortDir is for sockets, whose paths are short.
-func shortDir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "cs")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return dir
 }
