@@ -159,13 +159,14 @@ func says(t *testing.T, env environ.Vars, args ...string) (text string, code int
 // start runs a service on the files of a folder; it ends with the test.
 func start(t *testing.T, dir string) *program {
 	t.Helper()
+	cmd := command(context.WithoutCancel(t.Context()), t, "serve", "--config", filepath.Join(dir, "c.yaml")) // it may skip the test
 	p := &program{dir: dir}
 	t.Cleanup(func() {
 		if code := p.Ended().ExitCode(); code != p.exits {
 			t.Errorf("it ended with %d, not with %d:\n%s", code, p.exits, p.log)
 		}
 	})
-	p.Process = proctest.Start(t, command(context.WithoutCancel(t.Context()), t, "serve", "--config", filepath.Join(dir, "c.yaml")))
+	p.Process = proctest.Start(t, cmd)
 	p.log = &logged{p.Log}
 	return p
 }
