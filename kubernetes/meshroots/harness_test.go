@@ -2,8 +2,6 @@ package meshroots_test
 
 import (
 	"context"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,7 +19,6 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/countersign-dev/countersign/internal/test/certtest"
 	"github.com/countersign-dev/countersign/internal/test/logtest"
 	"github.com/countersign-dev/countersign/kubernetes/meshroots"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -254,31 +251,6 @@ func foreign(namespace string, has map[string]string) *corev1.ConfigMap {
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: meshroots.Name, UID: "foreign", Labels: has},
 		Data:       map[string]string{meshroots.Key: "theirs", "more": "kept"},
 	}
-}
-
-// some roots that differ.
-func some(t *testing.T, n int) (each []*pki.Bundle, all *pki.Bundle) {
-	t.Helper()
-	for range n {
-		each = append(each, pki.NewBundle(certtest.Root(t).Cert))
-	}
-	for _, one := range each {
-		all = all.Union(one)
-	}
-	return each, all
-}
-
-// huge is a bundle over the API server's limit.
-func huge(t *testing.T) *pki.Bundle {
-	t.Helper()
-	var certs []*x509.Certificate
-	for range 12 {
-		certs = append(certs, certtest.SelfSigned(t, &x509.Certificate{
-			Subject: pkix.Name{CommonName: "huge"}, NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
-			ExtraExtensions: []pkix.Extension{{Id: []int{1, 2, 3}, Value: slices.Repeat([]byte{1}, 70<<10)}},
-		}).Cert)
-	}
-	return pki.NewBundle(certs...)
 }
 
 func many(n int) (objects []runtime.Object) {

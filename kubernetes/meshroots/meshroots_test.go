@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/countersign-dev/countersign/internal/test/ratest"
 	"github.com/countersign-dev/countersign/kubernetes/meshroots"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
@@ -22,7 +23,7 @@ var errAway = errors.New("connection refused")
 
 func TestRootsGoThroughTheirPhasesInAllChosenNamespaces(t *testing.T) {
 	inBubble(t, nil, func(s *site) {
-		each, both := some(t, 2)
+		each, both := ratest.Bundles(t, 2)
 		s.in("other", map[string]string{"mesh": "off"})
 		s.start()
 		s.lacks("shop", "bank")
@@ -52,7 +53,7 @@ func TestRootsGoThroughTheirPhasesInAllChosenNamespaces(t *testing.T) {
 
 func TestNewNamespaceGetsRootsAtOnce(t *testing.T) {
 	inBubble(t, nil, func(s *site) {
-		each, _ := some(t, 1)
+		each, _ := ratest.Bundles(t, 1)
 		s.has(each[0])
 		s.start()
 		s.ready(each[0]) // there is none to wait for
@@ -69,7 +70,7 @@ func TestNewNamespaceGetsRootsAtOnce(t *testing.T) {
 
 func TestRootCountsAsWrittenWhenTheLastNamespaceHasIt(t *testing.T) {
 	inBubble(t, nil, func(s *site) {
-		each, both := some(t, 2)
+		each, both := ratest.Bundles(t, 2)
 		s.has(each[0])
 		s.start()
 		s.set(func() {
@@ -117,7 +118,7 @@ func TestNamespaceThatLeavesIsNotWaitedFor(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, nil, func(s *site) {
-				each, _ := some(t, 1)
+				each, _ := ratest.Bundles(t, 1)
 				s.set(func() {
 					s.refuse = func(in string) error { return map[string]error{"bank": errAway}[in] }
 				})
@@ -142,7 +143,7 @@ func TestAuthorityWithoutRootsChangesNothing(t *testing.T) {
 	for name, none := range map[string]*pki.Bundle{"nil": nil, "empty": pki.NewBundle()} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, nil, func(s *site) {
-				each, _ := some(t, 1)
+				each, _ := ratest.Bundles(t, 1)
 				s.has(each[0])
 				s.start()
 				s.has(none)
@@ -166,7 +167,7 @@ func TestWhatOthersDoIsPutRight(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, nil, func(s *site) {
-				each, _ := some(t, 1)
+				each, _ := ratest.Bundles(t, 1)
 				ours := foreign("shop", map[string]string{meshroots.ManagedBy: meshroots.Manager})
 				ours.UID, ours.Data[meshroots.Key] = "ours", string(each[0].PEM()) // the fake gives no UID
 				s.put(ours)
@@ -188,7 +189,7 @@ func TestWhatOthersDoIsPutRight(t *testing.T) {
 // istiod with its CA on puts its own roots back at once, each time.
 func TestAnotherWriterIsNamedOnceAndNotFought(t *testing.T) {
 	inBubble(t, nil, func(s *site) {
-		each, both := some(t, 2)
+		each, both := ratest.Bundles(t, 2)
 		s.has(each[0])
 		s.start()
 		s.set(func() {
@@ -238,7 +239,7 @@ func TestAnotherWriterIsNamedOnceAndNotFought(t *testing.T) {
 // A new root does not turn a fight quick again.
 func TestFightStaysSlowWhileRootsChange(t *testing.T) {
 	inBubble(t, nil, func(s *site) {
-		each, _ := some(t, 6)
+		each, _ := ratest.Bundles(t, 6)
 		s.has(each[0])
 		s.start()
 		s.set(func() {
@@ -261,7 +262,7 @@ func TestForeignConfigMapIsLeftAlone(t *testing.T) {
 	for name, has := range map[string]map[string]string{"no label": nil, "istiod's label": {"istio.io/config": "true"}, "other label": {meshroots.ManagedBy: "Helm"}} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, nil, func(s *site) {
-				each, _ := some(t, 1)
+				each, _ := ratest.Bundles(t, 1)
 				s.has(each[0])
 				s.start()
 				s.pass(time.Hour)
@@ -285,7 +286,7 @@ func TestForeignConfigMapIsLeftAlone(t *testing.T) {
 // One that has the very roots will do, whosever it is.
 func TestForeignConfigMapWithTheRootsCounts(t *testing.T) {
 	inBubble(t, nil, func(s *site) {
-		each, both := some(t, 2)
+		each, both := ratest.Bundles(t, 2)
 		m := foreign("shop", nil)
 		m.Data[meshroots.Key] = string(each[0].PEM())
 		s.put(m)
@@ -304,7 +305,7 @@ func TestForeignConfigMapWithTheRootsCounts(t *testing.T) {
 func TestForeignConfigMapIsAdoptedIfAllowed(t *testing.T) {
 	adopt := func(c *meshroots.Config) { c.Adopt = true }
 	inBubble(t, adopt, func(s *site) {
-		each, _ := some(t, 1)
+		each, _ := ratest.Bundles(t, 1)
 		s.put(foreign("shop", map[string]string{"team": "a"}))
 		s.has(each[0])
 		s.start()
@@ -323,7 +324,7 @@ func TestForeignConfigMapIsAdoptedIfAllowed(t *testing.T) {
 // The next leader, and the next term of this one, write nothing that is there.
 func TestNextRunWritesNothing(t *testing.T) {
 	inBubble(t, nil, func(s *site) {
-		each, _ := some(t, 1)
+		each, _ := ratest.Bundles(t, 1)
 		s.has(each[0])
 		s.start()
 		before := s.wrote()
@@ -350,7 +351,7 @@ func TestNothingIsWrittenWithoutTheLease(t *testing.T) {
 		return nil
 	}
 	inBubble(t, func(c *meshroots.Config) { c.Held = held }, func(s *site) {
-		each, _ := some(t, 1)
+		each, _ := ratest.Bundles(t, 1)
 		lost.Store(true)
 		s.has(each[0])
 		s.start()
@@ -365,7 +366,7 @@ func TestNothingIsWrittenWithoutTheLease(t *testing.T) {
 
 func TestWritesAreBoundedAndNewNamespacesGoFirst(t *testing.T) {
 	inBubble(t, nil, func(s *site) {
-		each, both := some(t, 2)
+		each, both := ratest.Bundles(t, 2)
 		s.has(each[0])
 		s.start()
 		s.pass(time.Minute)
@@ -394,7 +395,7 @@ func TestRefusedWritesAreTriedAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, nil, func(s *site) {
-				each, _ := some(t, 1)
+				each, _ := ratest.Bundles(t, 1)
 				s.set(func() { s.refuse = func(string) error { return err } })
 				s.has(each[0])
 				s.start()
@@ -412,7 +413,7 @@ func TestRefusedWritesAreTriedAgain(t *testing.T) {
 
 func TestAlteredWriteIsNotConfirmed(t *testing.T) {
 	inBubble(t, nil, func(s *site) {
-		each, _ := some(t, 1)
+		each, _ := ratest.Bundles(t, 1)
 		s.set(func() { s.alter = func(string) string { return "altered" } })
 		s.has(each[0])
 		s.start()
@@ -426,10 +427,10 @@ func TestAlteredWriteIsNotConfirmed(t *testing.T) {
 
 func TestTooManyRootsAreRefused(t *testing.T) {
 	inBubble(t, nil, func(s *site) {
-		each, _ := some(t, 1)
+		each, _ := ratest.Bundles(t, 1)
 		s.has(each[0])
 		s.start()
-		s.has(huge(t))
+		s.has(ratest.HugeBundle(t))
 		s.pass(time.Minute)
 		s.waits("a ConfigMap takes 943718")
 		s.holds(each[0], "shop")
@@ -441,7 +442,7 @@ func TestTooManyRootsAreRefused(t *testing.T) {
 
 // The roots of the CA that a mesh leaves stay beside ours, and the authority hears of its own.
 func TestFurtherRootsArePublishedBeside(t *testing.T) {
-	each, both := some(t, 2)
+	each, both := ratest.Bundles(t, 2)
 	inBubble(t, func(c *meshroots.Config) { c.Further = each[1] }, func(s *site) {
 		s.start()
 		s.lacks("shop") // alone they are not enough
@@ -454,7 +455,7 @@ func TestFurtherRootsArePublishedBeside(t *testing.T) {
 
 func TestEndIsQuiet(t *testing.T) {
 	inBubble(t, nil, func(s *site) {
-		each, _ := some(t, 1)
+		each, _ := ratest.Bundles(t, 1)
 		s.has(each[0])
 		s.start()
 		before := time.Now()
@@ -496,7 +497,7 @@ func TestWrongSettingsAreRefused(t *testing.T) {
 // Other ConfigMaps of a namespace are nobody's business.
 func TestOtherConfigMapsAreLeftAlone(t *testing.T) {
 	inBubble(t, nil, func(s *site) {
-		each, _ := some(t, 1)
+		each, _ := ratest.Bundles(t, 1)
 		s.put(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "settings"}, Data: map[string]string{meshroots.Key: "theirs"}})
 		s.has(each[0])
 		s.start()
@@ -511,7 +512,7 @@ func TestOtherConfigMapsAreLeftAlone(t *testing.T) {
 // Who waits for a root to arrive must know that it is gone, but not what is put right at once.
 func TestRemovedRootsAreTakenBack(t *testing.T) {
 	inBubble(t, nil, func(s *site) {
-		each, _ := some(t, 1)
+		each, _ := ratest.Bundles(t, 1)
 		s.has(each[0])
 		s.start()
 		s.overwrite("shop")
@@ -551,7 +552,7 @@ func TestRemovedRootsAreTakenBack(t *testing.T) {
 // A roll-out that takes long takes nothing back.
 func TestSlowWritesTakeNothingBack(t *testing.T) {
 	inBubble(t, nil, func(s *site) {
-		each, both := some(t, 2)
+		each, both := ratest.Bundles(t, 2)
 		s.has(each[0])
 		s.start()
 		s.pass(time.Minute)
@@ -566,7 +567,7 @@ func TestSlowWritesTakeNothingBack(t *testing.T) {
 
 func TestOldRootsOfAClusterThatJoinsComeFirst(t *testing.T) {
 	inBubble(t, nil, func(s *site) {
-		each, both := some(t, 2)
+		each, both := ratest.Bundles(t, 2)
 		old := foreign("shop", map[string]string{meshroots.ManagedBy: meshroots.Manager})
 		old.Data[meshroots.Key] = string(each[0].PEM())
 		s.put(old)
@@ -582,7 +583,7 @@ func TestOldRootsOfAClusterThatJoinsComeFirst(t *testing.T) {
 // istiod may be faster in a new namespace.
 func TestConfigMapThatAppearsMeanwhileIsLeftAlone(t *testing.T) {
 	inBubble(t, nil, func(s *site) {
-		each, _ := some(t, 1)
+		each, _ := ratest.Bundles(t, 1)
 		s.has(each[0])
 		s.start()
 		s.set(func() {

@@ -35,7 +35,7 @@ const (
 // startPartner starts the server of another trust domain, and returns its bundle endpoint.
 func startPartner(t *testing.T) (s *spire, url string) {
 	t.Helper()
-	port := freePort(t)
+	port := proctest.FreePort(t)
 	return startServer(t, partner, fmt.Sprintf(`federation {
     bundle_endpoint {
       address = "127.0.0.1"

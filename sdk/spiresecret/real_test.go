@@ -50,7 +50,7 @@ func startServer(t *testing.T, trustDomain, more string) *spire {
 	if bin == "" {
 		t.Fatal("COUNTERSIGN_SPIRE does not name the folder of SPIRE's programs: `make check NAME=spire` builds them")
 	}
-	s := &spire{t: t, dir: proctest.Folder(t), bin: bin, port: freePort(t)}
+	s := &spire{t: t, dir: proctest.Folder(t), bin: bin, port: proctest.FreePort(t)}
 	s.write("server.conf", `
 server {
   bind_address = "127.0.0.1"
@@ -90,17 +90,6 @@ func (s *spire) startServer() {
 	s.t.Helper()
 	s.server = proctest.Start(s.t, exec.Command(s.program("spire-server"), "run", "-config", s.path("server.conf")))
 	s.poll("SPIRE's server", func() bool { return s.try("healthcheck") == nil })
-}
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	_, port, _ := net.SplitHostPort(listener.Addr().String())
-	return port
 }
 
 func (s *spire) path(name string) string    { return filepath.Join(s.dir, name) }

@@ -6,9 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -172,13 +170,4 @@ func elsewhere(t *testing.T, config string, addresses map[string]string) string 
 		config = strings.ReplaceAll(config, from, to)
 	}
 	return config
-}
-
-// freeAddress is one that nobody listens at.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	defer l.Close()
-	return fmt.Sprint(l.Addr())
 }

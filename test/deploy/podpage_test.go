@@ -22,6 +22,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 	"github.com/countersign-dev/countersign/internal/test/programs"
 	"github.com/countersign-dev/countersign/kubernetes/kubetest"
 )
@@ -96,7 +97,7 @@ func (r *reader) startPod(t *testing.T) (*pod, string) {
 	t.Helper()
 	text := r.run(t, "kubectl kustomize .")
 	spec, config := deployment(t, text, "ra.yaml")
-	probes, status := freeAddress(t), freeAddress(t)
+	probes, status := proctest.FreeAddress(t), proctest.FreeAddress(t)
 	config = elsewhere(t, config, map[string]string{
 		vaultHost + ":8200": vaultHost + ":" + r.vault.port,
 		`probes: ":15021"`:  fmt.Sprintf("probes: %q, address: %q", probes, status),

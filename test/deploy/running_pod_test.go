@@ -26,6 +26,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 	"github.com/countersign-dev/countersign/kubernetes/kubetest"
 )
 
@@ -56,11 +57,11 @@ func deploy(t *testing.T) *running {
 	apply(t, c, text)
 	spec, config := deployment(t, text, "discovery.yaml")
 	token := c.Token(system, discoverer, "istio-ca")
-	r := &running{cluster: c, istiod: startIstiod(t, token), address: freeAddress(t), probes: freeAddress(t)}
+	r := &running{cluster: c, istiod: startIstiod(t, token), address: proctest.FreeAddress(t), probes: proctest.FreeAddress(t)}
 	r.command = slices.Concat(spec.Containers[0].Command, spec.Containers[0].Args)
 	config = elsewhere(t, config, map[string]string{
 		"istiod.istio-system.svc:15012": "istiod.istio-system.svc:" + r.istiod.port,
-		`probes: ":15021"`:              fmt.Sprintf("{probes: %q, address: %q}", r.probes, freeAddress(t)),
+		`probes: ":15021"`:              fmt.Sprintf("{probes: %q, address: %q}", r.probes, proctest.FreeAddress(t)),
 	}) + fmt.Sprintf("listen: {tls: %q}\naccess: {deny: 10s}\n", r.address)
 	server, err := url.Parse(c.URL)
 	must(t, err)

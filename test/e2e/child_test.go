@@ -26,7 +26,7 @@ type child struct {
 // serves. More is laid over the settings of the proxy.
 func startChild(t *testing.T, more map[string]any, flags ...string) *child {
 	t.Helper()
-	path, dir, address := needEnvoy(t), proctest.Folder(t), freeAddress(t)
+	path, dir, address := needEnvoy(t), proctest.Folder(t), proctest.FreeAddress(t)
 	c := &child{folder: filepath.Join(dir, "config"), address: address}
 	if err := os.Mkdir(c.folder, 0o700); err != nil {
 		t.Fatal(err)
@@ -54,17 +54,6 @@ func startChild(t *testing.T, more map[string]any, flags ...string) *child {
 }
 
 func (c *child) config() string { return filepath.Join(c.folder, "envoy.yaml") }
-
-// freeAddress returns one that nobody listens on at the moment.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
 
 // proxyStatus is what /status says of the child.
 type proxyStatus struct {

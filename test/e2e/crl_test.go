@@ -192,7 +192,7 @@ func TestExpiredListRefusesAllOrIsDropped(t *testing.T) {
 // nginx reads the lists from a file, at each reload.
 func TestNginxRefusesRevokedClientAfterReload(t *testing.T) {
 	t.Parallel()
-	program, dir, address := programs.Foreign(t, "COUNTERSIGN_NGINX"), proctest.Folder(t), freeAddress(t)
+	program, dir, address := programs.Foreign(t, "COUNTERSIGN_NGINX"), proctest.Folder(t), proctest.FreeAddress(t)
 	mustDo(t, os.Chmod(dir, 0o755)) // its workers are another user's
 	mustDo(t, os.Mkdir(filepath.Join(dir, "conf.d"), 0o755))
 	e := example{name: "nginx", dir: filepath.Join(dir, "conf.d"), paths: map[string]string{
@@ -227,7 +227,7 @@ func TestNginxRefusesRevokedClientAfterReload(t *testing.T) {
 // HAProxy's new worker reads the lists.
 func TestHAProxyRefusesRevokedClientAfterReload(t *testing.T) {
 	t.Parallel()
-	program, dir, address := programs.Foreign(t, "COUNTERSIGN_HAPROXY"), proctest.Folder(t), freeAddress(t)
+	program, dir, address := programs.Foreign(t, "COUNTERSIGN_HAPROXY"), proctest.Folder(t), proctest.FreeAddress(t)
 	certs, pid := filepath.Join(dir, "certs"), filepath.Join(dir, "haproxy.pid")
 	e := example{name: "haproxy", dir: dir, paths: map[string]string{
 		"/var/lib/countersign/haproxy": certs, "/run/haproxy.pid": pid, "/usr/sbin/haproxy": program, "bind :443": "bind " + address,

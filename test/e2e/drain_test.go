@@ -54,7 +54,7 @@ func TestRequestInFlightSurvivesSIGTERM(t *testing.T) {
 }
 
 func survivesSIGTERM(t *testing.T, attr *syscall.SysProcAttr, first string) {
-	path, dir, address, server := needEnvoy(t), proctest.Folder(t), freeAddress(t), startSlowServer(t)
+	path, dir, address, server := needEnvoy(t), proctest.Folder(t), proctest.FreeAddress(t), startSlowServer(t)
 	admin, bootstrap := filepath.Join(dir, "admin"), filepath.Join(dir, "envoy.yaml")
 	_, port, _ := net.SplitHostPort(address)
 	writeBootstrap(t, bootstrap, slowBootstrap, map[string]string{"Admin": admin, "Port": port, "Server": server.port})

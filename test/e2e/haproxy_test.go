@@ -21,7 +21,7 @@ defaults
 
 func TestHAProxyTakesEachCertificateUnderLoad(t *testing.T) {
 	t.Parallel()
-	program, dir, address := programs.Foreign(t, "COUNTERSIGN_HAPROXY"), proctest.Folder(t), freeAddress(t)
+	program, dir, address := programs.Foreign(t, "COUNTERSIGN_HAPROXY"), proctest.Folder(t), proctest.FreeAddress(t)
 	pid := filepath.Join(dir, "haproxy.pid")
 	e := example{name: "haproxy", dir: dir, paths: map[string]string{
 		"/var/lib/countersign/haproxy": filepath.Join(dir, "certs"), "/run/haproxy.pid": pid,

@@ -32,7 +32,7 @@ http {
 
 func TestNginxTakesEachCertificateUnderLoad(t *testing.T) {
 	t.Parallel()
-	program, dir, address := programs.Foreign(t, "COUNTERSIGN_NGINX"), proctest.Folder(t), freeAddress(t)
+	program, dir, address := programs.Foreign(t, "COUNTERSIGN_NGINX"), proctest.Folder(t), proctest.FreeAddress(t)
 	mustDo(t, os.Chmod(dir, 0o755)) // its workers are another user's
 	mustDo(t, os.Mkdir(filepath.Join(dir, "conf.d"), 0o755))
 	e := example{name: "nginx", dir: filepath.Join(dir, "conf.d"), paths: map[string]string{

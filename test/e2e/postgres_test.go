@@ -39,7 +39,7 @@ func startPostgres(t *testing.T) *postgres {
 	program, dir := programs.Foreign(t, "COUNTERSIGN_POSTGRES"), proctest.Folder(t)
 	mustDo(t, os.Chmod(dir, 0o755))
 	p := &postgres{bin: filepath.Dir(program), certs: filepath.Join(dir, "certs", "current"), user: userOf(t, "postgres")}
-	_, p.port, _ = net.SplitHostPort(freeAddress(t))
+	_, p.port, _ = net.SplitHostPort(proctest.FreeAddress(t))
 	data := p.initialize(t, dir)
 	e := example{name: "postgresql", dir: data, paths: map[string]string{
 		"/var/lib/countersign/postgresql": filepath.Join(dir, "certs"), "/usr/lib/postgresql/15/bin/postgres": program,

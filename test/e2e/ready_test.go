@@ -14,7 +14,7 @@ import (
 // hang and end.
 func TestAgentIsReadyWhileItsEnvoyIsLive(t *testing.T) {
 	t.Parallel()
-	path, dir, address := needEnvoy(t), proctest.Folder(t), freeAddress(t)
+	path, dir, address := needEnvoy(t), proctest.Folder(t), proctest.FreeAddress(t)
 	admin, file := filepath.Join(dir, "admin"), filepath.Join(dir, "envoy.yaml")
 	_, port, _ := net.SplitHostPort(address)
 	config := agentConfig{proxy: map[string]any{

@@ -8,7 +8,6 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -31,7 +30,7 @@ const spireNode = "spiffe://" + trustDomain + "/node"
 func startSPIRE(t *testing.T) *spireInstallation {
 	t.Helper()
 	s := &spireInstallation{bin: programs.Foreign(t, "COUNTERSIGN_SPIRE"), dir: proctest.Folder(t)}
-	port := freePort(t)
+	port := proctest.FreePort(t)
 	writeWhole(t, s.path("server.conf"), fmt.Appendf(nil, `
 server {
   bind_address = "127.0.0.1"
@@ -70,17 +69,6 @@ plugins {
 	s.command(t, "entry", "create", "-parentID", spireNode, "-spiffeID", envoyID,
 		"-selector", fmt.Sprintf("unix:uid:%d", os.Getuid()), "-x509SVIDTTL", fmt.Sprint(int(ttl.Seconds())))
 	return s
-}
-
-// freePort is of a listener that has just been closed: SPIRE's server opens its own.
-func freePort(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	mustDo(t, err)
-	defer listener.Close()
-	_, port, err := net.SplitHostPort(listener.Addr().String())
-	mustDo(t, err)
-	return port
 }
 
 func (s *spireInstallation) path(name string) string { return filepath.Join(s.dir, name) }

@@ -82,7 +82,7 @@ type service struct {
 // newService starts one; more are its settings beside where it is and whom it asks.
 func newService(t *testing.T, c *cluster, more map[string]any) *service {
 	t.Helper()
-	s := &service{dir: proctest.Folder(t), address: freeAddress(t)}
+	s := &service{dir: proctest.Folder(t), address: proctest.FreeAddress(t)}
 	write(t, s.file("kubeconfig"), c.Kubeconfig(c.Account("istio-system", "countersign-discovery")))
 	settings := map[string]any{
 		"listen": map[string]any{"tls": s.address}, "cluster": map[string]any{"kubeconfig": s.file("kubeconfig")},
@@ -121,15 +121,6 @@ func (s *service) streams(t *testing.T) (all []string) {
 		all = append(all, stream.Kind+" "+stream.Identity)
 	}
 	return all
-}
-
-// freeAddress is one that nobody listens at.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // agent is a `countersign agent` with the gateway's socket alone.

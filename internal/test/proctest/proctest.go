@@ -4,6 +4,7 @@ package proctest
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -90,6 +91,24 @@ func Folder(tb testing.TB) string {
 	}
 	tb.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
+}
+
+// FreeAddress returns one of 127.0.0.1 at which nothing listens at the moment.
+func FreeAddress(tb testing.TB) string {
+	tb.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// FreePort returns one of 127.0.0.1 at which nothing listens at the moment.
+func FreePort(tb testing.TB) string {
+	tb.Helper()
+	_, port, _ := net.SplitHostPort(FreeAddress(tb))
+	return port
 }
 
 // Environ returns the environment of a program that works in a folder.

@@ -2,10 +2,7 @@ package trustbundle_test
 
 import (
 	"context"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"errors"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,7 +13,6 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/countersign-dev/countersign/internal/test/certtest"
 	"github.com/countersign-dev/countersign/internal/test/logtest"
 	"github.com/countersign-dev/countersign/kubernetes/kubetest"
 	"github.com/countersign-dev/countersign/kubernetes/signing/trustbundle"
@@ -212,29 +208,4 @@ func foreign(labels map[string]string) *certificatesv1.ClusterTrustBundle {
 		ObjectMeta: metav1.ObjectMeta{Name: object, UID: "foreign", Labels: labels},
 		Spec:       certificatesv1.ClusterTrustBundleSpec{SignerName: signer, TrustBundle: "theirs"},
 	}
-}
-
-// some roots that differ.
-func some(t *testing.T, n int) (each []*pki.Bundle, all *pki.Bundle) {
-	t.Helper()
-	for range n {
-		each = append(each, pki.NewBundle(certtest.Root(t).Cert))
-	}
-	for _, one := range each {
-		all = all.Union(one)
-	}
-	return each, all
-}
-
-// huge is a bundle over the API server's limit.
-func huge(t *testing.T) *pki.Bundle {
-	t.Helper()
-	var certs []*x509.Certificate
-	for range 12 {
-		certs = append(certs, certtest.SelfSigned(t, &x509.Certificate{
-			Subject: pkix.Name{CommonName: "huge"}, NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
-			ExtraExtensions: []pkix.Extension{{Id: []int{1, 2, 3}, Value: slices.Repeat([]byte{1}, 70<<10)}},
-		}).Cert)
-	}
-	return pki.NewBundle(certs...)
 }

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/countersign-dev/countersign/internal/test/ratest"
 	"github.com/countersign-dev/countersign/kubernetes/kubetest"
 	"github.com/countersign-dev/countersign/kubernetes/signing/trustbundle"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -19,7 +20,7 @@ import (
 
 func TestRootsArePublishedAndConfirmed(t *testing.T) {
 	inBubble(t, nil, func(d *desk) {
-		each, both := some(t, 2)
+		each, both := ratest.Bundles(t, 2)
 		d.start()
 		if found := d.find(object); found != nil {
 			t.Fatalf("with no roots known there is %+v", found)
@@ -57,7 +58,7 @@ func TestNothingIsWrittenWithoutTheLease(t *testing.T) {
 		}
 	}
 	inBubble(t, held, func(d *desk) {
-		each, _ := some(t, 2)
+		each, _ := ratest.Bundles(t, 2)
 		lost.Store(true)
 		d.has("ca", each[0])
 		d.start()
@@ -81,7 +82,7 @@ func TestAuthorityWithoutRootsChangesNothing(t *testing.T) {
 	for name, none := range map[string]*pki.Bundle{"nil": nil, "empty": pki.NewBundle()} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, nil, func(d *desk) {
-				each, _ := some(t, 1)
+				each, _ := ratest.Bundles(t, 1)
 				d.has("ca", each[0])
 				d.start()
 				d.has("ca", none)
@@ -106,7 +107,7 @@ func TestWhatOthersDoIsPutRight(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, nil, func(d *desk) {
-				each, _ := some(t, 1)
+				each, _ := ratest.Bundles(t, 1)
 				d.has("ca", each[0])
 				d.start()
 				d.pass(time.Minute)
@@ -135,7 +136,7 @@ func TestRemovedRootsAreNotConfirmed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, nil, func(d *desk) {
-				each, both := some(t, 2)
+				each, both := ratest.Bundles(t, 2)
 				d.has("ca", both)
 				d.start()
 				d.forget()
@@ -171,7 +172,7 @@ func TestRemovedRootsAreNotConfirmed(t *testing.T) {
 
 // A cluster that joins may have had the bundle of another time for hours.
 func TestOldBundleOfAClusterThatJoinsIsConfirmedFirst(t *testing.T) {
-	each, both := some(t, 2)
+	each, both := ratest.Bundles(t, 2)
 	old := foreign(map[string]string{trustbundle.ManagedBy: trustbundle.Manager})
 	old.Spec.TrustBundle = string(each[0].PEM())
 	inBubble(t, nil, func(d *desk) {
@@ -186,7 +187,7 @@ func TestOldBundleOfAClusterThatJoinsIsConfirmedFirst(t *testing.T) {
 // Another writer that never gives up must not have us write, or log, without end.
 func TestFightIsSlow(t *testing.T) {
 	inBubble(t, nil, func(d *desk) {
-		each, both := some(t, 2)
+		each, both := ratest.Bundles(t, 2)
 		d.has("ca", each[0])
 		d.start()
 		d.server.Set(func() {
@@ -219,7 +220,7 @@ func TestFloodOfEventsCostsLittle(t *testing.T) {
 		t.Skip("many of them")
 	}
 	inBubble(t, nil, func(d *desk) {
-		each, _ := some(t, 1)
+		each, _ := ratest.Bundles(t, 1)
 		d.has("ca", each[0])
 		d.start()
 		o := d.get(object)
@@ -241,7 +242,7 @@ func TestForeignObjectIsLeftAlone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, nil, func(d *desk) {
-				each, _ := some(t, 1)
+				each, _ := ratest.Bundles(t, 1)
 				d.has("ca", each[0])
 				d.start()
 				d.pass(time.Hour)
@@ -268,7 +269,7 @@ func TestForeignObjectIsLeftAlone(t *testing.T) {
 func TestForeignObjectIsAdoptedIfAllowed(t *testing.T) {
 	adopt := func(c *trustbundle.Config) { c.Bundles[0].Adopt = true }
 	inBubble(t, adopt, func(d *desk) {
-		each, _ := some(t, 1)
+		each, _ := ratest.Bundles(t, 1)
 		d.has("ca", each[0])
 		d.start()
 		d.holds(each[0])
@@ -287,7 +288,7 @@ func TestObjectOfEarlierRunIsOurs(t *testing.T) {
 		if got := d.get(object).Spec.TrustBundle; got != "theirs" {
 			t.Errorf("an authority that is away emptied it: %q", got)
 		}
-		each, _ := some(t, 1)
+		each, _ := ratest.Bundles(t, 1)
 		d.has("ca", each[0])
 		d.pass(2 * time.Second)
 		d.holds(each[0])
@@ -306,7 +307,7 @@ func TestServerThatIsAwayIsAskedAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, nil, func(d *desk) {
-				each, both := some(t, 2)
+				each, both := ratest.Bundles(t, 2)
 				d.server.Set(func() { away(d.server) })
 				d.has("ca", each[0])
 				d.start()
@@ -331,7 +332,7 @@ func TestServerThatIsAwayIsAskedAgain(t *testing.T) {
 
 func TestShutdownInterruptsCall(t *testing.T) {
 	inBubble(t, nil, func(d *desk) {
-		each, _ := some(t, 1)
+		each, _ := ratest.Bundles(t, 1)
 		d.server.Set(func() { d.server.hang = true })
 		d.has("ca", each[0])
 		d.start()
@@ -351,10 +352,10 @@ func TestShutdownInterruptsCall(t *testing.T) {
 
 func TestTooManyRootsAreRefused(t *testing.T) {
 	inBubble(t, nil, func(d *desk) {
-		each, _ := some(t, 1)
+		each, _ := ratest.Bundles(t, 1)
 		d.has("ca", each[0])
 		d.start()
-		d.has("ca", huge(t))
+		d.has("ca", ratest.HugeBundle(t))
 		d.pass(time.Minute)
 		if err := d.Ready(); err == nil || !strings.Contains(err.Error(), "the API server takes 1048576") {
 			t.Errorf("ready: %v", err)
@@ -367,7 +368,7 @@ func TestTooManyRootsAreRefused(t *testing.T) {
 
 func TestAlteredWriteIsNotConfirmed(t *testing.T) {
 	inBubble(t, nil, func(d *desk) {
-		each, _ := some(t, 1)
+		each, _ := ratest.Bundles(t, 1)
 		d.server.Set(func() {
 			d.server.alter = func(o *certificatesv1.ClusterTrustBundle) { o.Spec.TrustBundle = "altered" }
 		})
@@ -386,7 +387,7 @@ func TestRootIsConfirmedWhenAllBundlesHoldIt(t *testing.T) {
 	}
 	const other = "example.com:other:bundle"
 	inBubble(t, two, func(d *desk) {
-		each, _ := some(t, 1)
+		each, _ := ratest.Bundles(t, 1)
 		blocked := foreign(nil)
 		blocked.Name, blocked.Spec.SignerName = other, "example.com/other"
 		d.put(blocked)
