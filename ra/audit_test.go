@@ -118,6 +118,9 @@ func TestEqualRefusalsAreCountedTogether(t *testing.T) {
 }
 
 func TestFloodOfDifferentRefusalsIsBounded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("many of them")
+	}
 	inBubble(t, nil, func(h *house) {
 		for n := range 20000 {
 			req := request()

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 )
 
 // newClone returns a clone with the fake program's script and the file that it depends on.
@@ -32,6 +34,7 @@ func newClone(t *testing.T) string {
 // see reads the files that scripts read, so that Go's test cache knows of them.
 func see(t *testing.T, patterns ...string) {
 	t.Helper()
+	proctest.NeedsProcess(t) // which is what runs a script
 	for _, pattern := range patterns {
 		names, err := filepath.Glob(pattern)
 		must(t, err)

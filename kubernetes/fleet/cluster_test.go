@@ -177,6 +177,9 @@ func TestStuckInformerIsAbandoned(t *testing.T) {
 
 func TestNotReadyBeforeLocalCluster(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	s := servers(t, "local")[0]
 	s.fail(http.StatusForbidden)
 	r := start(t, s)

@@ -26,6 +26,9 @@ func place(t *testing.T, path string, text []byte) {
 
 func TestKubeconfigFolderIsFollowed(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	s := servers(t, "local", "east", "west")
 	local, east, west := s[0], s[1], s[2]
 	dir := t.TempDir()
@@ -60,6 +63,9 @@ func TestKubeconfigFolderIsFollowed(t *testing.T) {
 // A Secret has an id before a file has it, and a pipe or a file too long stops nobody.
 func TestBadFileInFolderAffectsNoOther(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	s := servers(t, "local", "east", "evil")
 	dir := t.TempDir()
 	place(t, filepath.Join(dir, "east.yaml"), s[2].kubeconfig(""))

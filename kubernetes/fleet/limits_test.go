@@ -187,6 +187,9 @@ func TestLocalClusterHasNoLimits(t *testing.T) {
 // A cluster may have all that its limits allow, however often it changes.
 func TestChangesAreNotCountedTwice(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	s := servers(t, "local", "east")
 	local, east := s[0], s[1]
 	local.put(remotes("r", 0, map[string][]byte{"east": east.kubeconfig("")}))

@@ -365,6 +365,9 @@ func TestNothingIsWrittenWithoutTheLease(t *testing.T) {
 }
 
 func TestWritesAreBoundedAndNewNamespacesGoFirst(t *testing.T) {
+	if testing.Short() {
+		t.Skip("many of them")
+	}
 	inBubble(t, nil, func(s *site) {
 		each, both := ratest.Bundles(t, 2)
 		s.has(each[0])

@@ -66,6 +66,9 @@ func TestUnwatchedServiceIsNotDialled(t *testing.T) {
 }
 
 func TestHeldSecretsOutliveServiceAndAreNotResent(t *testing.T) {
+	if testing.Short() {
+		t.Skip("many of them")
+	}
 	inWorld(t, nil, func(w *world) {
 		other := "kubernetes://api"
 		kept, changed := w.pair(web), w.pair(other)

@@ -34,6 +34,9 @@ func TestInvalidConfigurationIsRefused(t *testing.T) {
 
 // Nothing is set but what is required: it is spoken to over TCP.
 func TestServiceIsDialledOverTCPByDefault(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -137,6 +137,9 @@ func serialOf(t *testing.T, source *workloadapi.X509Source) string {
 
 func TestGoSPIFFEFollowsRotationsAndRestarts(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	e := newEmbedded(t)
 	source := e.source()
 	svid, err := source.GetX509SVID()
@@ -208,6 +211,9 @@ func TestGoSPIFFESeesAllIdentitiesWithHints(t *testing.T) {
 // One side is go-spiffe with its own tlsconfig, the other ours.
 func TestTLSInteroperatesWithGoSPIFFEThroughRotation(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	e := newEmbedded(t)
 	theirs := e.source()
 	own, err := secret.New(secret.Config{Authorities: e.config.Authorities, Secrets: e.config.Secrets})

@@ -145,7 +145,7 @@ func TestClientCAsThatCannotBeRead(t *testing.T) {
 		"away":   func(c *cluster) { c.Fail(errAway) },
 		"broken": func(c *cluster) { c.put(map[string]string{"client-ca-file": broken}) },
 		"huge": func(c *cluster) {
-			c.put(map[string]string{"client-ca-file": strings.Repeat("\n", 1<<20+1)})
+			c.put(map[string]string{"client-ca-file": strings.Repeat("x", 1<<20+1)})
 		},
 		"deleted": func(c *cluster) {
 			c.Remove("configmaps", "kube-system", "extension-apiserver-authentication")

@@ -147,6 +147,9 @@ func TestImpossibleRequestIsInvalid(t *testing.T) {
 }
 
 func TestReplyUnderAnotherKeyIsRefused(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	s := newService(pki.ECDSAP256)
 	c := s.opened(t, theSettings())
 	mustSign(t, c)

@@ -23,6 +23,9 @@ import (
 )
 
 func TestEveryKeyTypeAndEncodingSigns(t *testing.T) {
+	if testing.Short() {
+		t.Skip("generates RSA keys")
+	}
 	pkcs1 := func(key any) (string, []byte) {
 		return "RSA PRIVATE KEY", x509.MarshalPKCS1PrivateKey(key.(*rsa.PrivateKey))
 	}

@@ -133,6 +133,9 @@ func (s *shownTo) shows(own *ownCertificate, roots *pki.Bundle) bool {
 // The CA signs below its new root as soon as it tells it, and a namespace lacks that root for hours.
 func TestOwnCertificateIsBelowARootThatTheMeshHas(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	inMesh(t, func(s *shownTo) {
 		own, old := s.start(), s.ca.Bundle()
 		time.Sleep(20 * time.Second)
@@ -169,6 +172,9 @@ func TestOwnCertificateIsBelowARootThatTheMeshHas(t *testing.T) {
 // All other certificates below the old root have ended long before.
 func TestOldRootStaysWhileTheOwnCertificateNeedsIt(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("waits in real time")
+	}
 	inMesh(t, func(s *shownTo) {
 		own, old := s.start(), s.ca.Bundle()
 		time.Sleep(20 * time.Minute)
