@@ -29,16 +29,16 @@ type Providers struct {
 // FindProviders finds and verifies the providers of a configuration whose providers are
 // complete. It starts none: see [Providers.Begin]. Call Close.
 func FindProviders(env environ.Vars, c *agent.Config, log *slog.Logger) (*Providers, error) {
-	runtimeDir := settings.RuntimeDir(env, c.RuntimeDir)
+	runtimeDir := wiring.RuntimeDir(env, c.RuntimeDir)
 	if err := wiring.CheckRuntimeDir(runtimeDir); err != nil {
 		return nil, err
 	}
 	p := &Providers{back: make(chan string, 2*len(c.Providers))}
 	opts := pluginhost.Options{
 		Dirs: settings.SearchDirs(env, c.ProviderDirs), Dev: c.Dev, RuntimeDir: runtimeDir, Log: log,
-		LookupEnv: env.Lookup, CommandEnv: wiring.CommandEnv(), OnState: p.note,
+		LookupEnv: env.Lookup, CommandEnv: wiring.CommandEnv(env), OnState: p.note,
 	}
-	book := wiring.NewTokenCache(log)
+	book := wiring.NewTokenCache(env, log)
 	var errs []error
 	for _, entry := range c.Providers {
 		provider, err := pluginhost.Find(opts, wiring.Entry(entry, c.BuildOf(entry)))

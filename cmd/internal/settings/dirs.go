@@ -1,7 +1,6 @@
 package settings
 
 import (
-	"cmp"
 	"os"
 	"path/filepath"
 
@@ -25,10 +24,4 @@ func executable() string {
 	}
 	path, _ := os.Executable() // if unknown, its folder is not searched
 	return path
-}
-
-// RuntimeDir returns where sockets of providers are made; empty: the system's folder for
-// temporary files.
-func RuntimeDir(env environ.Vars, configured string) string {
-	return cmp.Or(configured, env.Get("XDG_RUNTIME_DIR"))
 }

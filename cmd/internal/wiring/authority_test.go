@@ -18,7 +18,7 @@ func fileToken(path string, optional bool) config.Provider {
 
 func TestTokenFileIsReadPerRequestOfItsProvider(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
-	authority, err := Authority(fileToken(file, false), nil, NewTokenCache(silent))
+	authority, err := Authority(fileToken(file, false), nil, NewTokenCache(nil, silent))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,13 +33,13 @@ func TestTokenFileIsReadPerRequestOfItsProvider(t *testing.T) {
 			t.Errorf("got another token than %q, %v", token.Reveal(), err)
 		}
 	}
-	if other, err := Authority(config.Provider{Name: "file"}, nil, NewTokenCache(silent)); other.Token != nil || err != nil {
+	if other, err := Authority(config.Provider{Name: "file"}, nil, NewTokenCache(nil, silent)); other.Token != nil || err != nil {
 		t.Errorf("a provider without a token file has a token, %v", err)
 	}
 }
 
 func TestOptionalTokenFileCanBeMissing(t *testing.T) {
-	authority, err := Authority(fileToken(filepath.Join(t.TempDir(), "token"), true), nil, NewTokenCache(silent))
+	authority, err := Authority(fileToken(filepath.Join(t.TempDir(), "token"), true), nil, NewTokenCache(nil, silent))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,9 +1,18 @@
 package wiring
 
 import (
+	"cmp"
 	"fmt"
 	"os"
+
+	"github.com/countersign-dev/countersign/cmd/internal/environ"
 )
+
+// RuntimeDir returns where sockets of providers are made, as configured or by default; empty: the
+// system's folder for temporary files.
+func RuntimeDir(env environ.Vars, configured string) string {
+	return cmp.Or(configured, env.Get("XDG_RUNTIME_DIR"))
+}
 
 // CheckRuntimeDir returns an error if no provider can be started in the folder, the setting
 // runtime_dir or its default; "" is the system's folder for temporary files. Unchecked, each

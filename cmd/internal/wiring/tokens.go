@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"os"
 	"reflect"
 	"slices"
 
 	"github.com/countersign-dev/countersign/cmd/internal/config"
+	"github.com/countersign-dev/countersign/cmd/internal/environ"
 	"github.com/countersign-dev/countersign/internal/host/command"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/token"
@@ -27,6 +27,7 @@ type Tokens interface {
 // unchanged keeps its exchanged tokens, too. Tokens of changed or removed entries are
 // dropped. One goroutine uses it at a time; the Tokens it returns are safe for concurrent use.
 type TokenCache struct {
+	env     environ.Vars
 	log     *slog.Logger
 	byEntry map[string]cached
 }
@@ -38,14 +39,14 @@ type cached struct {
 	steps  []token.Exchanged
 }
 
-// NewTokenCache returns an empty cache.
-func NewTokenCache(log *slog.Logger) *TokenCache {
-	return &TokenCache{log: log, byEntry: map[string]cached{}}
+// NewTokenCache returns an empty cache, for a program with that environment.
+func NewTokenCache(env environ.Vars, log *slog.Logger) *TokenCache {
+	return &TokenCache{env: env, log: log, byEntry: map[string]cached{}}
 }
 
 // Clone returns a copy, in which a configuration can be tried: the tokens themselves are shared.
 func (c *TokenCache) Clone() *TokenCache {
-	return &TokenCache{log: c.log, byEntry: maps.Clone(c.byEntry)}
+	return &TokenCache{env: c.env, log: c.log, byEntry: maps.Clone(c.byEntry)}
 }
 
 // of returns an entry's tokens. The whole entry must be unchanged, as a provider may exchange
@@ -59,7 +60,7 @@ func (c *TokenCache) of(entry config.Provider, client ca.Client) (Tokens, error)
 	if err != nil {
 		return nil, err
 	}
-	made := tokensOf(entry, steps, c.log)
+	made := c.tokensOf(entry, steps)
 	c.byEntry[entry.Name] = cached{entry, client, made, steps}
 	return made, nil
 }
@@ -79,14 +80,14 @@ func (c *TokenCache) Keep(entries []config.Provider) {
 }
 
 // tokensOf returns nil for a provider that gets no token from the agent.
-func tokensOf(entry config.Provider, steps []token.Exchanged, log *slog.Logger) Tokens {
+func (c *TokenCache) tokensOf(entry config.Provider, steps []token.Exchanged) Tokens {
 	sources := entry.TokenSources()
 	if len(sources) == 0 {
 		return nil
 	}
-	ordered := token.Ordered{Log: log.With("provider", entry.Name)}
+	ordered := token.Ordered{Log: c.log.With("provider", entry.Name)}
 	for _, s := range sources {
-		ordered.Sources = append(ordered.Sources, sourceOf(s))
+		ordered.Sources = append(ordered.Sources, sourceOf(c.env, s))
 	}
 	if chained := Through(ordered, steps); chained != nil {
 		return *chained
@@ -124,12 +125,12 @@ func stepsOf(entry config.Provider, client ca.Client, log *slog.Logger) ([]token
 	return steps, nil
 }
 
-func sourceOf(s config.TokenSource) token.Source {
+func sourceOf(env environ.Vars, s config.TokenSource) token.Source {
 	switch {
 	case s.Env != "":
-		return token.Env{Name: s.Env, Lookup: os.LookupEnv}
+		return token.Env{Name: s.Env, Lookup: env.Lookup}
 	case len(s.Command) > 0:
-		return token.Command{Args: s.Command, Env: CommandEnv()}
+		return token.Command{Args: s.Command, Env: CommandEnv(env)}
 	case s.GCE.Audience != "":
 		return token.Metadata{Audience: s.GCE.Audience}
 	}
@@ -137,7 +138,7 @@ func sourceOf(s config.TokenSource) token.Source {
 }
 
 // CommandEnv returns the few variables that a program needs.
-func CommandEnv() []string { return command.MinimalEnv(os.LookupEnv) }
+func CommandEnv(env environ.Vars) []string { return command.MinimalEnv(env.Lookup) }
 
 func exchangerOf(step config.Exchange, client ca.Client) (ca.TokenExchanger, error) {
 	if step.Provider {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/cmd/internal/config"
+	"github.com/countersign-dev/countersign/cmd/internal/environ"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
@@ -38,7 +39,6 @@ func TestTokenExchangesRunInOrder(t *testing.T) {
 		_, _ = w.Write([]byte(`{"access_token":"by-sts-` + r.PostFormValue("subject_token") + `","issued_token_type":"urn:x","token_type":"Bearer","expires_in":3600}`))
 	}))
 	defer sts.Close()
-	t.Setenv("MY_TOKEN", "mine")
 	entry := config.Provider{Name: "p"}
 	entry.Token = config.Token{
 		Sources: []config.TokenSource{{File: "/none"}, {Env: "MY_TOKEN"}},
@@ -48,7 +48,7 @@ func TestTokenExchangesRunInOrder(t *testing.T) {
 		},
 	}
 	provider := &exchangingProvider{}
-	authority, err := Authority(entry, provider, NewTokenCache(silent))
+	authority, err := Authority(entry, provider, NewTokenCache(environ.Vars{"MY_TOKEN=mine"}, silent))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,6 @@ func TestTokenExchangesRunInOrder(t *testing.T) {
 }
 
 func TestExchangedTokenSurvivesReloadOfSameEntry(t *testing.T) {
-	t.Setenv("MY_TOKEN", "mine")
 	calls := 0
 	provider := &exchangingProvider{asking: func() { calls++ }}
 	entry := func(audience string) config.Provider {
@@ -75,7 +74,7 @@ func TestExchangedTokenSurvivesReloadOfSameEntry(t *testing.T) {
 		e.Token = config.Token{TokenSource: config.TokenSource{Env: "MY_TOKEN"}, Exchange: []config.Exchange{{Provider: true, Audience: audience}}}
 		return e
 	}
-	cache := NewTokenCache(silent)
+	cache := NewTokenCache(environ.Vars{"MY_TOKEN=mine"}, silent)
 	for _, step := range []struct {
 		what  string
 		entry config.Provider
@@ -105,16 +104,14 @@ func TestImpossibleExchangeIsNamed(t *testing.T) {
 	} {
 		entry := config.Provider{Name: "p"}
 		entry.Token = config.Token{TokenSource: config.TokenSource{Env: "X"}, Exchange: []config.Exchange{step}}
-		if _, err := Authority(entry, nil, NewTokenCache(silent)); err == nil || !strings.Contains(err.Error(), "providers.p.token.exchange.0: ") || !strings.Contains(err.Error(), says) {
+		if _, err := Authority(entry, nil, NewTokenCache(environ.Vars{"MY_TOKEN=mine"}, silent)); err == nil || !strings.Contains(err.Error(), "providers.p.token.exchange.0: ") || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", says, err)
 		}
 	}
 }
 
 func TestCommandGetsMinimalEnvironment(t *testing.T) {
-	t.Setenv("SECRET", "x")
-	t.Setenv("LANG", "C")
-	got := strings.Join(CommandEnv(), "\n")
+	got := strings.Join(CommandEnv(environ.Vars{"SECRET=x", "LANG=C"}), "\n")
 	if strings.Contains(got, "SECRET") || !strings.Contains(got, "LANG=C") {
 		t.Errorf("it gets %s", got)
 	}

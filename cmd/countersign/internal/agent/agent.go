@@ -7,8 +7,8 @@ package agent
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -16,11 +16,12 @@ import (
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/settings"
 	"github.com/countersign-dev/countersign/cmd/internal/cli"
 	"github.com/countersign-dev/countersign/cmd/internal/config"
+	"github.com/countersign-dev/countersign/cmd/internal/environ"
 )
 
 // Command returns "agent".
-func Command() *cobra.Command {
-	var in settings.Flags
+func Command(env environ.Vars) *cobra.Command {
+	in := settings.Flags{Env: env}
 	cmd := &cobra.Command{
 		Use: "agent [flags] [-- PROXY ARG…]", Short: "Get the configured secrets and serve them over SDS",
 		Long: `Get the configured secrets and serve them over SDS until SIGTERM.
@@ -62,7 +63,7 @@ at once unless it comes within a second of the first.`,
 			if err != nil {
 				return cli.Wrong(err)
 			}
-			return runAgent(cmd.Context(), c, &in)
+			return runAgent(cmd.Context(), c, &in, cmd.ErrOrStderr())
 		},
 	}
 	cli.ServeOn(cmd)
@@ -73,24 +74,24 @@ at once unless it comes within a second of the first.`,
 
 // runAgent starts everything, reloads changed configurations, and stops everything in reverse
 // order.
-func runAgent(ctx context.Context, c config.Config, in *settings.Flags) (err error) {
-	log, level := newLog(c.Log)
+func runAgent(ctx context.Context, c config.Config, in *settings.Flags, stderr io.Writer) (err error) {
+	log, level := newLog(stderr, c.Log)
 	s := &start{c: c, in: in, log: log}
 	defer func() { err = errors.Join(err, s.close()) }()
 	if err := s.open(ctx); err != nil {
 		return err
 	}
 	defer s.begin(ctx, level)()
-	if err := notifyReady(os.Getenv("NOTIFY_SOCKET")); err != nil {
+	if err := notifyReady(in.Env.Get("NOTIFY_SOCKET")); err != nil {
 		log.Warn("failed to notify the service manager that the agent is ready", "error", err)
 	}
 	return s.child.run(ctx, s.agent)
 }
 
 // Verify performs the checks of a start without running anything.
-func Verify(c config.Config) error {
+func Verify(env environ.Vars, c config.Config) error {
 	log := slog.New(slog.DiscardHandler)
-	providers, err := findProviders(c, log)
+	providers, err := findProviders(env, c, log)
 	if err != nil {
 		return err
 	}
@@ -114,10 +115,10 @@ func tellChoice(c config.Config, log *slog.Logger) {
 	}
 }
 
-func newLog(c config.Log) (*slog.Logger, *slog.LevelVar) {
+func newLog(w io.Writer, c config.Log) (*slog.Logger, *slog.LevelVar) {
 	level := &slog.LevelVar{}
 	level.Set(levelOf(c))
-	return cli.NewLog(os.Stderr, c.Format, level), level
+	return cli.NewLog(w, c.Format, level), level
 }
 
 func levelOf(c config.Log) slog.Level {

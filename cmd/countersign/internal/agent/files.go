@@ -2,18 +2,18 @@ package agent
 
 import (
 	"log/slog"
-	"os"
 	"path/filepath"
 
 	"github.com/countersign-dev/countersign/cmd/internal/config"
+	"github.com/countersign-dev/countersign/cmd/internal/environ"
 	"github.com/countersign-dev/countersign/sdk/filesecret"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
 // openFiles returns the source of secrets in files.
-func openFiles(c config.Files, observe func(secret.Event), log *slog.Logger) (*filesecret.Source, error) {
+func openFiles(env environ.Vars, c config.Files, observe func(secret.Event), log *slog.Logger) (*filesecret.Source, error) {
 	cfg := filesecret.Config{
-		Folders: c.Folders, SystemRoots: systemRoots(),
+		Folders: c.Folders, SystemRoots: systemRoots(env),
 		Debounce: c.Debounce.Duration, Observe: observe, Log: log,
 	}
 	for _, s := range c.Secrets {
@@ -24,12 +24,12 @@ func openFiles(c config.Files, observe func(secret.Event), log *slog.Logger) (*f
 }
 
 // systemRoots returns the places of system roots, by the variables of TLS libraries.
-func systemRoots() []string {
+func systemRoots(env environ.Vars) []string {
 	var places []string
-	if file := os.Getenv("SSL_CERT_FILE"); file != "" {
+	if file := env.Get("SSL_CERT_FILE"); file != "" {
 		places = append(places, file)
 	}
-	return append(places, filepath.SplitList(os.Getenv("SSL_CERT_DIR"))...)
+	return append(places, filepath.SplitList(env.Get("SSL_CERT_DIR"))...)
 }
 
 // anchor requires a "default" that a provider signs to chain to a ROOTCA of another program.

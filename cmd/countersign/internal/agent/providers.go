@@ -15,6 +15,7 @@ import (
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/workloads"
 	"github.com/countersign-dev/countersign/cmd/internal/cli"
 	"github.com/countersign-dev/countersign/cmd/internal/config"
+	"github.com/countersign-dev/countersign/cmd/internal/environ"
 	"github.com/countersign-dev/countersign/cmd/internal/wiring"
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/sdk/agent"
@@ -37,20 +38,20 @@ type providers struct {
 }
 
 // checkRuntimeDir returns an error if the providers' sockets have no folder.
-func checkRuntimeDir(c config.Config) error {
+func checkRuntimeDir(env environ.Vars, c config.Config) error {
 	if len(c.Providers) == 0 {
 		return nil
 	}
-	return wiring.CheckRuntimeDir(settings.RuntimeDir(c.RuntimeDir))
+	return wiring.CheckRuntimeDir(wiring.RuntimeDir(env, c.RuntimeDir))
 }
 
 // findProviders finds and verifies all providers without starting them. A provider that may
 // not run is an error.
-func findProviders(c config.Config, log *slog.Logger) (*providers, error) {
-	p := &providers{byName: map[string]*pluginhost.Provider{}, tokens: wiring.NewTokenCache(log)}
+func findProviders(env environ.Vars, c config.Config, log *slog.Logger) (*providers, error) {
+	p := &providers{byName: map[string]*pluginhost.Provider{}, tokens: wiring.NewTokenCache(env, log)}
 	p.opts = pluginhost.Options{
-		Dirs: settings.SearchDirs(c.ProviderDirs), Dev: c.Dev, RuntimeDir: settings.RuntimeDir(c.RuntimeDir), ReceiptDir: receiptDir(),
-		LookupEnv: os.LookupEnv, CommandEnv: wiring.CommandEnv(), Groups: &p.groups, Log: log, OnState: p.onState, Due: p.due,
+		Dirs: settings.SearchDirs(env, c.ProviderDirs), Dev: c.Dev, RuntimeDir: wiring.RuntimeDir(env, c.RuntimeDir), ReceiptDir: receiptDir(),
+		LookupEnv: env.Lookup, CommandEnv: wiring.CommandEnv(env), Groups: &p.groups, Log: log, OnState: p.onState, Due: p.due,
 	}
 	first, err := p.change(c)
 	if err != nil {

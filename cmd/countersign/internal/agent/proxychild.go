@@ -11,9 +11,10 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/proxy"
-	"github.com/countersign-dev/countersign/cmd/countersign/internal/settings"
 	"github.com/countersign-dev/countersign/cmd/internal/cli"
 	"github.com/countersign-dev/countersign/cmd/internal/config"
+	"github.com/countersign-dev/countersign/cmd/internal/environ"
+	"github.com/countersign-dev/countersign/cmd/internal/wiring"
 	"github.com/countersign-dev/countersign/sdk/agent"
 )
 
@@ -27,10 +28,10 @@ type proxyChild struct {
 
 // newProxyChild checks the configuration. Until close it also reaps orphans, if this process
 // is given any.
-func newProxyChild(c config.Config, log *slog.Logger) (*proxyChild, error) {
+func newProxyChild(env environ.Vars, c config.Config, log *slog.Logger) (*proxyChild, error) {
 	child := &proxyChild{signals: make(chan os.Signal, 8)}
 	if len(c.Proxy.Command) > 0 {
-		cfg := proxyConfig(c, log)
+		cfg := proxyConfig(env, c, log)
 		cfg.Ready, cfg.Signals = child.ready, child.signals
 		if !c.Proxy.WaitForSecrets {
 			cfg.Ready = nil
@@ -58,10 +59,10 @@ const (
 	localityTimeout = 2 * time.Second  // of a try
 )
 
-func proxyConfig(c config.Config, log *slog.Logger) proxy.Config {
+func proxyConfig(env environ.Vars, c config.Config, log *slog.Logger) proxy.Config {
 	x := c.Proxy
 	return proxy.Config{
-		Command: x.Command, Environ: os.Environ(), Withheld: c.SecretVariables(), Env: x.Env,
+		Command: x.Command, Environ: env, Withheld: c.SecretVariables(), Env: x.Env,
 		Restart: proxy.Restart(x.Restart), RestartLimit: restartLimit, StopTimeout: x.StopTimeout.Duration,
 		Drain: proxy.Drain{Admin: x.Drain.Admin, Time: x.Drain.Time.Duration, WhenIdle: x.Drain.WhenIdle, MinTime: x.Drain.MinTime.Duration},
 		Watch: proxy.Watch{Folders: x.Watch.Folders, Interval: x.Watch.Interval.Duration, MinDelay: x.Watch.MinDelay.Duration},
@@ -70,11 +71,11 @@ func proxyConfig(c config.Config, log *slog.Logger) proxy.Config {
 			Timeout: reloadTimeout, DrainTime: x.Reload.DrainTime.Duration, ParentShutdownTime: x.Reload.ParentShutdownTime.Duration,
 		},
 		Locality: proxy.Locality{
-			Value: x.Locality.Value, Variable: x.Locality.Variable, File: x.Locality.File, URL: x.Locality.URL, Headers: x.Locality.Headers,
+			Value: x.Locality.Value, Variable: x.Locality.Variable, File: x.Locality.File, Getenv: env.Get, URL: x.Locality.URL, Headers: x.Locality.Headers,
 			WriteFile: x.Locality.WriteFile, Restart: x.Locality.Restart,
 			Tries: int(x.Locality.Tries), Interval: localityPause, Timeout: localityTimeout,
 		},
-		RuntimeDir: settings.RuntimeDir(c.RuntimeDir), Log: log,
+		RuntimeDir: wiring.RuntimeDir(env, c.RuntimeDir), Log: log,
 	}
 }
 

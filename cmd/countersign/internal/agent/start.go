@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/metrics"
@@ -92,7 +91,7 @@ func (s *start) protect() error {
 
 // openPages opens what operators use: traces, the status page, and addresses for others.
 func (s *start) openPages(ctx context.Context) (err error) {
-	s.traces, err = otlp.Open(ctx, otlp.Options{Service: "countersign-agent", Version: buildinfo.This().Version, Getenv: os.Getenv, Log: s.log})
+	s.traces, err = otlp.Open(ctx, otlp.Options{Service: "countersign-agent", Version: buildinfo.This().Version, Getenv: s.in.Env.Get, Log: s.log})
 	if err != nil {
 		return err
 	}
@@ -109,10 +108,10 @@ func (s *start) openPages(ctx context.Context) (err error) {
 }
 
 func (s *start) openProviders() (err error) {
-	if err := checkRuntimeDir(s.c); err != nil {
+	if err := checkRuntimeDir(s.in.Env, s.c); err != nil {
 		return cli.Wrong(err)
 	}
-	if s.providers, err = findProviders(s.c, s.log); err != nil {
+	if s.providers, err = findProviders(s.in.Env, s.c, s.log); err != nil {
 		return err
 	}
 	s.later(func() error { return s.providers.close() })
@@ -126,13 +125,13 @@ func (s *start) openOwn(ctx context.Context) (err error) {
 		return err
 	}
 	s.cfg.Tracer = s.traces.Tracer()
-	s.cfg.Storage, err = openState(ctx, s.c.State, s.counts, s.log)
+	s.cfg.Storage, err = openState(ctx, s.in.Env, s.c.State, s.counts, s.log)
 	return err
 }
 
 // openSources opens where other secrets come from, and what comes with them.
 func (s *start) openSources(context.Context) (err error) {
-	files, err := openFiles(s.c.Files, s.counts.Secret, s.log)
+	files, err := openFiles(s.in.Env, s.c.Files, s.counts.Secret, s.log)
 	if err != nil {
 		return err
 	}
@@ -165,7 +164,7 @@ func (s *start) openSources(context.Context) (err error) {
 }
 
 func (s *start) openProxy(context.Context) (err error) {
-	if s.child, err = newProxyChild(s.c, s.log); err != nil {
+	if s.child, err = newProxyChild(s.in.Env, s.c, s.log); err != nil {
 		return err
 	}
 	s.later(func() error { s.child.close(); return nil })

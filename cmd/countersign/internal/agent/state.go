@@ -11,6 +11,7 @@ import (
 
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/metrics"
 	"github.com/countersign-dev/countersign/cmd/internal/config"
+	"github.com/countersign-dev/countersign/cmd/internal/environ"
 	"github.com/countersign-dev/countersign/cmd/internal/wiring"
 	"github.com/countersign-dev/countersign/internal/host/command"
 	"github.com/countersign-dev/countersign/internal/text"
@@ -25,11 +26,11 @@ var errNoKey = errors.New("no key")
 
 // openState returns the storage that survives restarts; nil if there is none. A key command
 // that fails, as its vault may be down too, must not keep the agent from starting.
-func openState(ctx context.Context, c config.State, m *metrics.Metrics, log *slog.Logger) (secret.Storage, error) {
+func openState(ctx context.Context, env environ.Vars, c config.State, m *metrics.Metrics, log *slog.Logger) (secret.Storage, error) {
 	if c.Dir == "" {
 		return nil, nil
 	}
-	key, err := stateKey(ctx, c)
+	key, err := stateKey(ctx, env, c)
 	if errors.Is(err, errNoKey) {
 		log.Warn("no key for the kept state: not using the state of the last run, and keeping none", "folder", c.Dir, "error", err)
 		failure := &secret.Failure{Reason: metrics.NoKey, Text: text.Clean(err.Error()), At: time.Now()}
@@ -46,7 +47,7 @@ func openState(ctx context.Context, c config.State, m *metrics.Metrics, log *slo
 	return folder, nil
 }
 
-func stateKey(ctx context.Context, c config.State) ([]byte, error) {
+func stateKey(ctx context.Context, env environ.Vars, c config.State) ([]byte, error) {
 	if c.KeyFile != "" {
 		key, err := state.ReadKey(c.KeyFile)
 		if err != nil {
@@ -54,7 +55,7 @@ func stateKey(ctx context.Context, c config.State) ([]byte, error) {
 		}
 		return key, nil
 	}
-	key, err := printedKey(ctx, c.KeyCommand)
+	key, err := printedKey(ctx, env, c.KeyCommand)
 	if err == nil {
 		err = state.CheckKey(key)
 	}
@@ -66,11 +67,11 @@ func stateKey(ctx context.Context, c config.State) ([]byte, error) {
 
 // printedKey runs a program that prints a key. Its standard error is dropped: it may hold the
 // key.
-func printedKey(ctx context.Context, args []string) ([]byte, error) {
+func printedKey(ctx context.Context, env environ.Vars, args []string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, keyTimeout)
 	defer cancel()
 	out := &command.Head{Most: state.MaxKey + 2, Full: cancel} // longer output is not a key
-	err := command.Program{Args: args, Env: wiring.CommandEnv(), KillRest: true}.Run(ctx, out, io.Discard)
+	err := command.Program{Args: args, Env: wiring.CommandEnv(env), KillRest: true}.Run(ctx, out, io.Discard)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
 		return nil, err

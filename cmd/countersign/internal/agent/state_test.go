@@ -21,7 +21,7 @@ func openWith(t *testing.T, m *metrics.Metrics, script string) (kept bool, log s
 	t.Helper()
 	var text bytes.Buffer
 	c := config.State{Dir: filepath.Join(t.TempDir(), "state"), KeyCommand: []string{"/bin/sh", "-c", script}}
-	storage, err := openState(context.Background(), c, m, slog.New(slog.NewTextHandler(&text, nil)))
+	storage, err := openState(context.Background(), nil, c, m, slog.New(slog.NewTextHandler(&text, nil)))
 	return storage != nil, text.String(), err
 }
 
@@ -72,7 +72,7 @@ func TestInvalidKeyCommandOutputIsWrongSetting(t *testing.T) {
 		}
 	}
 	c := config.State{Dir: t.TempDir(), KeyCommand: []string{"/missing/program"}}
-	if _, err := openState(context.Background(), c, metrics.New(&status.Recorder{}, (&providers{}).all), slog.New(slog.DiscardHandler)); err == nil {
+	if _, err := openState(context.Background(), nil, c, metrics.New(&status.Recorder{}, (&providers{}).all), slog.New(slog.DiscardHandler)); err == nil {
 		t.Error("a program that is not there is no error")
 	}
 }

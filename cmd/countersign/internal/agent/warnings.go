@@ -5,14 +5,15 @@ import (
 	"slices"
 
 	"github.com/countersign-dev/countersign/cmd/internal/config"
+	"github.com/countersign-dev/countersign/cmd/internal/environ"
 )
 
 // Warnings returns problems that do not prevent a start: missing files of revocation lists, a
 // missing folder for the providers' sockets, which a service manager may create, and certificates
 // that the next restart would order.
-func Warnings(c config.Config) (faults []string) {
+func Warnings(env environ.Vars, c config.Config) (faults []string) {
 	faults = ordersAtStart(c)
-	if err := checkRuntimeDir(c); err != nil {
+	if err := checkRuntimeDir(env, c); err != nil {
 		faults = append(faults, err.Error())
 	}
 	for _, bundle := range revocationOf(c, nil, nil).Bundles {

@@ -17,7 +17,7 @@ func TestAgentWithoutStateIsWarnedOfCAsThatBillOrLimit(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := strings.Join(Warnings(c), "\n"); strings.Contains(got, "state is not set") != warns {
+		if got := strings.Join(Warnings(nil, c), "\n"); strings.Contains(got, "state is not set") != warns {
 			t.Errorf("%s: %q", providers, got)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 
 func wired(t *testing.T, c config.Config) agent.Config {
 	t.Helper()
-	p := &providers{tokens: wiring.NewTokenCache(slog.New(slog.DiscardHandler))}
+	p := &providers{tokens: wiring.NewTokenCache(nil, slog.New(slog.DiscardHandler))}
 	cfg, err := agentConfig(c, clients{p.client, p.tokens}, p, metrics.New(&p.recorder, p.all), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)

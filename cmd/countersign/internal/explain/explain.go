@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -19,16 +18,17 @@ import (
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/settings"
 	"github.com/countersign-dev/countersign/cmd/internal/cli"
 	"github.com/countersign-dev/countersign/cmd/internal/config"
+	"github.com/countersign-dev/countersign/cmd/internal/environ"
 	"github.com/countersign-dev/countersign/internal/text"
 )
 
 // Command returns "config" with its subcommands.
-func Command() *cobra.Command {
-	return cli.Config(config.Schema, validateCommand(), explainCommand(), fromEnvCommand())
+func Command(env environ.Vars) *cobra.Command {
+	return cli.Config(config.Schema, validateCommand(env), explainCommand(env), fromEnvCommand(env))
 }
 
-func explainCommand() *cobra.Command {
-	var in settings.Flags
+func explainCommand(env environ.Vars) *cobra.Command {
+	in := settings.Flags{Env: env}
 	cmd := &cobra.Command{
 		Use: "explain", Short: "Show every setting with its origin, and which CA was chosen and why",
 		Long: `Show every setting with its origin, and which CA was chosen and why. Start nothing.
@@ -141,7 +141,7 @@ func shortly(value any) string {
 	return string(text)
 }
 
-func fromEnvCommand() *cobra.Command {
+func fromEnvCommand(env environ.Vars) *cobra.Command {
 	return &cobra.Command{
 		Use: "from-env", Short: "Print the configuration file for Istio's variables",
 		Long: `Print the configuration file that is equivalent to the variables of Istio's agent in this
@@ -152,7 +152,7 @@ neither are the pins of providers and the proxy's command.
 The exit code is 2 if a variable is wrong.`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			file, warnings, err := config.FromIstio(os.Environ())
+			file, warnings, err := config.FromIstio(env)
 			if err != nil {
 				return cli.Wrong(err)
 			}
@@ -165,8 +165,8 @@ The exit code is 2 if a variable is wrong.`,
 	}
 }
 
-func validateCommand() *cobra.Command {
-	var in settings.Flags
+func validateCommand(env environ.Vars) *cobra.Command {
+	in := settings.Flags{Env: env}
 	cmd := &cobra.Command{
 		Use: "validate", Short: "Validate the configuration without starting anything",
 		Long: `Validate the configuration, and find and verify the providers' binaries. Start
@@ -183,13 +183,13 @@ The exit code is 2 if a setting is wrong.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := in.Read()
 			if err == nil {
-				err = agent.Verify(c)
+				err = agent.Verify(env, c)
 			}
 			if err != nil {
 				return cli.Wrong(err)
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "the configuration is valid; %s\n", answer(c.Choice(), c.Sources()))
-			for _, fault := range slices.Concat(agent.Warnings(c), settings.OvertakenPins(&c)) {
+			for _, fault := range slices.Concat(agent.Warnings(env, c), settings.OvertakenPins(env, &c)) {
 				fmt.Fprintf(cmd.OutOrStdout(), "warning: %s\n", fault)
 			}
 			if len(c.Providers) > 0 {

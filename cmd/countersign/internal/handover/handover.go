@@ -6,8 +6,8 @@ package handover
 import (
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
-	"os"
 	"os/exec"
 	"regexp"
 	"runtime"
@@ -19,6 +19,7 @@ import (
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/catalog"
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/settings"
 	"github.com/countersign-dev/countersign/cmd/internal/cli"
+	"github.com/countersign-dev/countersign/cmd/internal/environ"
 	"github.com/countersign-dev/countersign/internal/host/verified"
 	"github.com/countersign-dev/countersign/plugin-host/lock"
 )
@@ -26,6 +27,7 @@ import (
 // command is a program with the command's own flags.
 type command struct {
 	catalog.Program
+	env          environ.Vars
 	dirs         []string
 	lock, sha256 string
 	dev          bool
@@ -45,18 +47,18 @@ is passed to the program: countersign COMMAND --lock FILE serve --config FILE.
 "countersign COMMAND --lock FILE help" shows its commands. Its exit code is returned.`
 
 // Command returns the command that runs a program.
-func Command(of catalog.Program) *cobra.Command {
-	d := command{Program: of}
+func Command(env environ.Vars, of catalog.Program) *cobra.Command {
+	d := command{Program: of, env: env}
 	cmd := &cobra.Command{
 		Use: of.Command + " [flags] COMMAND [ARG…]", Short: fmt.Sprintf("Verify and run %s, %s", of.Name, of.About),
 		Long: strings.NewReplacer("PROGRAM", of.Name, "COMMAND", of.Command).Replace(help),
-		RunE: func(_ *cobra.Command, args []string) error { return d.run(args) },
+		RunE: func(cmd *cobra.Command, args []string) error { return d.run(cmd.ErrOrStderr(), args) },
 	}
 	cmd.Flags().SetInterspersed(false)
-	cmd.Flags().StringSliceVar(&d.dirs, "provider-dir", splitList(os.Getenv("COUNTERSIGN_PROVIDER_DIR")), "`folders` to search first (repeatable)")
-	cmd.Flags().StringVar(&d.lock, "lock", os.Getenv("COUNTERSIGN_LOCK"), "lock `file` that pins the program")
+	cmd.Flags().StringSliceVar(&d.dirs, "provider-dir", splitList(env.Get("COUNTERSIGN_PROVIDER_DIR")), "`folders` to search first (repeatable)")
+	cmd.Flags().StringVar(&d.lock, "lock", env.Get("COUNTERSIGN_LOCK"), "lock `file` that pins the program")
 	cmd.Flags().StringVar(&d.sha256, "sha256", "", "SHA-256 of the program, in hex, instead of the lock file's")
-	cmd.Flags().BoolVar(&d.dev, "dev", isTrue(os.Getenv("COUNTERSIGN_DEV")), "allow the program without a pin")
+	cmd.Flags().BoolVar(&d.dev, "dev", isTrue(env.Get("COUNTERSIGN_DEV")), "allow the program without a pin")
 	return cmd
 }
 
@@ -73,22 +75,22 @@ func isTrue(text string) bool {
 	return err == nil && on
 }
 
-func (d command) run(args []string) error {
+func (d command) run(stderr io.Writer, args []string) error {
 	pin, err := d.pin()
 	if err != nil {
 		return cli.Wrong(err)
 	}
-	found, err := verified.Finder{Dirs: settings.SearchDirs(d.dirs)}.FindProgram(d.Name)
+	found, err := verified.Finder{Dirs: settings.SearchDirs(d.env, d.dirs)}.FindProgram(d.Name)
 	if err != nil {
 		return cli.Wrong(err)
 	}
-	log := cli.NewLog(os.Stderr, "text", slog.LevelInfo)
+	log := cli.NewLog(stderr, "text", slog.LevelInfo)
 	binary, err := verified.Open(found.Path, pin, verified.Receipts{Log: log})
 	if err != nil {
 		return cli.Wrong(err)
 	}
 	defer func() { _ = binary.Close() }()
-	err = binary.Exec(append([]string{found.Path}, args...), os.Environ(), log)
+	err = binary.Exec(append([]string{found.Path}, args...), d.env, log)
 	if ended, ok := errors.AsType[*exec.ExitError](err); ok {
 		return &cli.Error{Code: ended.ExitCode(), Err: ended}
 	}
@@ -110,7 +112,7 @@ func (d command) pin() (string, error) {
 	case d.dev:
 		return "", nil
 	}
-	of, err := catalog.PackagesPin(settings.SearchDirs(d.dirs), d.Name)
+	of, err := catalog.PackagesPin(settings.SearchDirs(d.env, d.dirs), d.Name)
 	if of.SHA256 == "" && err == nil {
 		err = fmt.Errorf("%s is not pinned: pass --lock with the lock file that \"countersign provider lock --lock FILE %s\" writes, "+
 			"--sha256 (\"countersign provider list\" shows it), or --dev for development", d.Name, d.Name)

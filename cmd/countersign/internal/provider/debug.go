@@ -10,12 +10,13 @@ import (
 
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/settings"
 	"github.com/countersign-dev/countersign/cmd/internal/cli"
+	"github.com/countersign-dev/countersign/cmd/internal/environ"
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/plugin-host/debugger"
 )
 
-func debugCommand() *cobra.Command {
-	var in settings.Flags
+func debugCommand(env environ.Vars) *cobra.Command {
+	in := settings.Flags{Env: env}
 	var unsafe bool
 	cmd := &cobra.Command{
 		Use: "debug NAME=PATH --insecure", Short: "Let an agent use a provider that you start in a debugger",

@@ -13,12 +13,13 @@ import (
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/doctor"
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/settings"
 	"github.com/countersign-dev/countersign/cmd/internal/cli"
+	"github.com/countersign-dev/countersign/cmd/internal/environ"
 	"github.com/countersign-dev/countersign/cmd/internal/wiring"
 	"github.com/countersign-dev/countersign/internal/text"
 )
 
-func doctorCommand() *cobra.Command {
-	var in settings.Flags
+func doctorCommand(env environ.Vars) *cobra.Command {
+	in := settings.Flags{Env: env}
 	var sign bool
 	cmd := &cobra.Command{
 		Use: "doctor [NAME[@VERSION] | PATH]", Short: "Check a provider step by step and explain how to fix the first failing step",

@@ -15,6 +15,7 @@ import (
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/doctor"
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/settings"
 	"github.com/countersign-dev/countersign/cmd/internal/config"
+	"github.com/countersign-dev/countersign/cmd/internal/environ"
 	"github.com/countersign-dev/countersign/cmd/internal/wiring"
 	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/internal/text"
@@ -37,7 +38,7 @@ func trySign(in *settings.Flags, look looked, p doctor.Patient) (sign func(conte
 		if err != nil {
 			return "", fmt.Errorf("the configuration does not say what to request: %w", err)
 		}
-		spec, by, err := firstIdentity(c, p.Entry, client)
+		spec, by, err := firstIdentity(in.Env, c, p.Entry, client)
 		if err != nil {
 			return "", err
 		}
@@ -79,7 +80,7 @@ func throwaway(ctx context.Context, spec secret.Spec, by secret.Authority) (cryp
 }
 
 // firstIdentity returns the first key pair of the configuration that the entry signs.
-func firstIdentity(c config.Config, e *pluginhost.Entry, client ca.Client) (secret.Spec, secret.Authority, error) {
+func firstIdentity(env environ.Vars, c config.Config, e *pluginhost.Entry, client ca.Client) (secret.Spec, secret.Authority, error) {
 	i := slices.IndexFunc(c.Providers, func(p config.Provider) bool { return e != nil && p.Name == e.Name })
 	if i < 0 {
 		return secret.Spec{}, secret.Authority{}, errors.New("the configuration has no entry for this provider, so there is nothing to request")
@@ -90,7 +91,7 @@ func firstIdentity(c config.Config, e *pluginhost.Entry, client ca.Client) (secr
 			continue
 		}
 		spec, err := wiring.Spec(s, c.Rotation)
-		authority, authorityErr := wiring.Authority(entry, client, wiring.NewTokenCache(slog.New(slog.DiscardHandler)))
+		authority, authorityErr := wiring.Authority(entry, client, wiring.NewTokenCache(env, slog.New(slog.DiscardHandler)))
 		return spec, authority, errors.Join(err, authorityErr)
 	}
 	return secret.Spec{}, secret.Authority{}, fmt.Errorf("the configuration has no secret that %q signs", entry.Name)

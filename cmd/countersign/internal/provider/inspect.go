@@ -11,11 +11,12 @@ import (
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/schema"
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/settings"
 	"github.com/countersign-dev/countersign/cmd/internal/cli"
+	"github.com/countersign-dev/countersign/cmd/internal/environ"
 	"github.com/countersign-dev/countersign/internal/text"
 )
 
-func inspectCommand() *cobra.Command {
-	var in settings.Flags
+func inspectCommand(env environ.Vars) *cobra.Command {
+	in := settings.Flags{Env: env}
 	cmd := &cobra.Command{
 		Use: "inspect NAME[@VERSION] | PATH", Short: "Run a provider once and show its abilities and settings",
 		Long: `Run a provider once, without settings, and show its abilities and the settings that
@@ -38,8 +39,8 @@ it) is run as it is.`,
 	return cmd
 }
 
-func docsCommand() *cobra.Command {
-	var in settings.Flags
+func docsCommand(env environ.Vars) *cobra.Command {
+	in := settings.Flags{Env: env}
 	cmd := &cobra.Command{
 		Use: "docs NAME[@VERSION] | PATH", Short: "Run a provider once and print its settings as Markdown",
 		Args: oneProvider, ValidArgsFunction: in.CompleteProviders,
@@ -55,8 +56,8 @@ func docsCommand() *cobra.Command {
 	return cmd
 }
 
-func kitCommand() *cobra.Command {
-	var in settings.Flags
+func kitCommand(env environ.Vars) *cobra.Command {
+	in := settings.Flags{Env: env}
 	cmd := &cobra.Command{
 		Use: "kit NAME[@VERSION] | PATH", Short: "Run a provider once and print a kit file for its tests",
 		Long: `Run a provider once, without settings, and print a kit file for "countersign provider

@@ -11,10 +11,11 @@ import (
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/install"
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/settings"
 	"github.com/countersign-dev/countersign/cmd/internal/cli"
+	"github.com/countersign-dev/countersign/cmd/internal/environ"
 )
 
-func installCommand() *cobra.Command {
-	var in settings.Flags
+func installCommand(env environ.Vars) *cobra.Command {
+	in := settings.Flags{Env: env}
 	var request install.Request
 	var key string
 	cmd := &cobra.Command{

@@ -17,12 +17,13 @@ import (
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/install"
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/settings"
 	"github.com/countersign-dev/countersign/cmd/internal/cli"
+	"github.com/countersign-dev/countersign/cmd/internal/environ"
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/plugin-host/lock"
 )
 
-func lockCommand() *cobra.Command {
-	var in settings.Flags
+func lockCommand(env environ.Vars) *cobra.Command {
+	in := settings.Flags{Env: env}
 	cmd := &cobra.Command{
 		Use: "lock [NAME[@VERSION] | PATH]…", Short: "Pin the installed build of each provider in the lock file",
 		Long: `Pin the installed build of the given providers, or of all providers of the
@@ -142,8 +143,8 @@ func lockedSentence(now, before lock.Provider) string {
 	return text
 }
 
-func verifyCommand() *cobra.Command {
-	var in settings.Flags
+func verifyCommand(env environ.Vars) *cobra.Command {
+	in := settings.Flags{Env: env}
 	cmd := &cobra.Command{
 		Use: "verify", Short: "Verify the installed providers against the lock file",
 		Long: `Verify the installed providers against the lock file, and those of a package against

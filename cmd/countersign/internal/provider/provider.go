@@ -10,7 +10,6 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
-	"os"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -19,6 +18,7 @@ import (
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/settings"
 	"github.com/countersign-dev/countersign/cmd/internal/cli"
 	"github.com/countersign-dev/countersign/cmd/internal/config"
+	"github.com/countersign-dev/countersign/cmd/internal/environ"
 	"github.com/countersign-dev/countersign/cmd/internal/wiring"
 	"github.com/countersign-dev/countersign/internal/text"
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
@@ -26,14 +26,14 @@ import (
 )
 
 // Command returns "provider" with its subcommands.
-func Command() *cobra.Command {
+func Command(env environ.Vars) *cobra.Command {
 	return cli.Group("provider", "List, pin, check and create providers",
 		testCommand(),
-		listCommand(), installCommand(), lockCommand(), verifyCommand(), inspectCommand(), docsCommand(), kitCommand(), doctorCommand(), debugCommand(), debugRunCommand(), newCommand())
+		listCommand(env), installCommand(env), lockCommand(env), verifyCommand(env), inspectCommand(env), docsCommand(env), kitCommand(env), doctorCommand(env), debugCommand(env), debugRunCommand(), newCommand())
 }
 
-func listCommand() *cobra.Command {
-	var in settings.Flags
+func listCommand(env environ.Vars) *cobra.Command {
+	in := settings.Flags{Env: env}
 	cmd := &cobra.Command{
 		Use: "list", Short: "List the installed providers with the SHA-256 to pin",
 		Long: `List the installed providers with the SHA-256 to pin. Providers that are pinned, by
@@ -86,7 +86,7 @@ func lookWith(in *settings.Flags) (looked, error) {
 	if err != nil {
 		return looked{}, cli.Wrong(err)
 	}
-	out := looked{config: c, Catalog: &catalog.Catalog{Options: probeOptions(c), Locked: &lock.Lock{}}}
+	out := looked{config: c, Catalog: &catalog.Catalog{Options: probeOptions(in.Env, c), Locked: &lock.Lock{}}}
 	for _, entry := range c.Providers {
 		out.Entries = append(out.Entries, wiring.Entry(entry, config.Build{}))
 	}
@@ -116,7 +116,7 @@ func (l looked) find(what string) (catalog.Target, error) {
 
 // probeOptions are the options for a provider that a command runs once. Its log is
 // dropped; if it fails, the error has the last lines.
-func probeOptions(c config.Config) pluginhost.Options {
-	return pluginhost.Options{Dirs: settings.SearchDirs(c.ProviderDirs), RuntimeDir: settings.RuntimeDir(c.RuntimeDir), Log: slog.New(slog.DiscardHandler),
-		LookupEnv: os.LookupEnv, CommandEnv: wiring.CommandEnv()}
+func probeOptions(env environ.Vars, c config.Config) pluginhost.Options {
+	return pluginhost.Options{Dirs: settings.SearchDirs(env, c.ProviderDirs), RuntimeDir: wiring.RuntimeDir(env, c.RuntimeDir), Log: slog.New(slog.DiscardHandler),
+		LookupEnv: env.Lookup, CommandEnv: wiring.CommandEnv(env)}
 }

@@ -19,7 +19,8 @@ import (
 // Locality is the source of the zone: the first of Value, Variable, File and URL that is set.
 type Locality struct {
 	Value    string
-	Variable string // of the agent's environment
+	Variable string // of the agent's environment, which Getenv reads
+	Getenv   func(name string) string
 	File     string
 	// URL is an HTTP metadata address, requested with Headers. Redirects are not followed.
 	URL     string
@@ -136,7 +137,7 @@ func (l Locality) read(ctx context.Context) (string, error) {
 	case l.Value != "":
 		return l.Value, nil
 	case l.Variable != "":
-		return os.Getenv(l.Variable), nil
+		return l.Getenv(l.Variable), nil
 	case l.File != "":
 		file, err := os.Open(l.File)
 		if err != nil {

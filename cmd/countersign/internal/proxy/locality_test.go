@@ -16,7 +16,7 @@ func TestLocalitySources(t *testing.T) {
 	if err := os.WriteFile(file, []byte("from-file\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("SOME_ZONE", "from-variable")
+	getenv := func(name string) string { return map[string]string{"SOME_ZONE": "from-variable"}[name] }
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/google":
@@ -42,8 +42,8 @@ func TestLocalitySources(t *testing.T) {
 		want, wrong string
 	}{
 		{Locality{Value: "region/zone/subzone"}, "region/zone/subzone", ""},
-		{Locality{Variable: "SOME_ZONE"}, "from-variable", ""},
-		{Locality{Variable: "NO_SUCH_ZONE"}, "", "invalid locality"},
+		{Locality{Variable: "SOME_ZONE", Getenv: getenv}, "from-variable", ""},
+		{Locality{Variable: "NO_SUCH_ZONE", Getenv: getenv}, "", "invalid locality"},
 		{Locality{File: file}, "from-file", ""},
 		{Locality{File: file + "2"}, "", "no such file"},
 		{Locality{URL: server.URL + "/google", Headers: flavor}, "eu-1", ""},

@@ -22,6 +22,7 @@ import (
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/settings"
 	"github.com/countersign-dev/countersign/cmd/internal/cli"
 	"github.com/countersign-dev/countersign/cmd/internal/config"
+	"github.com/countersign-dev/countersign/cmd/internal/environ"
 	"github.com/countersign-dev/countersign/internal/host/unixsocket"
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/sds"
@@ -81,12 +82,12 @@ func (q *query) request() *discoveryv3.DiscoveryRequest {
 }
 
 // Command returns "secrets" with its subcommands.
-func Command() *cobra.Command {
-	return cli.Group("secrets", "Show what an agent serves, as a client of its socket", getCommand(), watchCommand())
+func Command(env environ.Vars) *cobra.Command {
+	return cli.Group("secrets", "Show what an agent serves, as a client of its socket", getCommand(env), watchCommand(env))
 }
 
-func getCommand() *cobra.Command {
-	var q query
+func getCommand(env environ.Vars) *cobra.Command {
+	q := query{settings: settings.Flags{Env: env}}
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use: "get [NAME…]", Short: "Show secrets (by default: default and ROOTCA), waiting until they are ready",
@@ -156,8 +157,8 @@ func (q *query) missing(shown []secretShown) error {
 	return nil
 }
 
-func watchCommand() *cobra.Command {
-	var q query
+func watchCommand(env environ.Vars) *cobra.Command {
+	q := query{settings: settings.Flags{Env: env}}
 	var limit time.Duration
 	var count int
 	cmd := &cobra.Command{

@@ -14,7 +14,7 @@ import (
 // AddFlags adds --config, --set, and the flags of the settings at these paths; of all
 // settings where no path is given.
 func (f *Flags) AddFlags(cmd *cobra.Command, paths ...string) {
-	f.flags = cmd.Flags()
+	f.flags, f.warnings = cmd.Flags(), cmd.ErrOrStderr
 	f.flags.StringVar(&f.file, config.ConfigFlag, "", "configuration `file`, in YAML")
 	f.flags.StringArrayVar(&f.sets, "set", nil, "set any setting by its `path=value`, as in providers.file.sha256=… (repeatable)")
 	for _, setting := range config.Settings() {
@@ -63,7 +63,7 @@ func (f *Flags) AddBuildFlags(cmd *cobra.Command) {
 func (f *Flags) CompleteProviders(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	c, _ := f.ReadPartly() // a faulty configuration does not hinder completion
 	var names []string
-	for _, found := range (verified.Finder{Dirs: SearchDirs(c.ProviderDirs)}).List() {
+	for _, found := range (verified.Finder{Dirs: SearchDirs(f.Env, c.ProviderDirs)}).List() {
 		if found.ShadowedBy == "" && !slices.Contains(names, found.Name) {
 			names = append(names, found.Name)
 		}

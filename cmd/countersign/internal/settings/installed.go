@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/countersign-dev/countersign/cmd/internal/config"
+	"github.com/countersign-dev/countersign/cmd/internal/environ"
 	"github.com/countersign-dev/countersign/cmd/internal/istiocompat"
 	"github.com/countersign-dev/countersign/internal/host/verified"
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
@@ -13,8 +14,8 @@ import (
 
 // checkInstalled reports the entries whose provider is not installed, and why they are
 // needed.
-func checkInstalled(c config.Config) error {
-	finder := verified.Finder{Dirs: SearchDirs(c.ProviderDirs)}
+func checkInstalled(env environ.Vars, c config.Config) error {
+	finder := verified.Finder{Dirs: SearchDirs(env, c.ProviderDirs)}
 	var errs []error
 	for _, entry := range c.Providers {
 		build := c.BuildOf(entry)

@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/countersign-dev/countersign/cmd/internal/config"
+	"github.com/countersign-dev/countersign/cmd/internal/environ"
 	"github.com/countersign-dev/countersign/internal/host/safefile"
 )
 
@@ -25,15 +27,18 @@ const maxConfigFile = 16 << 20
 // Flags are a command's flags, over the environment and the configuration file. It can be
 // read any number of times.
 type Flags struct {
+	// Env is the program's environment.
+	Env environ.Vars
 	// Proxy is the command after "--". Default: none.
 	Proxy []string
 	// DevBuilds are the values of --dev-provider, NAME=PATH each.
 	DevBuilds []string
 
-	flags *pflag.FlagSet
-	file  string
-	sets  []string
-	seen  [sha256.Size]byte // the file's content when it was last read
+	flags    *pflag.FlagSet
+	warnings func() io.Writer
+	file     string
+	sets     []string
+	seen     [sha256.Size]byte // the file's content when it was last read
 
 	locksSeen  map[string][sha256.Size]byte // the content of the lock files, by path, likewise
 	buildsSeen map[string]string            // of --dev-provider, when they were last read
@@ -45,7 +50,7 @@ type Flags struct {
 }
 
 // FileName returns the configuration file of the flag, else of the variable; empty: none.
-func (f *Flags) FileName() string { return cmp.Or(f.file, os.Getenv("COUNTERSIGN_CONFIG")) }
+func (f *Flags) FileName() string { return cmp.Or(f.file, f.Env.Get("COUNTERSIGN_CONFIG")) }
 
 // Read lays flags over the environment over the file, and validates the result. Along with
 // an error it returns what could be understood.
@@ -56,7 +61,7 @@ func (f *Flags) Read() (config.Config, error) {
 	}
 	c, warnings, err := config.Read(in)
 	for _, w := range warnings {
-		fmt.Fprintln(os.Stderr, "countersign: warning:", w)
+		fmt.Fprintln(f.warnings(), "countersign: warning:", w)
 	}
 	if err := errors.Join(err, f.useBuilds(&c)); err != nil {
 		return c, err
@@ -80,9 +85,9 @@ func (f *Flags) Read() (config.Config, error) {
 	// A missing provider comes first: the other errors may follow from it.
 	err = c.Complete()
 	for _, w := range c.Warnings() {
-		fmt.Fprintln(os.Stderr, "countersign: warning:", w)
+		fmt.Fprintln(f.warnings(), "countersign: warning:", w)
 	}
-	return c, errors.Join(checkInstalled(c), err, checkIstiodRoot(c))
+	return c, errors.Join(checkInstalled(f.Env, c), err, checkIstiodRoot(c))
 }
 
 // ReadPartly lays flags over the environment over the file, and no more. The result need
@@ -132,7 +137,7 @@ func (f *Flags) Empty() bool { return f.FileName() == "" && len(f.sets) == 0 }
 
 // input collects the layers.
 func (f *Flags) input() (in config.Input, err error) {
-	in = config.Input{Environ: os.Environ(), FileName: f.FileName(), Command: f.Proxy}
+	in = config.Input{Environ: f.Env, FileName: f.FileName(), Command: f.Proxy}
 	if in.FileName != "" {
 		in.File, err = readFile(in.FileName)
 		if f.seen = contentOf(in.File, err); err != nil {

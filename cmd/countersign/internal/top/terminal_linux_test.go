@@ -29,8 +29,8 @@ const testPatience = 2 * time.Minute
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asTop) != "" {
-		os.Exit(cli.Main(func(ctx context.Context, args []string, _ environ.Vars, streams cli.IO) int {
-			return cli.Execute(ctx, cli.Root("countersign", "test", Command()), args, streams)
+		os.Exit(cli.Main(func(ctx context.Context, args []string, env environ.Vars, streams cli.IO) int {
+			return cli.Execute(ctx, cli.Root("countersign", "test", Command(env)), args, streams)
 		}))
 	}
 	os.Exit(m.Run())

@@ -19,6 +19,7 @@ import (
 
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/settings"
 	"github.com/countersign-dev/countersign/cmd/internal/cli"
+	"github.com/countersign-dev/countersign/cmd/internal/environ"
 	"github.com/countersign-dev/countersign/internal/text"
 )
 
@@ -28,8 +29,8 @@ const (
 )
 
 // Command returns "top".
-func Command() *cobra.Command {
-	var in settings.Flags
+func Command(env environ.Vars) *cobra.Command {
+	in := settings.Flags{Env: env}
 	var interval time.Duration
 	cmd := &cobra.Command{
 		Use: "top [ADDRESS…]", Short: "Show the secrets, providers, streams and events of agents, live",
@@ -52,13 +53,21 @@ state is printed once; the exit code is 1 if an agent does not answer.`,
 		if err != nil {
 			return cli.Wrong(err)
 		}
-		tty, ok := cmd.OutOrStdout().(*os.File)
-		if *output == "json" || !ok || !term.IsTerminal(int(tty.Fd())) || !term.IsTerminal(int(os.Stdin.Fd())) {
+		tty, keys := terminalOf(cmd.OutOrStdout()), terminalOf(cmd.InOrStdin())
+		if *output == "json" || tty == nil || keys == nil {
 			return once(cmd.Context(), cmd.OutOrStdout(), sources, *output == "json")
 		}
-		return live(cmd.Context(), os.Stdin, tty, sources, interval)
+		return live(cmd.Context(), keys, tty, sources, interval)
 	}
 	return cmd
+}
+
+// terminalOf returns a standard stream if it is a terminal, else nil.
+func terminalOf(stream any) *os.File {
+	if file, ok := stream.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
+		return file
+	}
+	return nil
 }
 
 func sourcesOf(in *settings.Flags, addresses []string) ([]*source, error) {

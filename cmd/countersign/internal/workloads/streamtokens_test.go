@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/cmd/internal/config"
+	"github.com/countersign-dev/countersign/cmd/internal/environ"
 	"github.com/countersign-dev/countersign/cmd/internal/wiring"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/identities"
@@ -29,7 +30,6 @@ func (p *exchangingProvider) ExchangeToken(_ context.Context, req ca.TokenReques
 }
 
 func TestStreamTokenIsExchangedByItsProvider(t *testing.T) {
-	t.Setenv("MY_TOKEN", "mine")
 	calls := map[ca.Token]int{}
 	provider := &exchangingProvider{}
 	provider.asking = func() { calls[provider.asked.SubjectToken]++ }
@@ -38,7 +38,7 @@ func TestStreamTokenIsExchangedByItsProvider(t *testing.T) {
 	for own, peer := range map[string]ca.Token{"": "", "MY_TOKEN": "by-provider-mine"} {
 		clear(calls)
 		entry.Token.Env = own
-		cache := wiring.NewTokenCache(silent)
+		cache := wiring.NewTokenCache(environ.Vars{"MY_TOKEN=mine"}, silent)
 		if _, err := wiring.Authority(entry, provider, cache); err != nil {
 			t.Fatal(err)
 		}
@@ -67,14 +67,13 @@ func TestStreamTokenIsExchangedByItsProvider(t *testing.T) {
 }
 
 func TestStreamTokenIsSentAsIsWithoutExchange(t *testing.T) {
-	cache := wiring.NewTokenCache(silent)
+	cache := wiring.NewTokenCache(environ.Vars{"MY_TOKEN=mine"}, silent)
 	if _, err := wiring.Authority(config.Provider{Name: "p"}, nil, cache); err != nil {
 		t.Fatal(err)
 	}
 	if hook := streamTokensOf(cache, "p").exchange(); hook.Token != nil || hook.Rejected != nil {
 		t.Error("there is a hook for nothing to do")
 	}
-	t.Setenv("MY_TOKEN", "mine")
 	entry := config.Provider{Name: "p"}
 	entry.Token.Env = "MY_TOKEN"
 	if _, err := wiring.Authority(entry, nil, cache); err != nil {
