@@ -29,6 +29,9 @@ type Fake struct {
 	Token string
 	// Instead answers over HTTP whom the server knows. Optional.
 	Instead http.HandlerFunc
+	// SelectsAccounts has it honor the field selector spec.serviceAccountName. Without, a test of
+	// many pods is one of lists.
+	SelectsAccounts bool
 	// Ended is called when a watch or a connection has ended. Optional.
 	Ended func()
 

@@ -231,7 +231,7 @@ func (f *Fake) news(c *Call, seen int) (events []any, now int, changed chan stru
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, n := range f.history[min(seen, len(f.history)):] {
-		if c.selects(n.key, n.object) {
+		if f.selects(c, n.key, n.object) {
 			events = append(events, event(n.kind, n.text))
 		}
 	}

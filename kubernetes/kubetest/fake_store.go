@@ -100,22 +100,22 @@ func (f *Fake) selected(c *Call) []json.RawMessage {
 	})
 	items := []json.RawMessage{}
 	for _, k := range all {
-		if c.selects(k, f.objects[k].object) {
+		if f.selects(c, k, f.objects[k].object) {
 			items = append(items, f.objects[k].text)
 		}
 	}
 	return items
 }
 
-// selects leaves field selectors out, as a server does that is not to be believed, except the
-// service account's, without which a test of many pods would be one of lists.
-func (c *Call) selects(k key, o Object) bool {
+// selects ignores field selectors, as a server does that is not to be believed, unless it is
+// told to honor the one for service accounts.
+func (f *Fake) selects(c *Call, k key, o Object) bool {
 	if k.resource != c.Resource || c.Namespace != "" && c.Namespace != k.namespace || c.Hides != nil && c.Hides(o) {
 		return false
 	}
 	_, account, of := strings.Cut(c.Asks("fieldSelector"), "spec.serviceAccountName=")
 	account, _, _ = strings.Cut(account, ",")
-	if of && o.At("spec", "serviceAccountName") != account {
+	if f.SelectsAccounts && of && o.At("spec", "serviceAccountName") != account {
 		return false
 	}
 	selector, err := labels.Parse(c.Asks("labelSelector"))

@@ -3,7 +3,6 @@ package signing_test
 import (
 	"context"
 	"errors"
-	"net/http"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -12,13 +11,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/client-go/rest"
-	kubetesting "k8s.io/client-go/testing"
 
+	"github.com/countersign-dev/countersign/kubernetes/kubetest"
 	"github.com/countersign-dev/countersign/kubernetes/livepods"
 	"github.com/countersign-dev/countersign/ra/istioca"
 )
@@ -35,9 +31,13 @@ func pod(name string, change func(*corev1.Pod)) *corev1.Pod {
 }
 
 // of returns the pods of one cluster, "home", and its API server.
-func of(pods ...runtime.Object) (*livepods.Pods, *fake.Clientset) {
-	server := fake.NewClientset(pods...)
-	return livepods.New(func(cluster string) (kubernetes.Interface, bool) { return server, cluster == "home" }), server
+func of(pods ...*corev1.Pod) (*livepods.Pods, *kubetest.Fake) {
+	server := kubetest.NewFake()
+	for _, p := range pods {
+		server.Put(p)
+	}
+	client := server.Client()
+	return livepods.New(func(cluster string) (kubernetes.Interface, bool) { return client, cluster == "home" }), server
 }
 
 // wrong are pods that are not live pods of web on n1, by what is wrong with them.
@@ -94,9 +94,7 @@ func TestServiceAccountRunsOnlyWhereItHasALivePod(t *testing.T) {
 	if err := mirror.Runs(t.Context(), nobody, "n1"); !errors.Is(err, istioca.ErrNoPod) {
 		t.Errorf("no service account: %v", err)
 	}
-	if err := server.CoreV1().Pods("shop").Delete(t.Context(), "web-0", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	server.Remove("pods", "shop", "web-0")
 	if err := pods.Runs(t.Context(), web, "n1"); !errors.Is(err, istioca.ErrNoPod) {
 		t.Errorf("after it was deleted: %v", err)
 	}
@@ -109,7 +107,7 @@ func TestUnreachableClusterDecidesNothing(t *testing.T) {
 		"throttled": apierrors.NewTooManyRequests("slow down", 1),
 	} {
 		pods, server := of(pod("web-0", nil))
-		server.PrependReactor("*", "pods", func(kubetesting.Action) (bool, runtime.Object, error) { return true, nil, answer })
+		server.Fail(answer)
 		check(t, name, pods, web)
 	}
 	pods, _ := of()
@@ -129,29 +127,21 @@ func check(t *testing.T, name string, pods *livepods.Pods, account istioca.Accou
 
 func TestMorePodsThanOnePageDecideNothing(t *testing.T) {
 	pods, server := of()
-	server.PrependReactor("list", "pods", func(kubetesting.Action) (bool, runtime.Object, error) {
-		return true, &corev1.PodList{ListMeta: metav1.ListMeta{Continue: "more"}}, nil
-	})
+	server.Before = func(c *kubetest.Call) error {
+		c.Reply = &corev1.PodList{ListMeta: metav1.ListMeta{Continue: "more"}}
+		return nil
+	}
 	if err := pods.Runs(t.Context(), web, "n1"); err == nil || errors.Is(err, istioca.ErrNoPod) {
 		t.Error(err)
 	}
 }
 
-// hanging is an API server that never answers.
-type hanging struct{}
-
-func (hanging) RoundTrip(r *http.Request) (*http.Response, error) {
-	<-r.Context().Done()
-	return nil, r.Context().Err()
-}
-
 func TestClusterThatHangsDelaysItsOwnCallersAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		hung, err := kubernetes.NewForConfig(&rest.Config{Host: "https://west.test", Transport: hanging{}, QPS: -1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		servers := map[string]kubernetes.Interface{"west": hung, "home": fake.NewClientset(pod("web-0", nil))}
+		hung, home := kubetest.NewFake(), kubetest.NewFake()
+		hung.Hang()
+		home.Put(pod("web-0", nil))
+		servers := map[string]kubernetes.Interface{"west": hung.Client(), "home": home.Client()}
 		pods := livepods.New(func(cluster string) (kubernetes.Interface, bool) { return servers[cluster], true })
 		ctx, cancel := context.WithCancel(t.Context())
 		var callers sync.WaitGroup

@@ -32,7 +32,7 @@ func newAPIServer(t *testing.T) *apiServer {
 	t.Helper()
 	f := kubetest.NewFake()
 	s := &apiServer{tokens: map[string]bound{}}
-	f.Token, f.Before, f.Answers["tokenreviews"] = "ours", s.before, s.review
+	f.SelectsAccounts, f.Token, f.Before, f.Answers["tokenreviews"] = true, "ours", s.before, s.review
 	s.FakeServer = f.Listen(t)
 	f.Put(object{"apiVersion": "v1", "kind": "ConfigMap", "metadata": object{"namespace": "kube-system", "name": "extension-apiserver-authentication"}, "data": object{}})
 	return s
