@@ -106,17 +106,17 @@ func sumOf(path string) (sum [sha256.Size]byte, ok bool) {
 	return [sha256.Size]byte(h.Sum(nil)), true
 }
 
-// Troubles returns what is wrong with the process itself.
-func (p Process) Troubles() (all []Trouble) {
+// Problems returns what is wrong with the process itself.
+func (p Process) Problems() (all []Problem) {
 	if p.Configuration.Refused != "" {
-		all = append(all, Trouble{
-			Grade: Fair, What: "The changed configuration was refused", Said: p.Configuration.Refused, At: p.Configuration.At,
+		all = append(all, Problem{
+			Grade: Fair, What: "The changed configuration was refused", Detail: p.Configuration.Refused, At: p.Configuration.At,
 			Do: "The old one stays in force. Correct the file, and send SIGHUP.",
 		})
 	}
 	if len(p.Restart) > 0 {
-		all = append(all, Trouble{
-			Grade: Fair, What: "A restart is pending", Said: "for " + strings.Join(p.Restart, ", "),
+		all = append(all, Problem{
+			Grade: Fair, What: "A restart is pending", Detail: "for " + strings.Join(p.Restart, ", "),
 			Do: "The startup settings apply until then. Restart one replica after the other.",
 		})
 	}

@@ -23,12 +23,12 @@ func TestFileChangedSinceItWasReadNeedsRestart(t *testing.T) {
 	write(t, file, "a: 1")
 	l := NewLife(file, map[string]string{"listen.tls": ":15012", "listen.plaintext": ""})
 	l.WatchFile()
-	if p := l.Report(); len(p.Troubles()) > 0 || p.Machine.Config != file || len(p.Addresses) != 1 {
+	if p := l.Report(); len(p.Problems()) > 0 || p.Machine.Config != file || len(p.Addresses) != 1 {
 		t.Errorf("got %+v", p)
 	}
 	write(t, file, "a: 2")
 	p := l.Report()
-	if !slices.Equal(p.Restart, []string{"the configuration file"}) || len(p.Troubles()) != 1 {
+	if !slices.Equal(p.Restart, []string{"the configuration file"}) || len(p.Problems()) != 1 {
 		t.Errorf("got %+v", p)
 	}
 	write(t, file, "a: 1")
@@ -53,11 +53,11 @@ func TestReloadListsWhatWaitsForRestart(t *testing.T) {
 	if !slices.Equal(p.Restart, []string{"istio.listen"}) || !strings.HasPrefix(p.Configuration.Refused, "rules are wrong") || strings.Contains(p.Configuration.Refused, "\x1b") {
 		t.Errorf("got %+v", p)
 	}
-	if len(p.Troubles()) != 2 {
-		t.Errorf("got %+v", p.Troubles())
+	if len(p.Problems()) != 2 {
+		t.Errorf("got %+v", p.Problems())
 	}
 	l.Reloaded(time.Unix(3, 0), nil, nil)
-	if p := l.Report(); len(p.Troubles()) > 0 {
+	if p := l.Report(); len(p.Problems()) > 0 {
 		t.Errorf("got %+v", p)
 	}
 }

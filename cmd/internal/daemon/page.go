@@ -23,20 +23,20 @@ const (
 // Mark is a state in words, with its grade.
 type Mark struct{ Words, Grade string }
 
-// Trouble is a problem for an operator: what is wrong, the error, and what to do.
-type Trouble struct {
-	Grade, What, Said, Do string
-	At                    time.Time // zero if unknown
+// Problem is a problem for an operator: what is wrong, the error, and what to do.
+type Problem struct {
+	Grade, What, Detail, Do string
+	At                      time.Time // zero if unknown
 }
 
-// WorstFirst sorts troubles, those of the same grade in their order.
-func WorstFirst(all []Trouble) []Trouble {
-	slices.SortStableFunc(all, func(a, b Trouble) int { return cmp.Compare(a.Grade, b.Grade) }) // bad is before fair
+// WorstFirst sorts problems, those of the same grade in their order.
+func WorstFirst(all []Problem) []Problem {
+	slices.SortStableFunc(all, func(a, b Problem) int { return cmp.Compare(a.Grade, b.Grade) }) // bad is before fair
 	return all
 }
 
-// maxTroubles limits what the page lists; /status.json has no limits.
-const maxTroubles = 50
+// maxProblems limits what the page lists; /status.json has no limits.
+const maxProblems = 50
 
 // Frame is what the pages of all programs begin and end with. A page's template has it at
 // .Frame, writes {{template "top" .Frame}} and {{template "bottom" .Frame}}, and its own
@@ -46,7 +46,7 @@ type Frame struct {
 	At       time.Time
 	Build    buildinfo.Info
 	Summary  Mark
-	Troubles []Trouble // worst first
+	Problems []Problem // worst first
 	// Process is {{template "process" .Frame}}, a section.
 	Process Process
 	// Providers are those of {{template "providers" .Frame}}, a table.
@@ -57,10 +57,10 @@ type Frame struct {
 func (f Frame) When(t time.Time) operatorpage.Moment { return operatorpage.At(t, f.At) }
 
 // First returns the troubles to show.
-func (f Frame) First() []Trouble { return f.Troubles[:min(maxTroubles, len(f.Troubles))] }
+func (f Frame) First() []Problem { return f.Problems[:min(maxProblems, len(f.Problems))] }
 
 // Rest returns how many troubles are left out.
-func (f Frame) Rest() int { return max(0, len(f.Troubles)-maxTroubles) }
+func (f Frame) Rest() int { return max(0, len(f.Problems)-maxProblems) }
 
 var (
 	//go:embed frame.html

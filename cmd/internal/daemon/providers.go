@@ -99,11 +99,11 @@ func (p *Providers) Status() (all []overview.Provider) {
 }
 
 // OfProviders returns the troubles of providers that are not ready.
-func OfProviders(providers []overview.Provider) (all []Trouble) {
+func OfProviders(providers []overview.Provider) (all []Problem) {
 	for _, p := range providers {
 		if grade := p.Mark().Grade; grade != Good {
-			all = append(all, Trouble{
-				Grade: grade, What: "Provider " + p.Name + " is not ready: " + p.State, Said: p.LastError, At: p.Since,
+			all = append(all, Problem{
+				Grade: grade, What: "Provider " + p.Name + " is not ready: " + p.State, Detail: p.LastError, At: p.Since,
 				Do: "See its last log lines. It restarts by itself, after growing pauses.",
 			})
 		}

@@ -116,7 +116,7 @@ func TestPageListsWorstTroubleFirst(t *testing.T) {
 	t.Parallel()
 	r := atThree()
 	var got []string
-	for _, of := range r.Troubles() {
+	for _, of := range r.Problems() {
 		got = append(got, of.Grade+": "+of.What)
 		if of.Do == "" {
 			t.Errorf("nothing is to be done about %q", of.What)
@@ -156,19 +156,19 @@ func TestPageShowsThatAllIsWell(t *testing.T) {
 		Folder:       &folder.Status{Files: []folder.FileStatus{{Name: "web.yaml", State: folder.Served}}},
 	}
 	if text := textOf(shownPage(r)); r.Summary() != (mark{Words: "No problems.", Grade: good}) || strings.Contains(text, "Problems") || strings.Contains(text, "To replace") {
-		t.Errorf("%+v: %+v\n%s", r.Summary(), r.Troubles(), text)
+		t.Errorf("%+v: %+v\n%s", r.Summary(), r.Problems(), text)
 	}
 	r.Server.Draining, r.Server.NotReady = true, "it is shutting down"
-	if got := r.Summary(); got != (mark{Words: "Shutting down.", Grade: fair}) || len(r.Troubles()) != 0 {
-		t.Errorf("%+v: %+v", got, r.Troubles())
+	if got := r.Summary(); got != (mark{Words: "Shutting down.", Grade: fair}) || len(r.Problems()) != 0 {
+		t.Errorf("%+v: %+v", got, r.Problems())
 	}
 }
 
 func TestFolderFaultAndExpiryAreTroubles(t *testing.T) {
 	t.Parallel()
 	r := report{At: noon, Secrets: []secret.Status{{Name: "default", ExpiredSince: noon}}, Folder: &folder.Status{Path: "/etc/resources", Fault: "permission denied"}}
-	all := r.Troubles()
-	if len(all) != 2 || all[0].What != "default has expired" || all[1].What != "Folder /etc/resources cannot be read" || all[1].Said != "permission denied" {
+	all := r.Problems()
+	if len(all) != 2 || all[0].What != "default has expired" || all[1].What != "Folder /etc/resources cannot be read" || all[1].Detail != "permission denied" {
 		t.Errorf("%+v", all)
 	}
 }

@@ -81,6 +81,6 @@ func (v view) Answered(t discovery.TypeStatus) mark {
 // show writes the page.
 func show(w http.ResponseWriter, r report) {
 	daemon.Show(w, pageTemplate, view{r, daemon.Frame{
-		Program: "countersign-discovery", At: r.At, Build: r.Build, Process: r.Process, Summary: r.Summary(), Troubles: r.Troubles(), Providers: r.Providers,
+		Program: "countersign-discovery", At: r.At, Build: r.Build, Process: r.Process, Summary: r.Summary(), Problems: r.Problems(), Providers: r.Providers,
 	}})
 }

@@ -6,7 +6,7 @@ import (
 )
 
 // makeCertManager makes the door for cert-manager's requests. It is in the home cluster alone.
-func (o *office) makeCertManager(t *term, issuer signing.Issuer) (err error) {
+func (o *clusterRun) makeCertManager(t *leaderSession, issuer signing.Issuer) (err error) {
 	if !o.cluster.Local() || !t.config.CertManager.Enabled() {
 		return nil
 	}

@@ -23,18 +23,18 @@ import (
 // door serves Istio's CA API, on each replica and for as long as the program runs: who leads
 // does not matter. It has an engine of its own beside that of a term, and they share the quotas.
 type door struct {
-	of          *service
-	certificate *ownCertificate
-	lookouts    lookouts
-	pods        *livepods.Pods
-	guarded     signing.Issuer
-	counts      *counts
-	callers     callers
-	server      *istioca.Server
-	on          net.Listener              // nil in a dry run
-	engine      atomic.Pointer[ra.Engine] // nil before run
-	opened      chan struct{}             // closed once there is an engine
-	quotas      atomic.Pointer[quotas]    // nil before run
+	of              *service
+	certificate     *ownCertificate
+	clientCAWatches clientCAWatches
+	pods            *livepods.Pods
+	guarded         signing.Issuer
+	counts          *counts
+	callers         callers
+	server          *istioca.Server
+	on              net.Listener              // nil in a dry run
+	engine          atomic.Pointer[ra.Engine] // nil before run
+	opened          chan struct{}             // closed once there is an engine
+	quotas          atomic.Pointer[quotas]    // nil before run
 }
 
 // openDoor makes the door, if it is configured, and listens. Run serves.
@@ -44,7 +44,7 @@ func (s *service) openDoor() (err error) {
 	}
 	d := &door{of: s, counts: newCounts(), opened: make(chan struct{}), pods: livepods.New(s.client)}
 	s.door = d
-	d.guarded = guard.Issuer(late{d}, late{d}, s.log, d.lookouts.all)
+	d.guarded = guard.Issuer(late{d}, late{d}, s.log, d.clientCAWatches.all)
 	if d.certificate, err = openCertificate(&s.config, opened{d}, s.log); err != nil {
 		return fmt.Errorf("istio.certificate: %w", err)
 	}
@@ -103,7 +103,7 @@ func (d *door) run(ctx context.Context) error {
 	defer quotas.run(engine)()
 	d.of.follow(engine)
 	looking, stop := context.WithCancel(context.WithoutCancel(ctx)) // calls that drain need them
-	defer d.lookouts.run(looking, d.of, d.callers.clusters)()
+	defer d.clientCAWatches.run(looking, d.of, d.callers.clusters)()
 	defer stop()
 	d.of.log.Info("serving Istio's CA API", "address", d.on.Addr().String())
 	return d.server.Run(ctx, d.on)

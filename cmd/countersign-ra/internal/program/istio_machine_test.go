@@ -232,7 +232,7 @@ func TestCopyOfAMachinesCertificateIsReported(t *testing.T) {
 	second.withCertificate(t, root, old).refused(nil, codes.PermissionDenied)
 	first.withCertificate(t, root, stolen).refused(nil, codes.PermissionDenied)
 	for _, r := range []*replica{first, second} {
-		if told := strings.Join(troublesOf(r.report(t)), "\n"); !strings.Contains(told, "Somebody has a copy") {
+		if told := strings.Join(problemsOf(r.report(t)), "\n"); !strings.Contains(told, "Somebody has a copy") {
 			t.Error(told)
 		}
 	}

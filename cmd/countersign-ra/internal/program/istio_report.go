@@ -67,8 +67,8 @@ type istio struct {
 	// leader's.
 	Authorities []authority `json:"authorities,omitempty"`
 	Dangerous   []string    `json:"dangerous,omitempty"`
-	// Strays are clusters of its settings that are not known.
-	Strays []stray `json:"unknown_clusters,omitempty"`
+	// UnknownClusters are clusters of its settings that are not known.
+	UnknownClusters []unknownReference `json:"unknown_clusters,omitempty"`
 	// Renewals are those of machines without a token; nil if there are none.
 	Renewals *renewed `json:"renewals,omitempty"`
 }
@@ -102,7 +102,7 @@ func (d *door) report() *istio {
 	}
 	r.Calls, r.Outcomes = d.counts.all()
 	r.Renewals = d.renewed()
-	r.Strays, _ = d.strays()
+	r.UnknownClusters, _ = d.unknownReferences()
 	if e := d.engine.Load(); e != nil {
 		for _, a := range e.Status() {
 			r.Authorities = append(r.Authorities, authorityOf(a))
@@ -142,7 +142,7 @@ func (c *counts) all() (map[istioca.Result]uint64, []outcome) {
 
 // dangerous returns why authorities are not asked, as an API server trusts them with its clients.
 func (d *door) dangerous(e *ra.Engine) (all []string) {
-	for _, known := range d.lookouts.all() {
+	for _, known := range d.clientCAWatches.all() {
 		if known.Ready() != nil {
 			continue
 		}
@@ -171,37 +171,37 @@ func (r *istio) collect(gauge gauge) {
 	}
 }
 
-func (r *istio) troubles() (all []trouble) {
+func (r *istio) problems() (all []problem) {
 	if r == nil {
 		return nil
 	}
 	if r.NotReady != "" {
-		all = append(all, trouble{Grade: bad, What: "Istio's CA API is not served by this replica", Said: r.NotReady, Do: "See the certificate below, its provider, and the API server of the home cluster."})
+		all = append(all, problem{Grade: bad, What: "Istio's CA API is not served by this replica", Detail: r.NotReady, Do: "See the certificate below, its provider, and the API server of the home cluster."})
 	}
 	if c := r.Certificate; c.Error != "" && r.NotReady == "" {
-		all = append(all, trouble{Grade: fair, What: "The certificate of Istio's CA API is not renewed", Said: c.Error, At: c.Failed, Do: "The old one is used to its end. See the provider, or the files."})
+		all = append(all, problem{Grade: fair, What: "The certificate of Istio's CA API is not renewed", Detail: c.Error, At: c.Failed, Do: "The old one is used to its end. See the provider, or the files."})
 	}
 	for _, why := range r.Dangerous {
-		all = append(all, trouble{Grade: bad, What: "An authority is not asked for a mesh, as an API server trusts it with its API", Said: why, Do: "Calls are told to retry. Use an authority that no API server trusts as a client CA."})
+		all = append(all, problem{Grade: bad, What: "An authority is not asked for a mesh, as an API server trusts it with its API", Detail: why, Do: "Calls are told to retry. Use an authority that no API server trusts as a client CA."})
 	}
-	for _, one := range r.Strays {
-		all = append(all, one.trouble())
+	for _, one := range r.UnknownClusters {
+		all = append(all, one.problem())
 	}
-	return append(append(all, r.Renewals.troubles()...), ofAuthorities(r.Authorities)...)
+	return append(append(all, r.Renewals.problems()...), ofAuthorities(r.Authorities)...)
 }
 
 // toldFor is how long a copied certificate is told of.
 const toldFor = 24 * time.Hour
 
-func (r *renewed) troubles() (all []trouble) {
+func (r *renewed) problems() (all []problem) {
 	if r == nil {
 		return nil
 	}
 	if r.Error != "" {
-		all = append(all, trouble{Grade: bad, What: "Machines cannot renew by their certificates", Said: r.Error, Do: "Check the API server of the home cluster. A record that is of no use is never replaced: restore the ConfigMap from a backup, or delete it and give each machine a token."})
+		all = append(all, problem{Grade: bad, What: "Machines cannot renew by their certificates", Detail: r.Error, Do: "Check the API server of the home cluster. A record that is of no use is never replaced: restore the ConfigMap from a backup, or delete it and give each machine a token."})
 	}
 	if time.Since(r.Copied) < toldFor {
-		all = append(all, trouble{Grade: bad, What: "Somebody has a copy of a machine's certificate", At: r.Copied, Do: "The audit log names the machine. Neither renews any more: find out who has the copy, then give the machine a token."})
+		all = append(all, problem{Grade: bad, What: "Somebody has a copy of a machine's certificate", At: r.Copied, Do: "The audit log names the machine. Neither renews any more: find out who has the copy, then give the machine a token."})
 	}
 	return all
 }

@@ -238,7 +238,7 @@ func TestAuthorityThatTheAPIServerTrustsIsNotAskedForAMesh(t *testing.T) {
 	second.until(t, "it is ready", func() bool { return second.readyz() == http.StatusOK })
 	as(t, second.dial(t, root), "web-token", "").refused(nil, codes.Unavailable)
 	second.until(t, "it is told", func() bool {
-		return strings.Contains(strings.Join(troublesOf(second.report(t)), "\n"), "An authority is not asked for a mesh")
+		return strings.Contains(strings.Join(problemsOf(second.report(t)), "\n"), "An authority is not asked for a mesh")
 	})
 }
 
@@ -311,7 +311,7 @@ func TestReplicasOfAMeshShareQuotas(t *testing.T) {
 	first.until(t, "it shares them", shared("1"))
 	home.away.Store(true)
 	first.until(t, "it cannot share them", shared("0"))
-	if told := strings.Join(troublesOf(first.report(t)), "\n"); !strings.Contains(told, "The quotas of istio cannot be shared") {
+	if told := strings.Join(problemsOf(first.report(t)), "\n"); !strings.Contains(told, "The quotas of istio cannot be shared") {
 		t.Error(told)
 	}
 	out, _, _ := says(t, nil, "status", "--address", "unix:"+filepath.Join(first.dir, "page"))

@@ -13,13 +13,13 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// mesh is what an office writes for a mesh of Istio.
+// mesh is what a clusterRun writes for a mesh of Istio.
 type mesh struct {
 	roots  *meshroots.Keeper // nil: not configured
 	istiod *istiodtls.Keeper // nil: this cluster has none
 }
 
-func (o *office) makeMesh(t *term, issuer signing.Issuer, written func(string, *pki.Bundle)) error {
+func (o *clusterRun) makeMesh(t *leaderSession, issuer signing.Issuer, written func(string, *pki.Bundle)) error {
 	id, client, m := o.cluster.ID(), o.cluster.Client(), t.config.Mesh
 	var errs [2]error
 	if r := m.Roots; r.Enabled {
@@ -73,7 +73,7 @@ type writtenIn struct {
 	have map[string]map[publisher]*pki.Bundle // by authority
 }
 
-func (t *term) writtenIn(cluster string) *writtenIn {
+func (t *leaderSession) writtenIn(cluster string) *writtenIn {
 	return &writtenIn{
 		tell: func(authority string, roots *pki.Bundle) { t.written.note(cluster, authority, roots) },
 		both: func(authority string) bool { return publishedTwice(t.config, authority) }, have: map[string]map[publisher]*pki.Bundle{},

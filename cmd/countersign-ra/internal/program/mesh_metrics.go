@@ -20,7 +20,7 @@ func (c meshCollector) Describe(to chan<- *prometheus.Desc) {
 
 // Collect implements [prometheus.Collector]. Only the leader has anything to collect.
 func (c meshCollector) Collect(to chan<- prometheus.Metric) {
-	t := c.term.Load()
+	t := c.session.Load()
 	if t == nil {
 		return
 	}

@@ -54,37 +54,37 @@ func (m mesh) report() *meshReport {
 	return r
 }
 
-// troubles returns the problems of a mesh in a cluster.
-func (m *meshReport) troubles(cluster string) (all []trouble) {
+// problems returns the problems of a mesh in a cluster.
+func (m *meshReport) problems(cluster string) (all []problem) {
 	if m == nil {
 		return nil
 	}
 	if r := m.Roots; r != nil {
-		all = append(all, r.troubles(cluster)...)
+		all = append(all, r.problems(cluster)...)
 	}
 	if i := m.Istiod; i != nil && i.Error != "" {
-		all = append(all, trouble{
-			Grade: bad, What: fmt.Sprintf("Secret %s/%s in %s is not as it should be", i.Namespace, istiodtls.Name, cluster), Said: i.Error,
+		all = append(all, problem{
+			Grade: bad, What: fmt.Sprintf("Secret %s/%s in %s is not as it should be", i.Namespace, istiodtls.Name, cluster), Detail: i.Error,
 			Do: "An istiod that starts serves nothing without it, and one that runs serves until its certificate ends.",
 		})
 	}
 	return all
 }
 
-func (r *meshRootsReport) troubles(cluster string) []trouble {
+func (r *meshRootsReport) problems(cluster string) []problem {
 	switch {
 	case r.Disputed > 0:
 		said := fmt.Sprintf("in %d namespaces", r.Disputed)
 		if r.Rival != "" {
 			said += ", such as " + r.Rival
 		}
-		return []trouble{{
-			Grade: bad, What: fmt.Sprintf("Somebody else writes the ConfigMaps %s in %s, too", meshroots.Name, cluster), Said: said,
+		return []problem{{
+			Grade: bad, What: fmt.Sprintf("Somebody else writes the ConfigMaps %s in %s, too", meshroots.Name, cluster), Detail: said,
 			Do: "Disable one of the two writers: istiod's own CA with ENABLE_CA_SERVER=false, or mesh.roots here.",
 		}}
 	case r.Error != "":
-		return []trouble{{
-			Grade: fair, What: fmt.Sprintf("ConfigMaps %s in %s are out of date", meshroots.Name, cluster), Said: r.Error,
+		return []problem{{
+			Grade: fair, What: fmt.Sprintf("ConfigMaps %s in %s are out of date", meshroots.Name, cluster), Detail: r.Error,
 			Do: "No new root is used until all namespaces have it. Write it there, or leave the namespace out of mesh.roots.namespaces.",
 		}}
 	}

@@ -60,8 +60,8 @@ func TestProblemsOfAMeshAreShown(t *testing.T) {
 		"": {Roots: &meshRootsReport{Namespaces: 3}, Istiod: &istiodReport{Namespace: "mesh"}},
 	} {
 		said := ""
-		for _, problem := range m.troubles("home") {
-			said += fmt.Sprintf("%s: %s", problem.What, problem.Said)
+		for _, problem := range m.problems("home") {
+			said += fmt.Sprintf("%s: %s", problem.What, problem.Detail)
 			if problem.Do == "" {
 				t.Errorf("%s: nothing to do", problem.What)
 			}
@@ -71,7 +71,7 @@ func TestProblemsOfAMeshAreShown(t *testing.T) {
 		}
 	}
 	var none *meshReport
-	if none.troubles("home") != nil {
+	if none.problems("home") != nil {
 		t.Error("no mesh has a problem")
 	}
 }

@@ -34,7 +34,7 @@ func ofAll(text string) report {
 		}},
 		Istio: &istio{
 			Address: text, NotReady: text, Certificate: held{Fingerprint: text, NotAfter: noon, Error: text, Failed: noon}, Calls: map[istioca.Result]uint64{istioca.Issued: 3},
-			Outcomes: []outcome{{Rule: text, Result: "issued", Count: 3}}, Dangerous: []string{text}, Strays: []stray{{text, text}},
+			Outcomes: []outcome{{Rule: text, Result: "issued", Count: 3}}, Dangerous: []string{text}, UnknownClusters: []unknownReference{{text, text}},
 			Renewals: &renewed{Error: text}, Authorities: []authority{{Name: text, Record: text, Stopped: []stopped{{Rule: text, Error: text}}, Roots: []root{{Fingerprint: text, Phase: "trusted"}}}},
 		},
 		Sharing:   []sharing{{Engine: text, Members: 2, Error: text}},
@@ -68,7 +68,7 @@ func TestForeignTextIsEscapedOnThePage(t *testing.T) {
 func TestEachProblemIsShownWithWhatToDo(t *testing.T) {
 	t.Parallel()
 	var told []string
-	for _, problem := range ofAll("x").Troubles() {
+	for _, problem := range ofAll("x").Problems() {
 		told = append(told, problem.What)
 		if problem.Do == "" || problem.Grade != good && problem.Grade != fair && problem.Grade != bad {
 			t.Errorf("%+v", problem)
@@ -98,10 +98,10 @@ func TestPageShowsThatAllIsWell(t *testing.T) {
 		Clusters:  []cluster{{Status: fleet.Status{ID: "home", State: fleet.Synced}, Protection: &protection{State: "protected"}}},
 	}
 	if got := r.Summary(); got != (mark{Words: "Signing. No problems.", Grade: good}) {
-		t.Errorf("%+v: %+v", got, r.Troubles())
+		t.Errorf("%+v: %+v", got, r.Problems())
 	}
 	r.Leader, r.Authorities = lease.Status{Holder: "another"}, nil
 	if got := r.Summary(); got != (mark{Words: "Waiting: another leads. No problems.", Grade: good}) {
-		t.Errorf("%+v: %+v", got, r.Troubles())
+		t.Errorf("%+v: %+v", got, r.Problems())
 	}
 }

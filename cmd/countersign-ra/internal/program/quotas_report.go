@@ -24,11 +24,11 @@ var sharedDesc = desc("quota_shared", "1 if the record by which engines share th
 
 func (s sharing) collect(gauge gauge) { gauge(sharedDesc, number(s.Error == ""), s.Engine) }
 
-func (r report) ofShares() (all []trouble) {
+func (r report) ofShares() (all []problem) {
 	for _, s := range r.Sharing {
 		if s.Error != "" {
-			all = append(all, trouble{
-				Grade: bad, What: "The quotas of " + s.Engine + " cannot be shared", Said: s.Error,
+			all = append(all, problem{
+				Grade: bad, What: "The quotas of " + s.Engine + " cannot be shared", Detail: s.Error,
 				Do: "Unless a newer version wrote the record, the share of this replica ends: it uses a hundredth of the quotas for 48 minutes, and then nothing. Check the API server of the home cluster, and the right to the Lease of shares.",
 			})
 		}

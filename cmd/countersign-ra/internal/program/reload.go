@@ -50,7 +50,7 @@ func (s *service) takeOver(next *config.Config) error {
 		return err
 	}
 	s.now.Store(&merged)
-	if t := s.term.Load(); t != nil {
+	if t := s.session.Load(); t != nil {
 		s.follow(t.engine)
 	}
 	if s.door != nil {

@@ -106,7 +106,7 @@ func (s *service) report() report {
 	if err := s.signs(); err != nil {
 		r.NotReady = err.Error()
 	}
-	t := s.term.Load()
+	t := s.session.Load()
 	if r.Leader.Leading = t != nil; s.lease != nil {
 		r.Leader = s.lease.Status()
 	}
@@ -122,14 +122,14 @@ func (s *service) report() report {
 	return r
 }
 
-func (t *term) report(r *report) {
+func (t *leaderSession) report(r *report) {
 	r.Sharing = append(r.Sharing, t.quotas.report("kubernetes")...)
 	for _, a := range t.engine.Status() {
 		r.Authorities = append(r.Authorities, authorityOf(a))
 	}
 	for i := range r.Clusters {
 		t.mu.Lock()
-		o := t.offices[r.Clusters[i].ID]
+		o := t.clusterRuns[r.Clusters[i].ID]
 		t.mu.Unlock()
 		if o == nil {
 			r.Clusters[i].NotReady = "it is not connected"
@@ -144,7 +144,7 @@ func (t *term) report(r *report) {
 }
 
 // dangerous returns why authorities are not asked in a cluster whose client CAs are known.
-func (t *term) dangerous(o *office) (all []string) {
+func (t *leaderSession) dangerous(o *clusterRun) (all []string) {
 	if o.wrong != nil || o.clientCA.Ready() != nil {
 		return nil
 	}
@@ -156,7 +156,7 @@ func (t *term) dangerous(o *office) (all []string) {
 	return all
 }
 
-func (o *office) report(k *cluster) {
+func (o *clusterRun) report(k *cluster) {
 	if err := o.ready(); err != nil {
 		k.NotReady = err.Error()
 	}

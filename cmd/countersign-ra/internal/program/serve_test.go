@@ -152,13 +152,13 @@ func TestBrokenProviderDelaysItsOwnRulesOnly(t *testing.T) {
 	if status := api.get("podcertificaterequests", "bank", "web-1").At("status", "conditions"); status != nil {
 		t.Errorf("the other's request ended: %v", status)
 	}
-	if said := strings.Join(troublesOf(r.report(t)), "\n"); !strings.Contains(said, "Provider broken is not ready") {
+	if said := strings.Join(problemsOf(r.report(t)), "\n"); !strings.Contains(said, "Provider broken is not ready") {
 		t.Error(said)
 	}
 }
 
-func troublesOf(r report) (all []string) {
-	for _, t := range r.Troubles() {
+func problemsOf(r report) (all []string) {
+	for _, t := range r.Problems() {
 		all = append(all, t.What)
 	}
 	return all
@@ -237,7 +237,7 @@ func TestAuthorityThatTheAPIServerTrustsIsNotAsked(t *testing.T) {
 	api.addPod(t, "shop", "web-0")
 	second := start(t, dir)
 	second.until(t, "the authority is not asked", func() bool { return strings.Contains(second.Log.String(), "authority not asked") })
-	if said := strings.Join(troublesOf(second.report(t)), "\n"); !strings.Contains(said, "as Kubernetes trusts it with its API") {
+	if said := strings.Join(problemsOf(second.report(t)), "\n"); !strings.Contains(said, "as Kubernetes trusts it with its API") {
 		t.Error(said)
 	}
 	if request := api.get("podcertificaterequests", "shop", "web-0"); request.At("status") != nil {

@@ -25,7 +25,7 @@ import (
 )
 
 // service is the running registration authority. Its parts are made once; what signs exists
-// only for a [term].
+// only for a [leaderSession].
 type service struct {
 	config  config.Config
 	env     environ.Vars
@@ -46,7 +46,7 @@ type service struct {
 
 	moved, shifted notice                        // clusters came or went: for a term, and for the door
 	back           notice                        // a provider is ready again
-	term           atomic.Pointer[term]          // nil: this replica does not lead
+	session        atomic.Pointer[leaderSession] // nil: this replica does not lead
 	now            atomic.Pointer[config.Config] // in force: config, with what a reload took over
 
 	read func() (*config.Config, error) // the configuration, for a reload
@@ -140,8 +140,8 @@ func (s *service) held() error {
 
 // tryOffice makes what will work in each cluster, so that wrong settings stop the start.
 func (s *service) tryOffice() error {
-	o := &office{cluster: s.clusters.Local()}
-	return o.make(&term{service: s, issuer: (*ra.Engine)(nil)}, nil) // which nothing calls
+	o := &clusterRun{cluster: s.clusters.Local()}
+	return o.make(&leaderSession{service: s, issuer: (*ra.Engine)(nil)}, nil) // which nothing calls
 }
 
 // run leads whenever it can, until ctx ends or a failure ends it.
@@ -205,7 +205,7 @@ func (s *service) signs() error {
 			return nil
 		}
 	}
-	if t := s.term.Load(); t != nil {
+	if t := s.session.Load(); t != nil {
 		return t.ready(s.config.Cluster.ID)
 	}
 	return errors.New("the term begins")

@@ -42,7 +42,7 @@ func (v view) When(t time.Time) operatorpage.Moment { return v.Frame.When(t) }
 // show writes the page.
 func show(w http.ResponseWriter, r report) {
 	daemon.Show(w, pageTemplate, view{r, daemon.Frame{
-		Program: program, At: r.At, Build: r.Build, Process: r.Process, Summary: r.Summary(), Troubles: r.Troubles(), Providers: r.Providers,
+		Program: program, At: r.At, Build: r.Build, Process: r.Process, Summary: r.Summary(), Problems: r.Problems(), Providers: r.Providers,
 	}})
 }
 

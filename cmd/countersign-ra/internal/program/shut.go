@@ -24,7 +24,7 @@ type shut struct {
 	Right string `json:"right,omitempty"`
 }
 
-func (o *office) shut() (all []shut) {
+func (o *clusterRun) shut() (all []shut) {
 	if o.pods != nil {
 		all = shutOf("PodCertificateRequests", "podcertificaterequests", o.pods.Shut())
 	}
@@ -45,14 +45,14 @@ func shutOf(kind, resource string, gates []signing.Shut) (all []shut) {
 	return all
 }
 
-func (k cluster) ofShut() (all []trouble) {
+func (k cluster) ofShut() (all []problem) {
 	for _, s := range k.Shut {
 		what := fmt.Sprintf("No certificate can be written into %s of %s in %s", s.Requests, s.Signer, k.ID)
 		grade := bad
 		if len(s.Owners) > 0 {
 			what, grade = what+" for "+strings.Join(s.Owners, ", "), fair
 		}
-		all = append(all, trouble{Grade: grade, What: what, Said: s.Error, At: s.Since, Do: s.advice()})
+		all = append(all, problem{Grade: grade, What: what, Detail: s.Error, At: s.Since, Do: s.advice()})
 	}
 	return all
 }

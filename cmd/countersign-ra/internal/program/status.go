@@ -39,11 +39,11 @@ func writeReport(w io.Writer, r report) error {
 type tables struct{ daemon.Tables }
 
 func (t tables) problems(r report) {
-	for i, p := range r.Troubles() {
+	for i, p := range r.Problems() {
 		if i == 0 {
 			t.Head("PROBLEM", "ERROR")
 		}
-		t.Line(p.What, p.Said)
+		t.Line(p.What, p.Detail)
 	}
 }
 

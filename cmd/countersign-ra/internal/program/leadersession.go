@@ -24,23 +24,23 @@ const (
 	abilitiesWithin = time.Minute
 )
 
-// term is the time in which this replica leads: it has an engine, and an office for each
+// leaderSession is the time in which this replica leads: it has an engine, and a clusterRun for each
 // cluster.
-type term struct {
+type leaderSession struct {
 	*service
 	engine  *ra.Engine
 	quotas  *quotas
 	issuer  signing.Issuer
 	written *written
 
-	mu      sync.Mutex
-	offices map[string]*office // by cluster ID
-	unable  string             // rules that their authorities cannot serve
+	mu          sync.Mutex
+	clusterRuns map[string]*clusterRun // by cluster ID
+	unable      string                 // rules that their authorities cannot serve
 }
 
 // lead signs until ctx ends. Nothing of it is left then.
 func (s *service) lead(ctx context.Context) {
-	t, err := s.newTerm()
+	t, err := s.newLeaderSession()
 	if err != nil {
 		s.failed = err
 		s.stop() // another term would fail as well
@@ -48,14 +48,14 @@ func (s *service) lead(ctx context.Context) {
 	}
 	defer t.engine.Close()
 	defer t.quotas.run(t.engine)()
-	s.term.Store(t)
-	defer s.term.Store(nil)
+	s.session.Store(t)
+	defer s.session.Store(nil)
 	s.follow(t.engine)
 	t.run(ctx)
 }
 
-func (s *service) newTerm() (*term, error) {
-	t := &term{service: s, offices: map[string]*office{}}
+func (s *service) newLeaderSession() (*leaderSession, error) {
+	t := &leaderSession{service: s, clusterRuns: map[string]*clusterRun{}}
 	cfg := s.engineConfig()
 	cfg.Store, cfg.RootsChanged = s.records, t.rootsChanged
 	for _, a := range s.providers.Authorities {
@@ -107,12 +107,12 @@ func (s *service) authority(a secret.Authority) ra.Authority {
 	}
 }
 
-// run keeps an office in each cluster until ctx ends and all are closed.
-func (t *term) run(ctx context.Context) {
+// run keeps a clusterRun in each cluster until ctx ends and all are closed.
+func (t *leaderSession) run(ctx context.Context) {
 	var background sync.WaitGroup
 	defer background.Wait()
 	background.Go(func() { t.checkAbilities(ctx) })
-	defer t.closeOffices()
+	defer t.closeClusterRuns()
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
@@ -126,28 +126,28 @@ func (t *term) run(ctx context.Context) {
 	}
 }
 
-// settle opens and closes offices, so that each cluster has one by its current client.
-func (t *term) settle(ctx context.Context) {
+// settle opens and closes clusterRuns, so that each cluster has one by its current client.
+func (t *leaderSession) settle(ctx context.Context) {
 	var ids []string
 	for _, c := range t.clusters.Status() {
 		ids = append(ids, c.ID)
 		cluster, ok := t.clusters.Cluster(c.ID)
 		t.mu.Lock()
-		old := t.offices[c.ID]
+		old := t.clusterRuns[c.ID]
 		t.mu.Unlock()
 		if !ok || old != nil && old.cluster == cluster {
 			continue // where there is no new one, the old one stays
 		}
 		old.close()
 		t.written.forget(c.ID)
-		t.put(c.ID, t.openOffice(ctx, cluster, old.knew()))
+		t.put(c.ID, t.openClusterRun(ctx, cluster, old.knew()))
 	}
 	t.mu.Lock()
-	var gone []*office
-	for id, o := range t.offices {
+	var gone []*clusterRun
+	for id, o := range t.clusterRuns {
 		if !slices.Contains(ids, id) {
 			gone = append(gone, o)
-			delete(t.offices, id)
+			delete(t.clusterRuns, id)
 		}
 	}
 	t.mu.Unlock()
@@ -158,25 +158,25 @@ func (t *term) settle(ctx context.Context) {
 	t.written.members(ids)
 }
 
-func (t *term) put(id string, o *office) {
+func (t *leaderSession) put(id string, o *clusterRun) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.offices[id] = o
+	t.clusterRuns[id] = o
 }
 
-// all returns the offices, by cluster ID.
-func (t *term) all() []*office {
+// all returns the clusterRuns, by cluster ID.
+func (t *leaderSession) all() []*clusterRun {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	var all []*office
-	for _, o := range t.offices {
+	var all []*clusterRun
+	for _, o := range t.clusterRuns {
 		all = append(all, o)
 	}
-	slices.SortFunc(all, func(a, b *office) int { return strings.Compare(a.cluster.ID(), b.cluster.ID()) })
+	slices.SortFunc(all, func(a, b *clusterRun) int { return strings.Compare(a.cluster.ID(), b.cluster.ID()) })
 	return all
 }
 
-func (t *term) closeOffices() {
+func (t *leaderSession) closeClusterRuns() {
 	var closing sync.WaitGroup
 	for _, o := range t.all() {
 		closing.Go(o.close)
@@ -185,13 +185,13 @@ func (t *term) closeOffices() {
 }
 
 // rootsChanged passes a change on to the trust bundles.
-func (t *term) rootsChanged(authority string, roots *pki.Bundle) {
+func (t *leaderSession) rootsChanged(authority string, roots *pki.Bundle) {
 	for _, o := range t.all() {
 		o.rootsChanged(authority, roots)
 	}
 }
 
-func (t *term) clientCAs() (all []*guard.ClientCA) {
+func (t *leaderSession) clientCAs() (all []*guard.ClientCA) {
 	for _, o := range t.all() {
 		all = append(all, o.clientCA)
 	}
@@ -199,9 +199,9 @@ func (t *term) clientCAs() (all []*guard.ClientCA) {
 }
 
 // ready returns nil once the requests of a cluster are known.
-func (t *term) ready(cluster string) error {
+func (t *leaderSession) ready(cluster string) error {
 	t.mu.Lock()
-	o := t.offices[cluster]
+	o := t.clusterRuns[cluster]
 	t.mu.Unlock()
 	if o == nil {
 		return errors.New("cluster " + cluster + " is not connected")
@@ -211,7 +211,7 @@ func (t *term) ready(cluster string) error {
 
 // checkAbilities looks for rules that their authorities cannot serve, each time that a
 // provider is ready again. They are refused one by one, too.
-func (t *term) checkAbilities(ctx context.Context) {
+func (t *leaderSession) checkAbilities(ctx context.Context) {
 	for {
 		said := ""
 		within, cancel := context.WithTimeout(ctx, abilitiesWithin)

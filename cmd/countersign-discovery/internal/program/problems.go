@@ -18,32 +18,32 @@ const good, fair, bad = daemon.Good, daemon.Fair, daemon.Bad
 
 type (
 	mark    = daemon.Mark
-	trouble = daemon.Trouble
+	problem = daemon.Problem
 )
 
 const checkCA = "Check that the CA is up and reachable, and the provider's last log lines."
 
-// Troubles returns the current problems, worst first.
-func (r report) Troubles() []trouble {
-	all := slices.Concat(r.atStart(), r.Process.Troubles(), r.ofSecrets(), daemon.OfProviders(r.Providers), r.ofClusters(), r.ofWatched(), r.ofTrust(), r.ofFolder(), r.ofStreams())
+// Problems returns the current problems, worst first.
+func (r report) Problems() []problem {
+	all := slices.Concat(r.atStart(), r.Process.Problems(), r.ofSecrets(), daemon.OfProviders(r.Providers), r.ofClusters(), r.ofWatched(), r.ofTrust(), r.ofFolder(), r.ofStreams())
 	return daemon.WorstFirst(all)
 }
 
-func (r report) atStart() []trouble {
+func (r report) atStart() []problem {
 	if r.Server.NotReady == "" || r.Server.Draining {
 		return nil
 	}
-	return []trouble{{
-		Grade: bad, What: "Requests are rejected", Said: r.Server.NotReady,
+	return []problem{{
+		Grade: bad, What: "Requests are rejected", Detail: r.Server.NotReady,
 		Do: "Fix the reason above. The service waits at most times.sync for a remote cluster.",
 	}}
 }
 
-func (r report) ofSecrets() (all []trouble) {
+func (r report) ofSecrets() (all []problem) {
 	for _, s := range r.Secrets {
-		of := trouble{Grade: fair, Do: "It is used until it expires. " + checkCA}
+		of := problem{Grade: fair, Do: "It is used until it expires. " + checkCA}
 		if s.Failure != nil {
-			of.Said, of.At = s.Failure.Reason+": "+s.Failure.Text, s.Failure.At
+			of.Detail, of.At = s.Failure.Reason+": "+s.Failure.Text, s.Failure.At
 		}
 		switch {
 		case !s.ExpiredSince.IsZero():
@@ -60,11 +60,11 @@ func (r report) ofSecrets() (all []trouble) {
 	return all
 }
 
-func (r report) ofClusters() (all []trouble) {
+func (r report) ofClusters() (all []problem) {
 	for _, c := range r.Clusters {
 		if len(c.Refused) > 0 {
-			all = append(all, trouble{
-				Grade: fair, What: "Duplicate cluster ID " + c.ID, Said: strings.Join(c.Refused, ", "),
+			all = append(all, problem{
+				Grade: fair, What: "Duplicate cluster ID " + c.ID, Detail: strings.Join(c.Refused, ", "),
 				Do: "The first kubeconfig with this ID stays in use. Remove the others, or give each an ID of its own.",
 			})
 		}
@@ -73,16 +73,16 @@ func (r report) ofClusters() (all []trouble) {
 		}
 	}
 	for _, n := range r.Unknown {
-		all = append(all, trouble{
-			Grade: fair, What: n.Setting + " names an unknown cluster", Said: n.ID,
+		all = append(all, problem{
+			Grade: fair, What: n.Setting + " names an unknown cluster", Detail: n.ID,
 			Do: "No kubeconfig has this cluster ID. Add it, or correct the setting and restart the service.",
 		})
 	}
 	return all
 }
 
-func ofCluster(c fleet.Status) trouble {
-	t := trouble{Grade: bad, What: "Cluster " + c.ID + " is not being watched", Said: c.Fault, Do: "None of its secrets are served."}
+func ofCluster(c fleet.Status) problem {
+	t := problem{Grade: bad, What: "Cluster " + c.ID + " is not being watched", Detail: c.Fault, Do: "None of its secrets are served."}
 	if c.State == fleet.Connecting && c.Fault == "" {
 		t.What = "Cluster " + c.ID + " is not synced yet"
 	}
@@ -101,7 +101,7 @@ func ofCluster(c fleet.Status) trouble {
 }
 
 // ofWatched reports totals; a table has the names.
-func (r report) ofWatched() (all []trouble) {
+func (r report) ofWatched() (all []problem) {
 	if r.Watched == nil {
 		return nil
 	}
@@ -120,7 +120,7 @@ func (r report) ofWatched() (all []trouble) {
 		{secrets.Ending, fair, "expiring soon", "Their renewal is overdue."},
 	} {
 		if n := sums[of.state]; n > 0 {
-			all = append(all, trouble{
+			all = append(all, problem{
 				Grade: of.grade, What: fmt.Sprintf("Watched Kubernetes secrets %s: %d", of.what, n),
 				Do: of.do + " Replace those listed under \"Watched Kubernetes secrets\" in their cluster; changes are picked up.",
 			})
@@ -129,14 +129,14 @@ func (r report) ofWatched() (all []trouble) {
 	return all
 }
 
-func (r report) ofTrust() (all []trouble) {
+func (r report) ofTrust() (all []problem) {
 	for _, d := range r.TrustDomains {
 		switch {
 		case d.Roots == 0:
-			all = append(all, trouble{Grade: bad, What: "No caller from " + d.Name + " can be authenticated", Said: d.Problem, Do: "The trust domain has no roots. Fix their source: " + d.From + "."})
+			all = append(all, problem{Grade: bad, What: "No caller from " + d.Name + " can be authenticated", Detail: d.Problem, Do: "The trust domain has no roots. Fix their source: " + d.From + "."})
 		case d.Problem != "":
-			all = append(all, trouble{
-				Grade: fair, What: "The roots of " + d.Name + " cannot be refreshed", Said: d.Problem,
+			all = append(all, problem{
+				Grade: fair, What: "The roots of " + d.Name + " cannot be refreshed", Detail: d.Problem,
 				Do: "The previous roots stay in use. Fix their source: " + d.From + ".",
 			})
 		}
@@ -144,26 +144,26 @@ func (r report) ofTrust() (all []trouble) {
 	return all
 }
 
-func (r report) ofFolder() (all []trouble) {
+func (r report) ofFolder() (all []problem) {
 	if r.Folder == nil {
 		return nil
 	}
 	if r.Folder.Fault != "" {
-		all = append(all, trouble{Grade: bad, What: "Folder " + r.Folder.Path + " cannot be read", Said: r.Folder.Fault, Do: "Its last known resources are served. Check that it exists, and its permissions."})
+		all = append(all, problem{Grade: bad, What: "Folder " + r.Folder.Path + " cannot be read", Detail: r.Folder.Fault, Do: "Its last known resources are served. Check that it exists, and its permissions."})
 	}
 	for _, f := range r.Folder.Files {
 		switch f.State {
 		case folder.Kept:
-			all = append(all, trouble{Grade: fair, What: "File " + f.Name + " is invalid", Said: f.Reason, Do: "Its last valid version is served. Fix it; changes are picked up."})
+			all = append(all, problem{Grade: fair, What: "File " + f.Name + " is invalid", Detail: f.Reason, Do: "Its last valid version is served. Fix it; changes are picked up."})
 		case folder.Refused:
-			all = append(all, trouble{Grade: bad, What: "File " + f.Name + " is invalid", Said: f.Reason, Do: "Nothing in it is served. Fix it; changes are picked up."})
+			all = append(all, problem{Grade: bad, What: "File " + f.Name + " is invalid", Detail: f.Reason, Do: "Nothing in it is served. Fix it; changes are picked up."})
 		}
 	}
 	return all
 }
 
 // ofStreams groups rejections by type and reason.
-func (r report) ofStreams() []trouble {
+func (r report) ofStreams() []problem {
 	type refused struct{ typ, reason string }
 	counts, last := map[refused]int{}, map[refused]time.Time{}
 	for _, s := range r.Server.Streams {
@@ -178,29 +178,31 @@ func (r report) ofStreams() []trouble {
 			}
 		}
 	}
-	var all []trouble
+	var all []problem
 	for of, n := range counts {
-		all = append(all, trouble{
-			Grade: fair, What: fmt.Sprintf("Clients rejecting a %s: %d", of.typ, n), Said: of.reason, At: last[of],
+		all = append(all, problem{
+			Grade: fair, What: fmt.Sprintf("Clients rejecting a %s: %d", of.typ, n), Detail: of.reason, At: last[of],
 			Do: "They keep using the last version they accepted. Fix the resource; the new version is pushed. Their streams are listed first; their own logs say more.",
 		})
 	}
-	slices.SortFunc(all, func(a, b trouble) int { return cmp.Or(b.At.Compare(a.At), cmp.Compare(a.What+a.Said, b.What+b.Said)) })
+	slices.SortFunc(all, func(a, b problem) int {
+		return cmp.Or(b.At.Compare(a.At), cmp.Compare(a.What+a.Detail, b.What+b.Detail))
+	})
 	return all
 }
 
 // Summary describes the service in one sentence.
 func (r report) Summary() mark {
-	troubles := r.Troubles()
+	problems := r.Problems()
 	switch {
 	case r.Server.Draining:
 		return mark{Words: "Shutting down.", Grade: fair}
 	case r.Server.NotReady != "":
 		return mark{Words: "Not ready: " + r.Server.NotReady + ".", Grade: bad}
-	case len(troubles) == 0:
+	case len(problems) == 0:
 		return mark{Words: "No problems.", Grade: good}
 	}
-	return mark{Words: fmt.Sprintf("Serving. Problems: %d.", len(troubles)), Grade: troubles[0].Grade}
+	return mark{Words: fmt.Sprintf("Serving. Problems: %d.", len(problems)), Grade: problems[0].Grade}
 }
 
 // markOf returns the state of one of the service's own secrets.

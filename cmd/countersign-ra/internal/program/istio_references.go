@@ -7,24 +7,25 @@ import (
 	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/config"
 )
 
-// stray is a cluster that a setting names and nobody knows: its name is misspelled, or its
-// kubeconfig is still to come. So it is no wrong setting, and must not pass in silence either.
-type stray struct {
+// unknownReference is an unknown cluster that a setting names: its name is misspelled, or its
+// kubeconfig is still to come. So it is not an error, and must not pass in silence either.
+type unknownReference struct {
 	Setting string `json:"setting"`
 	Cluster string `json:"cluster"`
 }
 
-// strays returns those of the callers in force. It is not ok before all kubeconfigs were read.
-func (d *door) strays() (all []stray, ok bool) {
+// unknownReferences returns those of the current callers. It is not ok before all kubeconfigs were
+// read.
+func (d *door) unknownReferences() (all []unknownReference, ok bool) {
 	if d.of.clusters.Ready() != nil {
 		return nil, false
 	}
-	return straysOf(d.callers.now.Load(), d.of.clusters.Known), true
+	return unknownReferencesOf(d.callers.now.Load(), d.of.clusters.Known), true
 }
 
-func straysOf(c *config.Config, known func(id string) bool) (all []stray) {
+func unknownReferencesOf(c *config.Config, known func(id string) bool) (all []unknownReference) {
 	add := func(setting, id string) {
-		if one := (stray{setting, id}); !known(id) && !slices.Contains(all, one) {
+		if one := (unknownReference{setting, id}); !known(id) && !slices.Contains(all, one) {
 			all = append(all, one)
 		}
 	}
@@ -37,11 +38,11 @@ func straysOf(c *config.Config, known func(id string) bool) (all []stray) {
 	return all
 }
 
-// told are the strays that the log has.
-type told map[stray]bool
+// reported are the unknown references that were logged.
+type reported map[unknownReference]bool
 
 // fresh returns those that are new, and forgets those that are gone.
-func (t told) fresh(now []stray) (fresh []stray) {
+func (t reported) fresh(now []unknownReference) (fresh []unknownReference) {
 	for one := range t {
 		if !slices.Contains(now, one) {
 			delete(t, one)
@@ -56,9 +57,9 @@ func (t told) fresh(now []stray) (fresh []stray) {
 	return fresh
 }
 
-// tell logs each stray once for as long as it is one.
-func (d *door) tell(t told) {
-	now, ok := d.strays()
+// logUnknown logs each unknown reference once, until its cluster is known.
+func (d *door) logUnknown(t reported) {
+	now, ok := d.unknownReferences()
 	if !ok {
 		return
 	}
@@ -67,8 +68,8 @@ func (d *door) tell(t told) {
 	}
 }
 
-func (s stray) trouble() trouble {
-	return trouble{
+func (s unknownReference) problem() problem {
+	return problem{
 		Grade: fair, What: fmt.Sprintf("%s names %s, and no such cluster is known", s.Setting, s.Cluster),
 		Do: "This entry matches no known cluster. Correct the name, or add the cluster's kubeconfig: it counts at once.",
 	}

@@ -13,14 +13,14 @@ import (
 
 func TestUnknownClusterIsLoggedOnceWhileItIsUnknown(t *testing.T) {
 	t.Parallel()
-	was := told{}
-	west, north := stray{"istio.clusters", "west"}, stray{"istio.node_proxies", "north"}
-	for i, step := range []struct{ now, fresh []stray }{
-		{[]stray{west}, []stray{west}},
-		{[]stray{west}, nil},
-		{[]stray{west, north}, []stray{north}},
-		{[]stray{north}, nil},
-		{[]stray{west, north}, []stray{west}}, // it came, and went
+	was := reported{}
+	west, north := unknownReference{"istio.clusters", "west"}, unknownReference{"istio.node_proxies", "north"}
+	for i, step := range []struct{ now, fresh []unknownReference }{
+		{[]unknownReference{west}, []unknownReference{west}},
+		{[]unknownReference{west}, nil},
+		{[]unknownReference{west, north}, []unknownReference{north}},
+		{[]unknownReference{north}, nil},
+		{[]unknownReference{west, north}, []unknownReference{west}}, // it came, and went
 	} {
 		if got := was.fresh(step.now); !slices.Equal(got, step.fresh) {
 			t.Errorf("step %d: %v, want %v", i, got, step.fresh)
@@ -44,12 +44,14 @@ func TestMisspelledClusterOfAMeshIsShownUntilItIsThere(t *testing.T) {
 	}
 	text := read(t, filepath.Join(r.dir, "remotes", "east.yaml"))
 	write(t, filepath.Join(r.dir, "remotes", "north.yaml"), text)
-	r.until(t, "north is known", func() bool { return slices.Equal(r.report(t).Istio.Strays, []stray{{"istio.clusters", "Kubernets"}}) })
+	r.until(t, "north is known", func() bool {
+		return slices.Equal(r.report(t).Istio.UnknownClusters, []unknownReference{{"istio.clusters", "Kubernets"}})
+	})
 
 	path := filepath.Join(r.dir, "c.yaml")
 	write(t, path, strings.Replace(read(t, path), "Kubernets", "Kubernetes", 1))
 	r.Signal(syscall.SIGHUP)
-	r.until(t, "the name is corrected", func() bool { return len(r.report(t).Istio.Strays) == 0 })
+	r.until(t, "the name is corrected", func() bool { return len(r.report(t).Istio.UnknownClusters) == 0 })
 	if err := os.Remove(filepath.Join(r.dir, "remotes", "north.yaml")); err != nil {
 		t.Fatal(err)
 	}

@@ -12,30 +12,30 @@ import (
 	"github.com/countersign-dev/countersign/kubernetes/signing/guard"
 )
 
-// lookouts know the client CAs of each cluster that rules can name. Those of a term go with it.
-type lookouts struct {
+// clientCAWatches know the client CAs of each cluster that rules can name. Those of a term go with it.
+type clientCAWatches struct {
 	mu sync.Mutex
-	by map[string]*lookout // by the cluster's name in rules
+	by map[string]*clientCAWatch // by the cluster's name in rules
 }
 
-// lookout is one of them.
-type lookout struct {
+// clientCAWatch is one of them.
+type clientCAWatch struct {
 	cluster *fleet.Cluster
 	ca      *guard.ClientCA
 	stop    context.CancelFunc
 }
 
-// run keeps a lookout in each cluster until ctx ends; wait returns when all are gone. named are
+// run keeps a clientCAWatch in each cluster until ctx ends; wait returns when all are gone. named are
 // clusters that only an issuer speaks for: the home cluster's API server stands for them. As it
 // looks whenever clusters come and go, it also tells of those that the door lacks.
-func (l *lookouts) run(ctx context.Context, s *service, named func() []string) (wait func()) {
+func (l *clientCAWatches) run(ctx context.Context, s *service, named func() []string) (wait func()) {
 	var running sync.WaitGroup
 	running.Go(func() {
 		tick := time.NewTicker(lookEvery)
 		defer tick.Stop()
-		strays := told{}
+		unknownReferences := reported{}
 		for {
-			s.door.tell(strays)
+			s.door.logUnknown(unknownReferences)
 			l.settle(ctx, s, named(), &running)
 			select {
 			case <-s.shifted:
@@ -48,7 +48,7 @@ func (l *lookouts) run(ctx context.Context, s *service, named func() []string) (
 	return running.Wait
 }
 
-func (l *lookouts) settle(ctx context.Context, s *service, named []string, running *sync.WaitGroup) {
+func (l *clientCAWatches) settle(ctx context.Context, s *service, named []string, running *sync.WaitGroup) {
 	wanted := map[string]*fleet.Cluster{}
 	for _, id := range named {
 		wanted[id] = s.clusters.Local()
@@ -71,8 +71,8 @@ func (l *lookouts) settle(ctx context.Context, s *service, named []string, runni
 	}
 }
 
-// post takes the place of the lookout that saw the cluster through an earlier client, if any.
-func (l *lookouts) post(ctx context.Context, s *service, name string, cluster *fleet.Cluster, running *sync.WaitGroup) {
+// post takes the place of the clientCAWatch that saw the cluster through an earlier client, if any.
+func (l *clientCAWatches) post(ctx context.Context, s *service, name string, cluster *fleet.Cluster, running *sync.WaitGroup) {
 	cfg := guard.ClientCAConfig{Cluster: name, Client: cluster.Client(), Log: s.log}
 	if old := l.by[name]; old != nil {
 		old.stop()
@@ -86,13 +86,13 @@ func (l *lookouts) post(ctx context.Context, s *service, name string, cluster *f
 	ctx, stop := context.WithCancel(ctx)
 	running.Go(func() { known.Run(ctx) })
 	if l.by == nil {
-		l.by = map[string]*lookout{}
+		l.by = map[string]*clientCAWatch{}
 	}
-	l.by[name] = &lookout{cluster, known, stop}
+	l.by[name] = &clientCAWatch{cluster, known, stop}
 }
 
 // all returns what is known of each cluster.
-func (l *lookouts) all() (all []*guard.ClientCA) {
+func (l *clientCAWatches) all() (all []*guard.ClientCA) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, name := range slices.SortedFunc(maps.Keys(l.by), strings.Compare) {

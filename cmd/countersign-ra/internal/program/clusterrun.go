@@ -15,8 +15,8 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// office is the work in one cluster in a term.
-type office struct {
+// clusterRun is the work in one cluster in a leader session.
+type clusterRun struct {
 	cluster *fleet.Cluster
 
 	pods      *podcert.Door     // nil: no signer has pod certificates
@@ -32,10 +32,10 @@ type office struct {
 	running sync.WaitGroup
 }
 
-// openOffice begins the work in a cluster, whose client CAs former may know. An API server that is
+// openClusterRun begins the work in a cluster, whose client CAs former may know. An API server that is
 // away or hangs keeps nobody else waiting.
-func (t *term) openOffice(ctx context.Context, cluster *fleet.Cluster, former *guard.ClientCA) *office {
-	o := &office{cluster: cluster}
+func (t *leaderSession) openClusterRun(ctx context.Context, cluster *fleet.Cluster, former *guard.ClientCA) *clusterRun {
+	o := &clusterRun{cluster: cluster}
 	ctx, o.stop = context.WithCancel(ctx)
 	if o.wrong = o.make(t, former); o.wrong != nil {
 		t.log.Error("cluster not served", "cluster", cluster.ID(), "error", o.wrong)
@@ -59,7 +59,7 @@ func (t *term) openOffice(ctx context.Context, cluster *fleet.Cluster, former *g
 	return o
 }
 
-func (o *office) make(t *term, former *guard.ClientCA) error {
+func (o *clusterRun) make(t *leaderSession, former *guard.ClientCA) error {
 	var errs [7]error
 	written := t.writtenIn(o.cluster.ID())
 	id, client, issuer := o.cluster.ID(), o.cluster.Client(), t.issuer
@@ -117,7 +117,7 @@ func bundlesOf(signers []config.Signer) (all []trustbundle.Bundle) {
 	return all
 }
 
-func (o *office) rootsChanged(authority string, roots *pki.Bundle) {
+func (o *clusterRun) rootsChanged(authority string, roots *pki.Bundle) {
 	if o.bundles != nil {
 		o.bundles.Changed(authority, roots)
 	}
@@ -125,7 +125,7 @@ func (o *office) rootsChanged(authority string, roots *pki.Bundle) {
 }
 
 // ready returns nil while all that there is to do in the cluster is known.
-func (o *office) ready() error {
+func (o *clusterRun) ready() error {
 	if o.wrong != nil {
 		return o.wrong
 	}
@@ -142,16 +142,16 @@ func (o *office) ready() error {
 	return errors.Join(errs...)
 }
 
-// close ends the work and returns when all is quiet. A nil office is closed.
-func (o *office) close() {
+// close ends the work and returns when all is quiet. A nil clusterRun is closed.
+func (o *clusterRun) close() {
 	if o != nil {
 		o.stop()
 		o.running.Wait()
 	}
 }
 
-// knew returns what the office knows of client CAs; nil for a nil office.
-func (o *office) knew() *guard.ClientCA {
+// knew returns what the clusterRun knows of client CAs; nil for a nil clusterRun.
+func (o *clusterRun) knew() *guard.ClientCA {
 	if o == nil {
 		return nil
 	}
