@@ -30,6 +30,7 @@ func TestConformance(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a whole suite")
 	}
+	t.Parallel()
 	open := func(_ context.Context, s Settings) (*CA, error) { return Open(s) }
 	conformance.Run(t, kit(newServer(t)), provider.Define("est", "1", open).Provider)
 }
@@ -45,6 +46,7 @@ func TestBinaryConformance(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a whole suite")
 	}
+	t.Parallel()
 	s := newServer(t)
 	text, err := json.Marshal(kitFile{kit(s), s.write(t, "password", []byte(password)), s.write(t, "stranger", []byte(stranger))})
 	must(t, err)

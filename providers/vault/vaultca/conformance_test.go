@@ -42,6 +42,7 @@ func TestConformance(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a whole suite")
 	}
+	t.Parallel()
 	open := func(_ context.Context, s Settings) (*CA, error) { return Open(s) }
 	conformance.Run(t, kit(ownNames(t)), provider.Define("vault", "1", open).Provider)
 }
@@ -57,6 +58,7 @@ func TestBinaryConformance(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a whole suite")
 	}
+	t.Parallel()
 	v := ownNames(t)
 	text, err := json.Marshal(kitFile{kit(v), v.write(t, "jwt", []byte(jwt)), v.write(t, "stale-jwt", []byte(staleJWT))})
 	must(t, err)
