@@ -1,3 +1,5 @@
+//go:build e2e
+
 package e2e
 
 import (
@@ -60,7 +62,7 @@ func openBrowser(t *testing.T) *browser {
 	// Its own sandbox needs rights that a container may not have; it opens nothing but
 	// the agent's page.
 	b.process = prepareProcess(t, nil, needChromium(t), "--headless", "--no-sandbox", "--disable-gpu",
-		"--disable-dev-shm-usage", "--disable-extensions", "--no-first-run", "--hide-scrollbars", "--remote-debugging-pipe",
+		"--disable-dev-shm-usage", "--disable-extensions", "--disable-background-networking", "--disable-component-update", "--no-first-run", "--hide-scrollbars", "--remote-debugging-pipe",
 		"--user-data-dir="+filepath.Join(proctest.Folder(t), "profile"), "about:blank")
 	b.cmd.ExtraFiles = []*os.File{theirIn, theirOut} // descriptors 3 and 4
 	b.begin(t)

@@ -46,7 +46,7 @@ func TestNginxTakesEachCertificateUnderLoad(t *testing.T) {
 	takesEachCertificate(t, a, "nginx", address)
 }
 
-// takesEachCertificate holds a server to five rotations, and one of the root, under
+// takesEachCertificate holds a server to three rotations, and one of the root, under
 // constant load: no connection and no request may fail.
 func takesEachCertificate(t *testing.T, a *agent, output, address string) {
 	t.Helper()
@@ -60,7 +60,7 @@ func takesEachCertificate(t *testing.T, a *agent, output, address string) {
 	w := startWorkload(t, a.socket, "client")
 	p := startProber(t, w, address, "web.example.org")
 	l := startLoad(t, w, address, "web.example.org")
-	for n := range 6 {
+	for n := range 4 {
 		p.awaitCertificates(t, n+1)
 	}
 	a.rotateRoot(t, w, p)
@@ -68,7 +68,7 @@ func takesEachCertificate(t *testing.T, a *agent, output, address string) {
 	l.noFailures(t)
 	p.noFailures(t)
 	poll(t, "the reloads in /metrics", func() bool {
-		return a.metric(t, "countersign_output_events_total", `output="`+output+`"`, `event="reloaded"`) >= 6
+		return a.metric(t, "countersign_output_events_total", `output="`+output+`"`, `event="reloaded"`) >= 4
 	})
 }
 
