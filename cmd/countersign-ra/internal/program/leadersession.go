@@ -84,7 +84,7 @@ func (s *service) newLeaderSession() (*leaderSession, error) {
 func (s *service) engineConfig() ra.Config {
 	b, now := s.config.Budget, s.now.Load()
 	return ra.Config{
-		Policy: now.Policy(), Doors: now.Doors(), Audit: s.audit.pen(), Log: s.log, Observe: s.metrics.outcome, Tracer: s.tracer,
+		Policy: now.Policy(), Doors: now.Doors(), Audit: s.audit.Sink(), Log: s.log, Observe: s.metrics.outcome, Tracer: s.tracer,
 		Budget: ra.Budget{
 			Holder: int(b.Holder), HolderEvery: b.HolderEvery.Duration, Namespace: int(b.Namespace), NamespaceEvery: b.NamespaceEvery.Duration,
 		},

@@ -1,9 +1,11 @@
 package program
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -18,6 +20,23 @@ import (
 // live are the settings that a reload takes over; all others need a restart. [config.Config.With]
 // does so.
 var live = []string{"rules", "istio.clusters", "istio.issuers", "istio.node_proxies", "istio.csr_names", "istio.renewals"}
+
+// rotate opens the audit log anew at each SIGHUP, and takes over the configuration.
+func (s *service) rotate(ctx context.Context, hangups <-chan os.Signal) {
+	for {
+		select {
+		case <-hangups:
+			if err := s.audit.Reopen(); err != nil {
+				s.log.Error("cannot reopen the audit log, keeping the old file", "error", err)
+			} else {
+				s.log.Info("audit log reopened", "file", s.config.Audit.File)
+			}
+			s.reload()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
 
 // reload takes over the rules and the callers of the configuration file. Whoever is taken out is
 // refused at once, on connections that are open as well.

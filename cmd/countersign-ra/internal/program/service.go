@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/audit"
 	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/config"
 	"github.com/countersign-dev/countersign/cmd/internal/cli"
 	"github.com/countersign-dev/countersign/cmd/internal/daemon"
@@ -34,7 +35,7 @@ type service struct {
 	metrics *metrics
 	life    *daemon.Life // nil: nothing is shown
 
-	audit     *auditLog
+	audit     *audit.Log
 	providers *daemon.Providers
 	clusters  *fleet.Fleet
 	tracer    trace.Tracer   // nil: nothing is traced
@@ -84,9 +85,9 @@ func (s *service) make(context.Context) error {
 
 func (s *service) openAudit() (err error) {
 	if s.dry {
-		return checkAudit(s.config.Audit.File)
+		return audit.Check(s.config.Audit.File)
 	}
-	s.audit, err = openAudit(s.config.Audit.File, s.stdout)
+	s.audit, err = audit.Open(s.config.Audit.File, s.stdout)
 	return err
 }
 

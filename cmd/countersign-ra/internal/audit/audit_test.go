@@ -1,4 +1,4 @@
-package program
+package audit
 
 import (
 	"bufio"
@@ -16,11 +16,11 @@ import (
 func TestAuditLogIsAppendedTo(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	for range 2 {
-		a, err := openAudit(path, nil)
+		a, err := Open(path, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := a.pen()
+		p := a.Sink()
 		if _, err := p.Write([]byte("a line\n")); err != nil || p.Sync() != nil || a.Close() != nil {
 			t.Error(err)
 		}
@@ -40,11 +40,11 @@ func TestRotationLosesNoLine(t *testing.T) {
 	}
 	dir := t.TempDir()
 	path := filepath.Join(dir, "audit.log")
-	a, err := openAudit(path, nil)
+	a, err := Open(path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := a.pen()
+	p := a.Sink()
 	const lines = 2000
 	var writing sync.WaitGroup
 	writing.Go(func() {
@@ -84,7 +84,7 @@ func TestOldAuditFileStaysInUseWhereNoNewOneCanBeOpened(t *testing.T) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	a, err := openAudit(filepath.Join(dir, "audit.log"), nil)
+	a, err := Open(filepath.Join(dir, "audit.log"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func TestOldAuditFileStaysInUseWhereNoNewOneCanBeOpened(t *testing.T) {
 	if err := a.Reopen(); err == nil || !strings.Contains(err.Error(), "audit.file is ") {
 		t.Errorf("got %v", err)
 	}
-	p := a.pen()
+	p := a.Sink()
 	if _, err := p.Write([]byte("a line\n")); err != nil || p.Sync() != nil {
 		t.Error(err)
 	}
@@ -110,7 +110,7 @@ func TestAuditLogCanBeAPipe(t *testing.T) {
 	if err := syscall.Mkfifo(path, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := openAudit(path, nil); err == nil {
+	if _, err := Open(path, nil); err == nil {
 		t.Error("a pipe without a reader is taken")
 	}
 	reader, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
@@ -118,12 +118,12 @@ func TestAuditLogCanBeAPipe(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer reader.Close()
-	a, err := openAudit(path, nil)
+	a, err := Open(path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer a.Close()
-	p := a.pen()
+	p := a.Sink()
 	if _, err := p.Write([]byte("a line\n")); err != nil {
 		t.Error(err)
 	}
@@ -144,16 +144,16 @@ func TestEndWaitsForNoWriteThatHangs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := openAudit(path, nil)
+	a, err := Open(path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_, _ = a.pen().Write(make([]byte, 1<<20)) // more than a pipe holds
+		_, _ = a.Sink().Write(make([]byte, 1<<20)) // more than a pipe holds
 	}()
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(time.Minute)
 	for a.mu.TryLock() { // until the write has it
 		a.mu.Unlock()
 		if time.Now().After(deadline) {
@@ -171,7 +171,7 @@ func TestEndWaitsForNoWriteThatHangs(t *testing.T) {
 }
 
 func TestStandardOutputIsNeverClosed(t *testing.T) {
-	a, err := openAudit(config.Stdout, os.Stdout)
+	a, err := Open(config.Stdout, os.Stdout)
 	if err != nil || a.Reopen() != nil || a.Close() != nil || a.file != (standardOutput{os.Stdout}) {
 		t.Errorf("%v, %v", a, err)
 	}
@@ -183,13 +183,13 @@ func TestStandardOutputIsNeverClosed(t *testing.T) {
 // A line may be in the old file and not on its disk when the file is exchanged: who wrote it must
 // hear that.
 func TestFailedSyncOfOldFileIsReported(t *testing.T) {
-	a, err := openAudit(filepath.Join(t.TempDir(), "audit.log"), nil)
+	a, err := Open(filepath.Join(t.TempDir(), "audit.log"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer a.Close()
-	p, other := a.pen(), a.pen()
-	line := func(p *pen) {
+	p, other := a.Sink(), a.Sink()
+	line := func(p *Sink) {
 		t.Helper()
 		if _, err := p.Write([]byte("a line\n")); err != nil {
 			t.Fatal(err)
@@ -214,12 +214,12 @@ func TestFailedSyncOfOldFileIsReported(t *testing.T) {
 // The kernel tells a failed sync once, to whoever syncs first.
 func TestSyncThatFailsForOneEngineFailsForAll(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
-	a, err := openAudit(path, nil)
+	a, err := Open(path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	first, second := a.pen(), a.pen()
-	for _, p := range []*pen{first, second} {
+	first, second := a.Sink(), a.Sink()
+	for _, p := range []*Sink{first, second} {
 		if _, err := p.Write([]byte("a line\n")); err != nil {
 			t.Fatal(err)
 		}
@@ -236,7 +236,7 @@ func TestSyncThatFailsForOneEngineFailsForAll(t *testing.T) {
 	if second.Sync() == nil {
 		t.Error("a line that may be lost counts as written")
 	}
-	for _, p := range []*pen{first, second} {
+	for _, p := range []*Sink{first, second} {
 		if _, err := p.Write([]byte("a line\n")); err != nil || p.Sync() != nil {
 			t.Errorf("the next line is not taken: %v", err)
 		}
@@ -248,16 +248,16 @@ func TestSyncThatFailsForOneEngineFailsForAll(t *testing.T) {
 
 func TestLineOfOneEngineStaysApartFromATornOneOfAnother(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
-	a, err := openAudit(path, nil)
+	a, err := Open(path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.pen().Write([]byte("half a li")); err != nil {
+	if _, err := a.Sink().Write([]byte("half a li")); err != nil {
 		t.Fatal(err)
 	}
 	a.torn = true // as after a disk that was full
 	for _, line := range []string{"one\n", "two\n"} {
-		if n, err := a.pen().Write([]byte(line)); n != len(line) || err != nil {
+		if n, err := a.Sink().Write([]byte(line)); n != len(line) || err != nil {
 			t.Errorf("%d, %v", n, err)
 		}
 	}
@@ -267,4 +267,13 @@ func TestLineOfOneEngineStaysApartFromATornOneOfAnother(t *testing.T) {
 	if text := read(t, path); text != "half a li\none\ntwo\n" {
 		t.Errorf("it has %q", text)
 	}
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }

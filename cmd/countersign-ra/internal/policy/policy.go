@@ -1,4 +1,6 @@
-package program
+// Package policy implements "policy test", which shows what a caller would be granted by the rules of
+// a configuration. Package program adds its [Command].
+package policy
 
 import (
 	"errors"
@@ -9,12 +11,13 @@ import (
 
 	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/config"
 	"github.com/countersign-dev/countersign/cmd/internal/cli"
-	"github.com/countersign-dev/countersign/cmd/internal/environ"
+	"github.com/countersign-dev/countersign/cmd/internal/daemon"
 	"github.com/countersign-dev/countersign/ra"
 )
 
-func policyCommand(env environ.Vars) *cobra.Command {
-	return cli.Group("policy", "Try the rules of a configuration", policyTestCommand(env))
+// Command returns "policy", for the configuration that the flags name.
+func Command(in daemon.Flags[*config.Config]) *cobra.Command {
+	return cli.Group("policy", "Try the rules of a configuration", testCommand(in))
 }
 
 // asked is who asks, in "policy test".
@@ -26,8 +29,7 @@ type asked struct {
 // someUID stands for the UID of an object that nobody named: rules do not match UIDs.
 const someUID = "00000000-0000-0000-0000-000000000000"
 
-func policyTestCommand(env environ.Vars) *cobra.Command {
-	in := flags(env)
+func testCommand(in daemon.Flags[*config.Config]) *cobra.Command {
 	var a asked
 	cmd := &cobra.Command{
 		Use: "test", Short: "Show what a caller would be granted, and why", Args: cli.NoArgs,

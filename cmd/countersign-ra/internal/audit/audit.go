@@ -1,7 +1,8 @@
-package program
+// Package audit keeps the file of the audit log: [Open] it, give each engine a [Sink] of its own, and
+// [Log.Reopen] it when the file has been moved away.
+package audit
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,47 +14,47 @@ import (
 	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/config"
 )
 
-// auditLog is the file with the audit log, or standard output. It is safe for concurrent
-// use.
-type auditLog struct {
+// Log is the file with the audit log, or standard output. It is safe for concurrent use.
+type Log struct {
 	path string // empty: standard output
 
 	mu      sync.Mutex // a write is one step of a rotation
-	file    auditFile
+	file    file
 	torn    bool   // the last line may be there in part
 	written uint64 // lines, by their writes
 	lost    uint64 // a sync failed, and none of the lines up to this one is certain
 }
 
-// auditFile is what an [os.File] has.
-type auditFile interface {
+// file is what an [os.File] has.
+type file interface {
 	io.WriteCloser
 	Sync() error
 }
 
-// standardOutput is an auditFile that is synced if it can be.
+// standardOutput is a file that is synced if it can be.
 type standardOutput struct{ io.Writer }
 
 func (o standardOutput) Sync() error {
-	if file, ok := o.Writer.(auditFile); ok {
-		return file.Sync()
+	if f, ok := o.Writer.(file); ok {
+		return f.Sync()
 	}
 	return nil
 }
 
 func (standardOutput) Close() error { return nil }
 
-// pen writes the lines of one engine. Each engine has its own: the kernel tells a failed sync once,
+// Sink writes the lines of one engine. Each engine has its own: the kernel tells a failed sync once,
 // which may be another engine's, and a line that another could not end must not run into the next.
-type pen struct {
-	log  *auditLog
+type Sink struct {
+	log  *Log
 	last uint64 // its last line
 }
 
-func (a *auditLog) pen() *pen { return &pen{log: a} }
+// Sink returns a sink for an engine.
+func (a *Log) Sink() *Sink { return &Sink{log: a} }
 
 // Write implements [ra.Sink].
-func (p *pen) Write(text []byte) (int, error) {
+func (p *Sink) Write(text []byte) (int, error) {
 	p.log.mu.Lock()
 	defer p.log.mu.Unlock()
 	n, err := p.log.write(text)
@@ -62,7 +63,7 @@ func (p *pen) Write(text []byte) (int, error) {
 }
 
 // Sync implements [ra.Sink].
-func (p *pen) Sync() error {
+func (p *Sink) Sync() error {
 	p.log.mu.Lock()
 	defer p.log.mu.Unlock()
 	if p.last <= p.log.lost && p.last > 0 {
@@ -71,20 +72,20 @@ func (p *pen) Sync() error {
 	return p.log.sync()
 }
 
-// openAudit opens the log for appending. A new file is for this user alone.
-func openAudit(path string, stdout io.Writer) (*auditLog, error) {
+// Open opens the log for appending. A new file is for this user alone.
+func Open(path string, stdout io.Writer) (*Log, error) {
 	if path == config.Stdout {
-		return &auditLog{file: standardOutput{stdout}}, nil
+		return &Log{file: standardOutput{stdout}}, nil
 	}
 	file, err := openToAppend(path)
 	if err != nil {
 		return nil, err
 	}
-	return &auditLog{path: path, file: file}, nil
+	return &Log{path: path, file: file}, nil
 }
 
-// checkAudit returns an error if the log cannot be there.
-func checkAudit(path string) error {
+// Check returns an error if the log cannot be there.
+func Check(path string) error {
 	if path == config.Stdout {
 		return nil
 	}
@@ -108,7 +109,7 @@ func openToAppend(path string) (*os.File, error) {
 }
 
 // write keeps a line apart from one that is there in part.
-func (a *auditLog) write(text []byte) (int, error) {
+func (a *Log) write(text []byte) (int, error) {
 	a.written++
 	if a.torn && len(text) > 0 && text[0] != '\n' {
 		if _, err := a.file.Write([]byte{'\n'}); err != nil {
@@ -121,7 +122,7 @@ func (a *auditLog) write(text []byte) (int, error) {
 }
 
 // sync syncs all lines. If it fails, none of those since the last sync is certain, whoever wrote it.
-func (a *auditLog) sync() error {
+func (a *Log) sync() error {
 	err := synced(a.file)
 	if err != nil {
 		a.lost = a.written
@@ -130,7 +131,7 @@ func (a *auditLog) sync() error {
 }
 
 // synced syncs a file. A pipe or a terminal takes no sync and needs none.
-func synced(file auditFile) error {
+func synced(file file) error {
 	if err := file.Sync(); !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.ENOTSUP) {
 		return err
 	}
@@ -139,7 +140,7 @@ func synced(file auditFile) error {
 
 // Reopen opens the path anew, so that the old file can be moved away and kept. If that fails,
 // the old one stays in use. Standard output is left alone.
-func (a *auditLog) Reopen() error {
+func (a *Log) Reopen() error {
 	if a.path == "" {
 		return nil
 	}
@@ -157,7 +158,7 @@ func (a *auditLog) Reopen() error {
 }
 
 // Close closes the file. It waits for no write that hangs.
-func (a *auditLog) Close() error {
+func (a *Log) Close() error {
 	if a.path == "" {
 		return nil
 	}
@@ -166,21 +167,4 @@ func (a *auditLog) Close() error {
 	}
 	defer a.mu.Unlock()
 	return a.file.Close()
-}
-
-// rotate opens the audit log anew at each SIGHUP, and takes over the configuration.
-func (s *service) rotate(ctx context.Context, hangups <-chan os.Signal) {
-	for {
-		select {
-		case <-hangups:
-			if err := s.audit.Reopen(); err != nil {
-				s.log.Error("cannot reopen the audit log, keeping the old file", "error", err)
-			} else {
-				s.log.Info("audit log reopened", "file", s.audit.path)
-			}
-			s.reload()
-		case <-ctx.Done():
-			return
-		}
-	}
 }
