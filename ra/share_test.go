@@ -16,32 +16,6 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-// memory is a record that several share.
-type memory struct {
-	mu      sync.Mutex
-	text    []byte
-	version int
-}
-
-func (m *memory) Load(context.Context) ([]byte, string, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.version == 0 {
-		return nil, "", nil
-	}
-	return m.text, fmt.Sprint(m.version), nil
-}
-
-func (m *memory) Save(_ context.Context, text []byte, version string) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if version != "" && version != fmt.Sprint(m.version) || version == "" && m.version > 0 {
-		return share.ErrConflict
-	}
-	m.text, m.version = text, m.version+1
-	return nil
-}
-
 // replicas are engines of one authority that share its quota.
 type replicas struct {
 	all  []*house
@@ -51,7 +25,7 @@ type replicas struct {
 // newReplicas returns n that share a quota of 6 a second.
 func newReplicas(t *testing.T, n int, authority *ratest.CA) *replicas {
 	t.Helper()
-	out, record := &replicas{}, &memory{}
+	out, record := &replicas{}, &ratest.Record{}
 	for range n {
 		var h *house
 		keeper, err := share.New(share.Config{

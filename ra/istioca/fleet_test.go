@@ -77,7 +77,7 @@ type run struct {
 	began    time.Time
 	replicas []*replica
 	ca       *registry
-	record   memory
+	record   ratest.Record
 
 	mu      sync.Mutex
 	without int // identities that never had a certificate
@@ -349,32 +349,6 @@ var csrs = sync.OnceValue(func() (all []string) {
 	}
 	return all
 })
-
-// memory is the record that replicas share.
-type memory struct {
-	mu      sync.Mutex
-	text    []byte
-	version int
-}
-
-func (m *memory) Load(context.Context) ([]byte, string, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.version == 0 {
-		return nil, "", nil
-	}
-	return m.text, fmt.Sprint(m.version), nil
-}
-
-func (m *memory) Save(_ context.Context, text []byte, version string) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if version != "" && version != fmt.Sprint(m.version) || version == "" && m.version > 0 {
-		return share.ErrConflict
-	}
-	m.text, m.version = text, m.version+1
-	return nil
-}
 
 // registry is a CA with a quota. It answers after a tenth of a second.
 type registry struct {

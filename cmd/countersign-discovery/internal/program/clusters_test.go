@@ -1,21 +1,17 @@
 package program
 
 import (
-	"encoding/base64"
-	"encoding/json"
-	"encoding/pem"
 	"fmt"
-	"io"
-	"log"
-	"net/http"
-	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/countersign-dev/countersign/kubernetes/kubetest"
 )
 
 const secretURL = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
@@ -24,70 +20,42 @@ const secretURL = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3
 // of a test.
 const goodToken = "a-token-that-the-api-server-knows"
 
-// apiServer stands in for a cluster's: it lists what it has, allows everything, and
-// nothing ever changes.
+// apiServer stands in for a cluster's: it has secrets and allows everything.
 type apiServer struct {
-	*httptest.Server
-	secrets []corev1.Secret
-	stopped chan struct{}
-	away    atomic.Bool // it answers 503
+	*kubetest.FakeServer
+	away atomic.Bool // it answers 503
 }
 
 func newAPIServer(t *testing.T, secrets ...corev1.Secret) *apiServer {
 	t.Helper()
-	s := &apiServer{secrets: secrets, stopped: make(chan struct{})}
-	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(s.serve))
-	s.Config.ErrorLog = log.New(io.Discard, "", 0)
-	s.StartTLS()
-	t.Cleanup(func() {
-		close(s.stopped)
-		s.Close()
-	})
+	f, s := kubetest.NewFake(), &apiServer{}
+	f.Token, f.Answers["tokenreviews"], f.Answers["subjectaccessreviews"] = "ours", review, allow
+	f.Before = func(*kubetest.Call) error {
+		if s.away.Load() {
+			return apierrors.NewServiceUnavailable("as the test says")
+		}
+		return nil
+	}
+	for _, one := range secrets {
+		f.Put(&one)
+	}
+	s.FakeServer = f.Listen(t)
 	return s
 }
 
-func (s *apiServer) kubeconfig() string {
-	roots := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
-	return fmt.Sprintf(`apiVersion: v1
-kind: Config
-current-context: c
-contexts: [{name: c, context: {cluster: c, user: u}}]
-clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %s}}]
-users: [{name: u, user: {token: ours}}]
-`, s.URL, base64.StdEncoding.EncodeToString(roots))
+func (s *apiServer) kubeconfig() string { return string(s.Kubeconfig("")) }
+
+func allow(o kubetest.Object) any {
+	o["status"] = kubetest.Object{"allowed": true}
+	return o
 }
 
-func (s *apiServer) serve(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Content-Type", "application/json")
-	kind := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
-	switch {
-	case s.away.Load():
-		w.WriteHeader(http.StatusServiceUnavailable)
-	case r.URL.Query().Get("sendInitialEvents") != "":
-		http.Error(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Invalid","code":422}`, http.StatusUnprocessableEntity)
-	case r.URL.Query().Get("watch") != "":
-		w.(http.Flusher).Flush()
-		select {
-		case <-r.Context().Done():
-		case <-s.stopped:
-		}
-	case kind == "tokenreviews":
-		_, _ = io.WriteString(w, s.review(r))
-	case kind == "subjectaccessreviews":
-		_, _ = io.WriteString(w, `{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1","status":{"allowed":true}}`)
-	case kind == "secrets" && r.URL.Query().Get("labelSelector") == "":
-		_ = json.NewEncoder(w).Encode(corev1.SecretList{TypeMeta: metav1.TypeMeta{Kind: "SecretList", APIVersion: "v1"}, ListMeta: metav1.ListMeta{ResourceVersion: "1"}, Items: s.secrets})
-	default:
-		list := map[string]string{"secrets": "SecretList", "configmaps": "ConfigMapList"}[kind]
-		fmt.Fprintf(w, `{"kind":%q,"apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[]}`, list)
+func review(o kubetest.Object) any {
+	o["status"] = kubetest.Object{
+		"authenticated": o.At("spec", "token") == goodToken, "audiences": []string{"istio-ca"},
+		"user": kubetest.Object{"username": "system:serviceaccount:shop:web", "groups": []string{"system:serviceaccounts", "system:serviceaccounts:shop"}},
 	}
-}
-
-func (s *apiServer) review(r *http.Request) string {
-	var q struct{ Spec struct{ Token string } }
-	_ = json.NewDecoder(r.Body).Decode(&q)
-	return fmt.Sprintf(`{"kind":"TokenReview","apiVersion":"authentication.k8s.io/v1","status":{"authenticated":%t,"audiences":["istio-ca"],
-		"user":{"username":"system:serviceaccount:shop:web","groups":["system:serviceaccounts","system:serviceaccounts:shop"]}}}`, q.Spec.Token == goodToken)
+	return o
 }
 
 // tlsSecret is one in the namespace shop.
