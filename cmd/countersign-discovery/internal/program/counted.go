@@ -29,7 +29,7 @@ type reviews struct {
 	Denied  uint64 `json:"denied"`
 	Failed  uint64 `json:"failed"`
 	// ServiceAccounts is the number of service accounts whose answer is cached now; Unsure is
-	// for how many of them the API server cannot tell.
+	// for how many of them the API server gives no answer.
 	ServiceAccounts int `json:"service_accounts"`
 	Unsure          int `json:"unsure"`
 }
@@ -68,8 +68,8 @@ func (c *counted) Rows() []row {
 		{"cached objects", uint64(max(c.Kept, 0))}, {"bytes of cached objects", uint64(max(c.KeptBytes, 0))}, // #nosec G115 -- never negative
 		{"expired objects, still served", c.Expired}, {"malformed objects", c.Malformed},
 		{"access reviews: allowed", c.Reviews.Allowed}, {"access reviews: denied", c.Reviews.Denied}, {"access reviews: failed", c.Reviews.Failed},
-		{"cached service accounts", uint64(max(c.Reviews.ServiceAccounts, 0))},              // #nosec G115 -- never negative
-		{"service accounts whose API server cannot tell", uint64(max(c.Reviews.Unsure, 0))}, // #nosec G115 -- never negative
+		{"cached service accounts", uint64(max(c.Reviews.ServiceAccounts, 0))},                // #nosec G115 -- never negative
+		{"service accounts without an API server's answer", uint64(max(c.Reviews.Unsure, 0))}, // #nosec G115 -- never negative
 	}
 	for _, reason := range secrets.Reasons {
 		rows = append(rows, row{whys[reason], c.Refused[reason]})
@@ -83,7 +83,7 @@ var (
 	objectsDesc   = desc("cluster_secrets", "Secrets held for a cluster.", "cluster")
 	accessDesc    = desc("access_reviews_total", "Access reviews by API servers, by answer: allowed, denied, failed.", "answer")
 	knowDesc      = desc("access_service_accounts", "Service accounts whose access review is cached.")
-	unsureDesc    = desc("access_unsure_service_accounts", "Service accounts for which the API server cannot tell now whether they may read secrets.")
+	unsureDesc    = desc("access_unsure_service_accounts", "Service accounts for which the API server gives no answer now whether they may read secrets.")
 	leftOutDesc   = desc("refused_secrets_total", "Refused Kubernetes secrets, by reason.", "reason")
 	endedObjDesc  = desc("expired_secrets_total", "Versions of secrets that had expired; they are still served.")
 	badObjDesc    = desc("malformed_secrets_total", "Versions of secrets that cannot be served.")

@@ -89,7 +89,7 @@ func ofCluster(c fleet.Status) problem {
 	switch {
 	case c.State == fleet.Away:
 		t.What, t.At = "Cluster "+c.ID+" is away", c.Away
-		t.Do = "Nobody new gets anything of it. Clients keep what they have; access.outage after the last answer, they stop getting new versions of their keys."
+		t.Do = "New clients get no resource of it. Clients keep what they have; access.outage after the last answer, they stop getting new versions of their keys."
 	case c.Serving:
 		t.Grade, t.Do = fair, "Its last known secrets are served."
 	}

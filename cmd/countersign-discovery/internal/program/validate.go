@@ -31,7 +31,7 @@ func verify(ctx context.Context, env environ.Vars, c *config.Config) error {
 func notes(env environ.Vars, c *config.Config) (all []string) {
 	all = settings.OvertakenPins(env, c.Signed())
 	if !c.Cluster.Disabled && c.Cluster.Kubeconfig == "" && env.Get("KUBERNETES_SERVICE_HOST") == "" {
-		all = append(all, "cluster.kubeconfig is not set: serve needs a pod's account, and this is no pod")
+		all = append(all, "cluster.kubeconfig is not set: serve needs a pod's account, and this is not a pod")
 	}
 	look := func(setting, path string) {
 		if _, err := os.Stat(path); path != "" && err != nil {

@@ -43,7 +43,7 @@ func (o standardOutput) Sync() error {
 
 func (standardOutput) Close() error { return nil }
 
-// Sink writes the lines of one engine. Each engine has its own: the kernel tells a failed sync once,
+// Sink writes the lines of one engine. Each engine has its own: the kernel reports a failed sync once,
 // which may be another engine's, and a line that another could not end must not run into the next.
 type Sink struct {
 	log  *Log
@@ -121,7 +121,7 @@ func (a *Log) write(text []byte) (int, error) {
 	return n, err
 }
 
-// sync syncs all lines. If it fails, none of those since the last sync is certain, whoever wrote it.
+// sync syncs all lines. If it fails, no line since the last sync is certain, of any engine.
 func (a *Log) sync() error {
 	err := synced(a.file)
 	if err != nil {
@@ -151,7 +151,7 @@ func (a *Log) Reopen() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	// Between a line and its sync, the sync of the line is this one.
-	_ = a.sync() // whose line it is hears of it
+	_ = a.sync() // the owner of the line gets the error
 	old := a.file
 	a.file, a.torn = next, false
 	return old.Close()

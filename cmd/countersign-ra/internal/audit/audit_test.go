@@ -104,7 +104,7 @@ func TestOldAuditFileStaysInUseWhereNoNewOneCanBeOpened(t *testing.T) {
 	}
 }
 
-// A pipe takes no sync; one that nobody reads must not make the start wait.
+// A pipe takes no sync; one that is not read must not make the start wait.
 func TestAuditLogCanBeAPipe(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pipe")
 	if err := syscall.Mkfifo(path, 0o600); err != nil {
@@ -180,8 +180,8 @@ func TestStandardOutputIsNeverClosed(t *testing.T) {
 	}
 }
 
-// A line may be in the old file and not on its disk when the file is exchanged: who wrote it must
-// hear that.
+// A line may be in the old file and not on its disk when the file is exchanged: its writer must
+// get the error.
 func TestFailedSyncOfOldFileIsReported(t *testing.T) {
 	a, err := Open(filepath.Join(t.TempDir(), "audit.log"), nil)
 	if err != nil {
@@ -200,7 +200,7 @@ func TestFailedSyncOfOldFileIsReported(t *testing.T) {
 	_ = a.Reopen()
 	line(other)
 	if p.Sync() == nil {
-		t.Error("nobody is told")
+		t.Error("no error was returned")
 	}
 	if err := other.Sync(); err != nil {
 		t.Errorf("a line of the new file is lost: %v", err)
@@ -211,7 +211,7 @@ func TestFailedSyncOfOldFileIsReported(t *testing.T) {
 	}
 }
 
-// The kernel tells a failed sync once, to whoever syncs first.
+// The kernel reports a failed sync once, to the first process that syncs.
 func TestSyncThatFailsForOneEngineFailsForAll(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	a, err := Open(path, nil)
@@ -230,7 +230,7 @@ func TestSyncThatFailsForOneEngineFailsForAll(t *testing.T) {
 	}
 	_ = a.file.Close()
 	if first.Sync() == nil {
-		t.Error("a sync that failed is not told")
+		t.Error("a failed sync returns no error")
 	}
 	a.file = whole // where the next sync succeeds
 	if second.Sync() == nil {

@@ -26,7 +26,7 @@ type asked struct {
 	subject                                       ra.Subject
 }
 
-// someUID stands for the UID of an object that nobody named: rules do not match UIDs.
+// someUID stands for the UID of an object: rules do not match UIDs.
 const someUID = "00000000-0000-0000-0000-000000000000"
 
 func testCommand(in daemon.Flags[*config.Config]) *cobra.Command {

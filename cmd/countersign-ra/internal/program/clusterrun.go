@@ -33,7 +33,7 @@ type clusterRun struct {
 }
 
 // openClusterRun begins the work in a cluster, whose client CAs former may know. An API server that is
-// away or hangs keeps nobody else waiting.
+// away or hangs delays no other cluster.
 func (t *leaderSession) openClusterRun(ctx context.Context, cluster *fleet.Cluster, former *guard.ClientCA) *clusterRun {
 	o := &clusterRun{cluster: cluster}
 	ctx, o.stop = context.WithCancel(ctx)
@@ -150,7 +150,7 @@ func (o *clusterRun) close() {
 	}
 }
 
-// knew returns what the clusterRun knows of client CAs; nil for a nil clusterRun.
+// knew returns the client CAs of the cluster; nil for a nil clusterRun.
 func (o *clusterRun) knew() *guard.ClientCA {
 	if o == nil {
 		return nil

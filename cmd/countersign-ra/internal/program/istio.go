@@ -85,7 +85,7 @@ func (d *door) run(ctx context.Context) error {
 	cfg.Store, cfg.Observe = d.of.common, d.observe
 	for _, a := range d.of.providers.Authorities {
 		authority := d.of.authority(a)
-		authority.Roots.Led = true // the leader hears what is written for a mesh, and when
+		authority.Roots.Led = true // the leader sees what is written for a mesh, and when
 		cfg.Authorities = append(cfg.Authorities, authority)
 	}
 	quotas, err := d.of.shared(&cfg)
@@ -159,7 +159,7 @@ func (d *door) Refuse(ctx context.Context, req ra.Request, err error) {
 	d.engine.Load().Refuse(ctx, req, err)
 }
 
-// late is a door's engine, which is there before anybody calls.
+// late is a door's engine, which is there before the first call.
 type late struct{ *door }
 
 // Issue implements [signing.Issuer].

@@ -95,7 +95,7 @@ type held struct {
 	Fingerprint string    `json:"fingerprint,omitempty"`
 	NotAfter    time.Time `json:"not_after,omitzero"`
 	RenewAt     time.Time `json:"renew_at,omitzero"`
-	// Error says why the last attempt failed; empty after a success.
+	// Error is why the last attempt failed; empty after a success.
 	Error  string    `json:"error,omitempty"`
 	Failed time.Time `json:"failed,omitzero"`
 }

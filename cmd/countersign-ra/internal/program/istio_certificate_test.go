@@ -112,7 +112,7 @@ func (s *shownTo) start() *ownCertificate {
 	return own
 }
 
-// written says that the mesh has these roots, and no others.
+// written publishes that the mesh has these roots, and no others.
 func (s *shownTo) written(roots *pki.Bundle) { s.lead.RootsWritten("vault", roots) }
 
 // shows reports whether who has these roots can verify what is shown.
@@ -130,7 +130,8 @@ func (s *shownTo) shows(own *ownCertificate, roots *pki.Bundle) bool {
 	return err == nil
 }
 
-// The CA signs below its new root as soon as it tells it, and a namespace lacks that root for hours.
+// The CA signs below its new root as soon as it publishes it, and a namespace lacks that root for
+// hours.
 func TestOwnCertificateIsBelowARootThatTheMeshHas(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -151,7 +152,7 @@ func TestOwnCertificateIsBelowARootThatTheMeshHas(t *testing.T) {
 		for range 3 * 6 { // it is renewed at about 2 hours
 			time.Sleep(10 * time.Minute)
 			if !s.shows(own, old) {
-				t.Fatal("it is renewed below a root that nobody has")
+				t.Fatal("it is renewed below an unpublished root")
 			}
 			if err := restarted.ready(); err == nil || !strings.Contains(err.Error(), "not published for long enough") {
 				t.Fatalf("one that starts shows a certificate below a root that nobody has, or does not say why it has none: %v", err)

@@ -164,8 +164,8 @@ func checked(elements []string, key *ecdsa.PrivateKey) (leaf *x509.Certificate, 
 	return leaf, roots, ofMeshAlone(leaf)
 }
 
-// ofMeshAlone returns an error unless a leaf has one SPIFFE ID, and nothing else by which somebody
-// could know its holder.
+// ofMeshAlone returns an error unless a leaf has one SPIFFE ID, and no other name by which a peer
+// could accept its holder.
 func ofMeshAlone(leaf *x509.Certificate) error {
 	critical := slices.ContainsFunc(leaf.Extensions, func(e pkix.Extension) bool { return e.Id.Equal(oidNames) && e.Critical })
 	others := len(leaf.DNSNames) + len(leaf.IPAddresses) + len(leaf.EmailAddresses)

@@ -27,7 +27,7 @@ type clientCAWatch struct {
 
 // run keeps a clientCAWatch in each cluster until ctx ends; wait returns when all are gone. named are
 // clusters that only an issuer speaks for: the home cluster's API server stands for them. As it
-// looks whenever clusters come and go, it also tells of those that the door lacks.
+// looks whenever clusters come and go, it also logs those that the door lacks.
 func (l *clientCAWatches) run(ctx context.Context, s *service, named func() []string) (wait func()) {
 	var running sync.WaitGroup
 	running.Go(func() {

@@ -213,7 +213,7 @@ func (r *replica) withCertificate(t *testing.T, root []byte, pair tls.Certificat
 	return caller{t: t, conn: conn}
 }
 
-// A copy of a certificate ends the renewals of both at each replica, and the operator hears of it.
+// A copy of a certificate ends the renewals of both at each replica, and the page reports it.
 func TestCopyOfAMachinesCertificateIsReported(t *testing.T) {
 	t.Parallel()
 	first, home, _ := newMesh(t, forRenewals)
@@ -232,7 +232,7 @@ func TestCopyOfAMachinesCertificateIsReported(t *testing.T) {
 	second.withCertificate(t, root, old).refused(nil, codes.PermissionDenied)
 	first.withCertificate(t, root, stolen).refused(nil, codes.PermissionDenied)
 	for _, r := range []*replica{first, second} {
-		if told := strings.Join(problemsOf(r.report(t)), "\n"); !strings.Contains(told, "Somebody has a copy") {
+		if told := strings.Join(problemsOf(r.report(t)), "\n"); !strings.Contains(told, "A machine's certificate was copied") {
 			t.Error(told)
 		}
 	}

@@ -21,7 +21,7 @@ type counts struct {
 	mu       sync.Mutex
 	calls    map[istioca.Result]uint64
 	outcomes map[outcomeKey]uint64
-	copied   time.Time // the last certificate of a machine that somebody has a copy of
+	copied   time.Time // the last certificate of a machine that was copied
 }
 
 type outcomeKey struct{ rule, result string }
@@ -56,7 +56,7 @@ func (d *door) observe(e ra.Event) {
 // istio is the state of the door.
 type istio struct {
 	Address string `json:"address"`
-	// NotReady says why no call is served; empty if they are.
+	// NotReady is why no call is served; empty if they are.
 	NotReady string `json:"not_ready,omitempty"`
 	// Certificate is the door's own.
 	Certificate held `json:"certificate"`
@@ -77,7 +77,7 @@ type istio struct {
 type renewed struct {
 	// Chains are those of the record when it was last needed.
 	Chains int `json:"chains"`
-	// Error says why it could not be used; empty if it could.
+	// Error is why it could not be used; empty if it could.
 	Error string `json:"error,omitempty"`
 	// Copied is when a machine's certificate was last presented after its successor.
 	Copied time.Time `json:"copied,omitzero"`
@@ -182,7 +182,7 @@ func (r *istio) problems() (all []problem) {
 		all = append(all, problem{Grade: fair, What: "The certificate of Istio's CA API is not renewed", Detail: c.Error, At: c.Failed, Do: "The old one is used to its end. See the provider, or the files."})
 	}
 	for _, why := range r.Dangerous {
-		all = append(all, problem{Grade: bad, What: "An authority is not asked for a mesh, as an API server trusts it with its API", Detail: why, Do: "Calls are told to retry. Use an authority that no API server trusts as a client CA."})
+		all = append(all, problem{Grade: bad, What: "An authority is not asked for a mesh, as an API server trusts it with its API", Detail: why, Do: "Calls get an error that asks for a retry. Use an authority that no API server trusts as a client CA."})
 	}
 	for _, one := range r.UnknownClusters {
 		all = append(all, one.problem())
@@ -190,7 +190,7 @@ func (r *istio) problems() (all []problem) {
 	return append(append(all, r.Renewals.problems()...), ofAuthorities(r.Authorities)...)
 }
 
-// toldFor is how long a copied certificate is told of.
+// toldFor is how long a copied certificate is reported.
 const toldFor = 24 * time.Hour
 
 func (r *renewed) problems() (all []problem) {
@@ -201,7 +201,7 @@ func (r *renewed) problems() (all []problem) {
 		all = append(all, problem{Grade: bad, What: "Machines cannot renew by their certificates", Detail: r.Error, Do: "Check the API server of the home cluster. A record that is of no use is never replaced: restore the ConfigMap from a backup, or delete it and give each machine a token."})
 	}
 	if time.Since(r.Copied) < toldFor {
-		all = append(all, problem{Grade: bad, What: "Somebody has a copy of a machine's certificate", At: r.Copied, Do: "The audit log names the machine. Neither renews any more: find out who has the copy, then give the machine a token."})
+		all = append(all, problem{Grade: bad, What: "A machine's certificate was copied", At: r.Copied, Do: "The audit log names the machine. Neither renews any more: find out who has the copy, then give the machine a token."})
 	}
 	return all
 }

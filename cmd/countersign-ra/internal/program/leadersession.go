@@ -38,7 +38,7 @@ type leaderSession struct {
 	unable      string                 // rules that their authorities cannot serve
 }
 
-// lead signs until ctx ends. Nothing of it is left then.
+// lead signs until ctx ends, and returns when all is closed.
 func (s *service) lead(ctx context.Context) {
 	t, err := s.newLeaderSession()
 	if err != nil {

@@ -84,14 +84,14 @@ func publishedTwice(c config.Config, authority string) bool {
 	return c.Mesh.Publishes(authority) && slices.ContainsFunc(c.Signers, func(s config.Signer) bool { return s.TrustBundle.Authority == authority })
 }
 
-// by returns what one publisher tells.
+// by returns the hook of one publisher.
 func (w *writtenIn) by(p publisher) func(authority string, roots *pki.Bundle) {
 	return func(authority string, roots *pki.Bundle) {
 		if !w.both(authority) {
 			w.tell(authority, roots)
 			return
 		}
-		w.mu.Lock() // held while it tells, so that what is told last is what is known
+		w.mu.Lock() // held during the call, so that the last call has the current roots
 		defer w.mu.Unlock()
 		if w.have[authority] == nil {
 			w.have[authority] = map[publisher]*pki.Bundle{}

@@ -3,7 +3,7 @@ package program
 import "github.com/prometheus/client_golang/prometheus"
 
 var (
-	meshNamespacesDesc = desc("mesh_namespaces", "Namespaces of a mesh: those whose ConfigMap has the roots (current), those that lack some (lacking), and those of either where somebody else keeps writing (disputed).", "cluster", "state")
+	meshNamespacesDesc = desc("mesh_namespaces", "Namespaces of a mesh: those whose ConfigMap has the roots (current), those that lack some (lacking), and those of either where another client keeps writing (disputed).", "cluster", "state")
 	istiodCurrentDesc  = desc("istiod_certificate_current", "1 if the Secret istiod-tls is as it should be.", "cluster")
 	istiodExpiryDesc   = desc("istiod_certificate_expiry_timestamp_seconds", "When the certificate in the Secret istiod-tls ends.", "cluster")
 )

@@ -22,7 +22,7 @@ type meshRootsReport struct {
 	Roots      []string `json:"roots,omitempty"` // fingerprints
 	Namespaces int      `json:"namespaces"`
 	Lacking    int      `json:"lacking,omitempty"` // of them do not have these roots
-	// Disputed is in how many namespaces somebody else keeps writing, such as Rival.
+	// Disputed is in how many namespaces another client keeps writing, such as Rival.
 	Disputed int    `json:"disputed,omitempty"`
 	Rival    string `json:"rival,omitempty"`
 	Error    string `json:"error,omitempty"`
@@ -79,7 +79,7 @@ func (r *meshRootsReport) problems(cluster string) []problem {
 			said += ", such as " + r.Rival
 		}
 		return []problem{{
-			Grade: bad, What: fmt.Sprintf("Somebody else writes the ConfigMaps %s in %s, too", meshroots.Name, cluster), Detail: said,
+			Grade: bad, What: fmt.Sprintf("Another client writes the ConfigMaps %s in %s, too", meshroots.Name, cluster), Detail: said,
 			Do: "Disable one of the two writers: istiod's own CA with ENABLE_CA_SERVER=false, or mesh.roots here.",
 		}}
 	case r.Error != "":

@@ -54,9 +54,9 @@ func TestRootIsWrittenWhenTrustBundlesAndMeshHaveIt(t *testing.T) {
 
 func TestProblemsOfAMeshAreShown(t *testing.T) {
 	for want, m := range map[string]*meshReport{
-		"Somebody else writes the ConfigMaps istio-ca-root-cert in home, too: in 3 namespaces, such as pilot-discovery": {Roots: &meshRootsReport{Namespaces: 3, Lacking: 3, Disputed: 3, Rival: "pilot-discovery", Error: "x"}},
-		"ConfigMaps istio-ca-root-cert in home are out of date: 1 of 3":                                                 {Roots: &meshRootsReport{Namespaces: 3, Lacking: 1, Error: "1 of 3"}},
-		"Secret mesh/istiod-tls in home is not as it should be: denied":                                                 {Istiod: &istiodReport{Namespace: "mesh", Error: "denied"}},
+		"Another client writes the ConfigMaps istio-ca-root-cert in home, too: in 3 namespaces, such as pilot-discovery": {Roots: &meshRootsReport{Namespaces: 3, Lacking: 3, Disputed: 3, Rival: "pilot-discovery", Error: "x"}},
+		"ConfigMaps istio-ca-root-cert in home are out of date: 1 of 3":                                                  {Roots: &meshRootsReport{Namespaces: 3, Lacking: 1, Error: "1 of 3"}},
+		"Secret mesh/istiod-tls in home is not as it should be: denied":                                                  {Istiod: &istiodReport{Namespace: "mesh", Error: "denied"}},
 		"": {Roots: &meshRootsReport{Namespaces: 3}, Istiod: &istiodReport{Namespace: "mesh"}},
 	} {
 		said := ""

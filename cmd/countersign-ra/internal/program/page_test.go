@@ -79,13 +79,13 @@ func TestEachProblemIsShownWithWhatToDo(t *testing.T) {
 		"The changed configuration was refused", "A restart is pending",
 		"Nothing is signed by this replica", "Rules cannot be served by their authorities", "Rule x is stopped at x for lifetimes up to 2h0m0s",
 		"Certificates of x are held back", "A new root of x is not published everywhere", "Provider x is not ready: refused",
-		"Duplicate cluster ID x", "Cluster x is failed", "Trust bundle x in x is out of date", "An authority is not asked, as x trusts it with its API", "Anybody who may create PodCertificateRequests in x",
+		"Duplicate cluster ID x", "Cluster x is failed", "Trust bundle x in x is out of date", "An authority is not asked, as x trusts it with its API", "Every user who may create PodCertificateRequests in x",
 		"No certificate can be written into x of x in x", "No certificate can be written into y of x in x for x",
 		"Istio's CA API is not served by this replica", "An authority is not asked for a mesh", "x names x, and no such cluster is known",
 		"The quotas of x cannot be shared", "Machines cannot renew by their certificates", "The record of the roots of x cannot be used",
 	} {
 		if !strings.Contains(all, want) {
-			t.Errorf("nobody is announced %q:\n%s", want, all)
+			t.Errorf("the page lacks %q:\n%s", want, all)
 		}
 	}
 }

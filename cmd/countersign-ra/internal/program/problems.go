@@ -51,7 +51,7 @@ func ofAuthorities(authorities []authority) (all []problem) {
 		}
 		switch {
 		case a.Held != "":
-			all = append(all, problem{Grade: bad, What: "Certificates of " + a.Name + " are held back", Detail: a.Held, Do: "Its root is new, and not everywhere yet. " + resumes(a) + " Rotate a CA by telling its new root first."})
+			all = append(all, problem{Grade: bad, What: "Certificates of " + a.Name + " are held back", Detail: a.Held, Do: "Its root is new, and not everywhere yet. " + resumes(a) + " Rotate a CA by publishing its new root first."})
 		case a.HeldSeconds > 0:
 			all = append(all, problem{Grade: fair, What: "Authority " + a.Name + " is not asked at present", Do: "It is unavailable or rate-limited us. " + resumes(a) + " See its provider's last log lines."})
 		}
@@ -90,7 +90,7 @@ func (r report) ofClusters() (all []problem) {
 		all = append(all, k.Mesh.problems(k.ID)...)
 		if p := k.Protection; p != nil && p.State == guard.Unprotected {
 			all = append(all, problem{
-				Grade: bad, What: "Anybody who may create PodCertificateRequests in " + k.ID + " can have any pod's certificate", Detail: p.Why,
+				Grade: bad, What: "Every user who may create PodCertificateRequests in " + k.ID + " can have any pod's certificate", Detail: p.Why,
 				Do: "Apply the ValidatingAdmissionPolicy of deploy/kustomize/ra there.",
 			})
 		}

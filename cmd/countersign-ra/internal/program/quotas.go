@@ -69,8 +69,8 @@ func (q *quotas) changed(authority string) {
 	q.engine.Load().ShareChanged(authority)
 }
 
-// ready returns nil once there was a share. One that ended since is no reason to send callers to
-// another replica, which cannot reach the API server either.
+// ready returns nil once there was a share. If one ended since, callers stay: another replica cannot
+// reach the API server either.
 func (q *quotas) ready() error {
 	if q == nil || q.began.Load() {
 		return nil

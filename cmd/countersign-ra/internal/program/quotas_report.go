@@ -8,7 +8,7 @@ type sharing struct {
 	// Members are the engines among which the quotas are divided; those that are gone count for a
 	// while.
 	Members int `json:"members"`
-	// Error says why the record of shares cannot be kept: what this engine has will end.
+	// Error is why the record of shares cannot be kept: what this engine has will end.
 	Error string `json:"error,omitempty"`
 }
 

@@ -38,7 +38,7 @@ func (s *service) rotate(ctx context.Context, hangups <-chan os.Signal) {
 	}
 }
 
-// reload takes over the rules and the callers of the configuration file. Whoever is taken out is
+// reload takes over the rules and the callers of the configuration file. A caller that is taken out is
 // refused at once, on connections that are open as well.
 func (s *service) reload() {
 	next, err := s.read()

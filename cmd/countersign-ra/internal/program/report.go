@@ -17,7 +17,7 @@ type report struct {
 	daemon.Process
 	At    time.Time      `json:"at"`
 	Build buildinfo.Info `json:"build"`
-	// NotReady says what is missing; empty if this replica signs, or would with the Lease.
+	// NotReady is what is missing; empty if this replica signs, or would with the Lease.
 	NotReady string       `json:"not_ready,omitempty"`
 	Leader   lease.Status `json:"leader"`
 	// Authorities are empty while another replica leads.
@@ -43,12 +43,12 @@ type authority struct {
 	OldestSeconds float64 `json:"oldest_seconds"` // how long the first of them has waited
 	Rate          float64 `json:"rate"`           // calls a second, at present
 	MostRate      float64 `json:"most_rate"`      // this engine's share of what is configured
-	// HeldSeconds is how long nothing will be asked; Held says why, where that is known.
+	// HeldSeconds is how long nothing will be asked; Held is why, where that is known.
 	HeldSeconds float64   `json:"held_seconds,omitempty"`
 	Held        string    `json:"held,omitempty"`
 	Stopped     []stopped `json:"stopped,omitempty"`
 	Roots       []root    `json:"roots,omitempty"`
-	// Record says why the record of the roots cannot be used, if it cannot.
+	// Record is why the record of the roots cannot be used, if it cannot.
 	Record string `json:"record_error,omitempty"`
 }
 
@@ -74,9 +74,9 @@ type root struct {
 // cluster is a cluster with the work in it.
 type cluster struct {
 	fleet.Status
-	// NotReady says why its requests are not worked on; empty while another replica leads.
+	// NotReady is why its requests are not worked on; empty while another replica leads.
 	NotReady string `json:"not_ready,omitempty"`
-	// Dangerous says which authorities are not asked, as they could sign an administrator.
+	// Dangerous lists the authorities that are not asked, as they could sign an administrator.
 	Dangerous  []string    `json:"dangerous,omitempty"`
 	Bundles    []bundle    `json:"trust_bundles,omitempty"`
 	Protection *protection `json:"pod_requests,omitempty"`
@@ -94,7 +94,7 @@ type bundle struct {
 	Error     string   `json:"error,omitempty"`
 }
 
-// protection says whether nodes alone can create PodCertificateRequests: protected,
+// protection is whether nodes alone can create PodCertificateRequests: protected,
 // unprotected or unknown.
 type protection struct {
 	State string `json:"state"`

@@ -55,7 +55,7 @@ func TestPodGetsCertificateAndEverythingIsRecorded(t *testing.T) {
 	}
 	out, errs, code := says(t, nil, "status", "--address", "unix:"+filepath.Join(r.dir, "page"))
 	shown := strings.Join(strings.Fields(out), " ")
-	for _, want := range []string{"Signing. Problems: 1.", "Anybody who may create PodCertificateRequests in Kubernetes", "file 0 0 5/s 5/s - 0", "trusted", bundleName + " Kubernetes example.com/mesh file 1 -"} {
+	for _, want := range []string{"Signing. Problems: 1.", "Every user who may create PodCertificateRequests in Kubernetes", "file 0 0 5/s 5/s - 0", "trusted", bundleName + " Kubernetes example.com/mesh file 1 -"} {
 		if code != 0 || !strings.Contains(shown, want) {
 			t.Errorf("status does not show %q: %d\n%s%s", want, code, out, errs)
 		}
@@ -222,7 +222,7 @@ func TestRemoteClusterIsServed(t *testing.T) {
 	r.until(t, "the cluster is gone", func() bool { return len(r.report(t).Clusters) == 1 })
 }
 
-// Whoever signs for this CA could sign an administrator.
+// A signer of this CA could sign an administrator.
 func TestAuthorityThatTheAPIServerTrustsIsNotAsked(t *testing.T) {
 	t.Parallel()
 	api := newAPIServer(t)
@@ -254,7 +254,7 @@ func TestAuthorityThatCannotCertifyNamesIsReported(t *testing.T) {
 	api := newAPIServer(t)
 	api.addPod(t, "shop", "web-0")
 	r := start(t, files(t, api, strings.ReplaceAll(usual, "{name: file, settings: {dir: DIR/ca, self_signed: true}}", "{name: minimal}")))
-	r.until(t, "it says so", func() bool {
+	r.until(t, "it is shown", func() bool {
 		code, _ := r.page("/status.json")
 		return code == http.StatusOK && strings.Contains(r.report(t).Unable, `the authority "minimal" signs only what a CSR names`)
 	})
@@ -300,7 +300,7 @@ func TestCertificatesThatCannotBeWrittenAreReported(t *testing.T) {
 	r := start(t, files(t, api, usual))
 	r.until(t, "it is ready", func() bool { return r.readyz() == http.StatusOK })
 	var told shut
-	r.until(t, "it says so", func() bool {
+	r.until(t, "it is shown", func() bool {
 		for _, k := range r.report(t).Clusters {
 			for _, told = range k.Shut {
 				return true
@@ -318,9 +318,9 @@ func TestCertificatesThatCannotBeWrittenAreReported(t *testing.T) {
 		}
 	}
 	if _, page := r.page("/"); !strings.Contains(page, "the right to update podcertificaterequests/status, and to sign for "+signer) || !strings.Contains(page, "cannot be written since") {
-		t.Errorf("the page does not tell what to do:\n%s", page)
+		t.Errorf("the page lacks what to do:\n%s", page)
 	}
 	api.rude.Store(false)
 	r.until(t, "the pods have certificates", func() bool { return api.chain(t, "shop", "web-0") != nil && api.chain(t, "shop", "web-1") != nil })
-	r.until(t, "it says no more of it", func() bool { return len(r.report(t).Clusters[0].Shut) == 0 })
+	r.until(t, "it is shown no more", func() bool { return len(r.report(t).Clusters[0].Shut) == 0 })
 }

@@ -201,7 +201,7 @@ func (s *service) signs() error {
 		case l.Fault != "":
 			return fmt.Errorf("the Lease cannot be reached: %s", l.Fault)
 		case !l.Leading && l.Holder == "":
-			return errors.New("nobody holds the Lease yet")
+			return errors.New("no replica holds the Lease yet")
 		case !l.Leading:
 			return nil
 		}

@@ -14,13 +14,13 @@ import (
 type shut struct {
 	Signer   string `json:"signer"`
 	Requests string `json:"requests"` // their kind, in the plural
-	// Owners are the namespaces or users for whom it is so; empty: it is for all.
+	// Owners are the namespaces or users concerned; empty: all.
 	Owners []string  `json:"owners,omitempty"`
 	Since  time.Time `json:"since"`
 	// NextTrial is when one request may try again.
 	NextTrial time.Time `json:"next_trial"`
 	Error     string    `json:"error"`
-	// Right is what this service's account may lack; empty if the API server said nothing of that.
+	// Right is what this service's account may lack; empty if the API server did not name it.
 	Right string `json:"right,omitempty"`
 }
 

@@ -22,7 +22,7 @@ setting is wrong.`, verify, notes)
 func notes(env environ.Vars, c *config.Config) (all []string) {
 	all = settings.OvertakenPins(env, c.Hosted())
 	if c.Cluster.Kubeconfig == "" && env.Get("KUBERNETES_SERVICE_HOST") == "" {
-		all = append(all, "cluster.kubeconfig is not set: serve needs a pod's account, and this is no pod")
+		all = append(all, "cluster.kubeconfig is not set: serve needs a pod's account, and this is not a pod")
 	}
 	if _, err := os.Stat(c.Remotes.Folder); c.Remotes.Folder != "" && err != nil {
 		all = append(all, fmt.Sprintf("remotes.folder: %s; serve waits for it", err))

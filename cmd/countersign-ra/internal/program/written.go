@@ -9,12 +9,12 @@ import (
 
 // written gathers in which clusters roots are published. A root counts as published when all
 // clusters have it: one that is away delays new roots, as its pods verify the others'. It does no
-// longer once a cluster is known to lack it: somebody removed it there, or the cluster is new. What a
+// longer once a cluster is known to lack it: it was removed there, or the cluster is new. What a
 // cluster that cannot be reached has now is not known, and changes nothing.
 type written struct {
 	publish func(authority string, roots *pki.Bundle) // does not block
 
-	order sync.Mutex // held while it is called, so that what is told last is what is known
+	order sync.Mutex // held during the call, so that the last call has the current roots
 
 	mu          sync.Mutex
 	ids         []string                          // of all clusters

@@ -39,7 +39,7 @@ func TestRootsCountAsPublishedWhenAllClustersHaveThem(t *testing.T) {
 		t.Errorf("published are %v", last())
 	}
 
-	// Somebody empties the bundle in east, and it cannot be put right at once.
+	// The bundle in east is emptied, and cannot be put right at once.
 	w.note("east", "vault", pki.NewBundle())
 	if last() == nil || len(last()) != 0 {
 		t.Errorf("east lacks all, and %v are published", last())
@@ -49,7 +49,7 @@ func TestRootsCountAsPublishedWhenAllClustersHaveThem(t *testing.T) {
 	// West joins, with a bundle of last year.
 	w.members([]string{"home", "east", "west"})
 	if !slices.Equal(last(), both.Fingerprints()) {
-		t.Errorf("nobody knows about west, and %v are published", last())
+		t.Errorf("west is unknown, and %v are published", last())
 	}
 	w.note("west", "vault", one)
 	if !slices.Equal(last(), one.Fingerprints()) {
@@ -60,7 +60,7 @@ func TestRootsCountAsPublishedWhenAllClustersHaveThem(t *testing.T) {
 		t.Errorf("west has left, and %v are published", last())
 	}
 
-	// One that is reached anew may be another cluster; one that is gone delays nobody.
+	// One that is reached anew may be another cluster; one that is gone delays no other.
 	n := len(told)
 	w.forget("east")
 	w.note("home", "vault", both)
