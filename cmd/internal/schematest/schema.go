@@ -45,7 +45,7 @@ func Check[C any](t *testing.T, name, title string, narrow func(*jsonschema.Sche
 	}
 	file := programs.File(t, name)
 	if *update {
-		if err := os.WriteFile(file, want, 0o644); err != nil {
+		if err := os.WriteFile(file, want, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
