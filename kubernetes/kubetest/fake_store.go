@@ -3,7 +3,7 @@ package kubetest
 import (
 	"cmp"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"maps"
 	"net/http"
 	"slices"
@@ -73,7 +73,7 @@ func (f *Fake) do(c *Call) (int, any, error) {
 		return 0, nil, apierrors.NewMethodNotSupported(of, c.Verb)
 	}
 	if sent, _ := c.Object.meta()["resourceVersion"].(string); sent != "" && sent != known.object.meta()["resourceVersion"] {
-		return 0, nil, apierrors.NewConflict(of, c.Name, fmt.Errorf("it was modified"))
+		return 0, nil, apierrors.NewConflict(of, c.Name, errors.New("it was modified"))
 	}
 	if c.Object.meta()["uid"] == nil {
 		c.Object.meta()["uid"] = known.object.meta()["uid"]
