@@ -10,6 +10,7 @@ require (
 	github.com/countersign-dev/countersign/plugin-host v0.0.0
 	github.com/envoyproxy/go-control-plane/envoy v1.40.0
 	github.com/go-jose/go-jose/v4 v4.1.5
+	github.com/hashicorp/go-plugin v1.8.0
 	github.com/spiffe/go-spiffe/v2 v2.9.0
 	go.opentelemetry.io/proto/otlp v1.11.0
 	go.uber.org/goleak v1.3.0
@@ -58,7 +59,6 @@ require (
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/grpc-ecosystem/grpc-gateway/v2 v2.29.0 // indirect
 	github.com/hashicorp/go-hclog v1.6.3 // indirect
-	github.com/hashicorp/go-plugin v1.8.0 // indirect
 	github.com/hashicorp/yamux v0.1.2 // indirect
 	github.com/json-iterator/go v1.1.12 // indirect
 	github.com/mattn/go-colorable v0.1.12 // indirect
@@ -90,9 +90,15 @@ require (
 )
 
 replace github.com/countersign-dev/countersign => ..
+
 replace github.com/countersign-dev/countersign/plugin-host => ../plugin-host
+
 replace github.com/countersign-dev/countersign/cmd => ../cmd
+
 replace github.com/countersign-dev/countersign/kubernetes => ../kubernetes
+
 replace github.com/countersign-dev/countersign/ra/istioca => ../ra/istioca
+
 replace github.com/countersign-dev/countersign/cmd/countersign-ra => ../cmd/countersign-ra
+
 replace github.com/countersign-dev/countersign/cmd/countersign-discovery => ../cmd/countersign-discovery

@@ -85,7 +85,7 @@ func TestDebugCommandsAttachAgentToProvider(t *testing.T) {
 		t.Fatal(err)
 	}
 	env := []string{"TMPDIR=" + dir, "XDG_RUNTIME_DIR="}
-	debugger := talk(t, dir, env, self, asAgent, "provider", "debug", "odd="+self, "--insecure")
+	debugger := talk(t, dir, env, self, asAgent, "provider", "debug", "odd="+oddProvider(t), "--insecure")
 	printed := debugger.hear(`^  (\S+) dlv exec (\S+)$`)
 	talk(t, dir, nil, printed[1], printed[2]) // without the debugger, which is not everywhere
 	attach := debugger.hear(`^  countersign (agent --insecure-attach odd=\S+)$`)

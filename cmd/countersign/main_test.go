@@ -24,14 +24,9 @@ import (
 
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/catalog"
 	"github.com/countersign-dev/countersign/internal/test/programs"
-	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(wire.MagicCookieKey) != "" {
-		beProvider(filepath.Base(os.Args[0]))
-		return
-	}
 	if filepath.Base(os.Args[0]) == catalog.Discovery.Name {
 		beProgram()
 	}
@@ -100,11 +95,11 @@ func TestScripts(t *testing.T) {
 					ts.Fatalf("countersign %v: exit code %d, want %s", args[1:], code, args[0])
 				}
 			},
-			// install PROGRAM FILE makes a provider of the file or of this test's binary.
+			// install PROGRAM FILE makes a provider of that name, which is in no folder of providers if it is odd.
 			"install": func(ts *testscript.TestScript, _ bool, args []string) {
 				program := filepath.Join(providers, "countersign-provider-"+args[0])
 				if args[0] == "odd" {
-					program = self
+					program = oddProvider(t)
 				}
 				ts.Check(os.MkdirAll(filepath.Dir(ts.MkAbs(args[1])), 0o755))
 				ts.Check(os.Link(program, ts.MkAbs(args[1])))
@@ -146,7 +141,7 @@ func TestScripts(t *testing.T) {
 			"shows": func(ts *testscript.TestScript, _ bool, args []string) {
 				agentOf(ts).awaitPage(ts, args[0], args[1], args[2])
 			},
-			"publish": publish,
+			"publish": func(ts *testscript.TestScript, _ bool, args []string) { publish(ts, oddProvider(t), args) },
 			"foreign": standIn,
 			// end ends what foreign started.
 			"end": func(ts *testscript.TestScript, _ bool, _ []string) { agentOf(ts).endStandIns() },
@@ -154,6 +149,13 @@ func TestScripts(t *testing.T) {
 			"logged": func(ts *testscript.TestScript, _ bool, args []string) { agentOf(ts).await(ts, args[0]) },
 		},
 	})
+}
+
+// oddProvider returns the path of the provider odd, in a folder of its own.
+func oddProvider(t *testing.T) string {
+	t.Helper()
+	const name = "countersign-provider-odd"
+	return filepath.Join(programs.Folder(t, name), name)
 }
 
 func fetch(ts *testscript.TestScript, socket, path string) []byte {

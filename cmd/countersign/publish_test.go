@@ -17,16 +17,14 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// publish KEY FOLDER SERIAL VERSION puts an index of that serial into the folder, with this
-// test's binary as the provider odd of that version, and signs both. KEY.pub is the public key.
-func publish(ts *testscript.TestScript, _ bool, args []string) {
+// publish KEY FOLDER SERIAL VERSION puts an index of that serial into the folder, with the
+// provider odd as one of that version, and signs both. KEY.pub is the public key.
+func publish(ts *testscript.TestScript, odd string, args []string) {
 	folder, version := ts.MkAbs(args[1]), args[3]
 	serial, err := strconv.ParseInt(args[2], 10, 64)
 	ts.Check(err)
 	key := publisherKey(ts, args[0])
-	self, err := os.Executable()
-	ts.Check(err)
-	binary, err := os.ReadFile(self)
+	binary, err := os.ReadFile(odd)
 	ts.Check(err)
 	hash := sha256.Sum256(binary)
 	index, err := json.Marshal(map[string]any{"format": 1, "serial": serial, "providers": []any{map[string]any{

@@ -17,7 +17,7 @@ func TestServiceManagerIsNotifiedWhileCAIsAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := proctest.Folder(t)
-	if err := os.Link(self, filepath.Join(dir, "countersign-provider-silent")); err != nil {
+	if err := os.Link(oddProvider(t), filepath.Join(dir, "countersign-provider-silent")); err != nil {
 		t.Fatal(err)
 	}
 	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "notify"), Net: "unixgram"})

@@ -1,3 +1,5 @@
+// Command countersign-provider-odd is a provider with a setting of each kind, for the tests of the
+// agent's commands. Under other names it misdescribes itself, crashes or hangs.
 package main
 
 import (
@@ -7,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -72,10 +75,10 @@ type lying struct {
 
 func (l lying) Metadata(context.Context) (wire.Metadata, error) { return l.metadata, nil }
 
-// beProvider is what this binary does when a host has started it: the provider odd of
-// its file's version, or what is wrong with its file's name. That of 9.9.9 lies.
-func beProvider(file string) {
-	name := strings.TrimPrefix(file, "countersign-provider-")
+// main is the provider odd of its file's version, or what is wrong with its file's name. That of
+// 9.9.9 lies.
+func main() {
+	name := strings.TrimPrefix(filepath.Base(os.Args[0]), "countersign-provider-")
 	good := wire.Metadata{Name: name, Version: "1.2.0", Abilities: []wire.Ability{wire.CertificateAuthority}}
 	switch name {
 	case "nameless":
