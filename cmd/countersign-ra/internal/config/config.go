@@ -234,6 +234,9 @@ type Audit struct {
 // Stdout is the audit file that stands for standard output.
 const Stdout = "-"
 
+// Program is the name of the program.
+const Program = "countersign-ra"
+
 // Lease is the name of the Lease by which replicas elect a leader, and of the ConfigMap with what is
 // recorded about authorities.
 const Lease = "countersign-ra"

@@ -25,6 +25,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/status"
 	"github.com/countersign-dev/countersign/cmd/internal/cli"
 	"github.com/countersign-dev/countersign/cmd/internal/environ"
 	"github.com/countersign-dev/countersign/internal/test/proctest"
@@ -171,7 +172,7 @@ func (r *replica) page(path string) (code int, text string) {
 }
 
 // report is what its status says.
-func (r *replica) report(t *testing.T) (said report) {
+func (r *replica) report(t *testing.T) (said status.Report) {
 	t.Helper()
 	code, text := r.page("/status.json")
 	if err := json.Unmarshal([]byte(text), &said); code != http.StatusOK || err != nil {

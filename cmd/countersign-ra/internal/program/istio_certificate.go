@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/config"
+	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/status"
 	agent "github.com/countersign-dev/countersign/cmd/internal/config"
 	"github.com/countersign-dev/countersign/cmd/internal/wiring"
 	"github.com/countersign-dev/countersign/kubernetes/signing"
@@ -89,18 +90,7 @@ func (o *ownCertificate) ready() error {
 	return err
 }
 
-// held is the state of the certificate. It has no key.
-type held struct {
-	// Fingerprint and the times are zero while there is none; one that has expired is shown.
-	Fingerprint string    `json:"fingerprint,omitempty"`
-	NotAfter    time.Time `json:"not_after,omitzero"`
-	RenewAt     time.Time `json:"renew_at,omitzero"`
-	// Error is why the last attempt failed; empty after a success.
-	Error  string    `json:"error,omitempty"`
-	Failed time.Time `json:"failed,omitzero"`
-}
-
-func (o *ownCertificate) report() (r held) {
+func (o *ownCertificate) report() (r status.Certificate) {
 	for _, s := range o.status() {
 		if s.Name != agent.DefaultSecret {
 			continue

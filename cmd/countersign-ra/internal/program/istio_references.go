@@ -1,31 +1,24 @@
 package program
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/config"
+	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/status"
 )
-
-// unknownReference is an unknown cluster that a setting names: its name is misspelled, or its
-// kubeconfig is still to come. So it is not an error, and must not pass in silence either.
-type unknownReference struct {
-	Setting string `json:"setting"`
-	Cluster string `json:"cluster"`
-}
 
 // unknownReferences returns those of the current callers. It is not ok before all kubeconfigs were
 // read.
-func (d *door) unknownReferences() (all []unknownReference, ok bool) {
+func (d *door) unknownReferences() (all []status.UnknownReference, ok bool) {
 	if d.of.clusters.Ready() != nil {
 		return nil, false
 	}
 	return unknownReferencesOf(d.callers.now.Load(), d.of.clusters.Known), true
 }
 
-func unknownReferencesOf(c *config.Config, known func(id string) bool) (all []unknownReference) {
+func unknownReferencesOf(c *config.Config, known func(id string) bool) (all []status.UnknownReference) {
 	add := func(setting, id string) {
-		if one := (unknownReference{setting, id}); !known(id) && !slices.Contains(all, one) {
+		if one := (status.UnknownReference{Setting: setting, Cluster: id}); !known(id) && !slices.Contains(all, one) {
 			all = append(all, one)
 		}
 	}
@@ -39,10 +32,10 @@ func unknownReferencesOf(c *config.Config, known func(id string) bool) (all []un
 }
 
 // reported are the unknown references that were logged.
-type reported map[unknownReference]bool
+type reported map[status.UnknownReference]bool
 
 // fresh returns those that are new, and forgets those that are gone.
-func (t reported) fresh(now []unknownReference) (fresh []unknownReference) {
+func (t reported) fresh(now []status.UnknownReference) (fresh []status.UnknownReference) {
 	for one := range t {
 		if !slices.Contains(now, one) {
 			delete(t, one)
@@ -65,12 +58,5 @@ func (d *door) logUnknown(t reported) {
 	}
 	for _, one := range t.fresh(now) {
 		d.of.log.Warn("a setting names a cluster that is not known; correct it, or add its kubeconfig", "setting", one.Setting, "cluster", one.Cluster)
-	}
-}
-
-func (s unknownReference) problem() problem {
-	return problem{
-		Grade: fair, What: fmt.Sprintf("%s names %s, and no such cluster is known", s.Setting, s.Cluster),
-		Do: "This entry matches no known cluster. Correct the name, or add the cluster's kubeconfig: it counts at once.",
 	}
 }

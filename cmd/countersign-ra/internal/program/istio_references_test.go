@@ -9,18 +9,20 @@ import (
 	"testing"
 
 	"google.golang.org/grpc/codes"
+
+	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/status"
 )
 
 func TestUnknownClusterIsLoggedOnceWhileItIsUnknown(t *testing.T) {
 	t.Parallel()
 	was := reported{}
-	west, north := unknownReference{"istio.clusters", "west"}, unknownReference{"istio.node_proxies", "north"}
-	for i, step := range []struct{ now, fresh []unknownReference }{
-		{[]unknownReference{west}, []unknownReference{west}},
-		{[]unknownReference{west}, nil},
-		{[]unknownReference{west, north}, []unknownReference{north}},
-		{[]unknownReference{north}, nil},
-		{[]unknownReference{west, north}, []unknownReference{west}}, // it came, and went
+	west, north := status.UnknownReference{Setting: "istio.clusters", Cluster: "west"}, status.UnknownReference{Setting: "istio.node_proxies", Cluster: "north"}
+	for i, step := range []struct{ now, fresh []status.UnknownReference }{
+		{[]status.UnknownReference{west}, []status.UnknownReference{west}},
+		{[]status.UnknownReference{west}, nil},
+		{[]status.UnknownReference{west, north}, []status.UnknownReference{north}},
+		{[]status.UnknownReference{north}, nil},
+		{[]status.UnknownReference{west, north}, []status.UnknownReference{west}}, // it came, and went
 	} {
 		if got := was.fresh(step.now); !slices.Equal(got, step.fresh) {
 			t.Errorf("step %d: %v, want %v", i, got, step.fresh)
@@ -45,7 +47,7 @@ func TestMisspelledClusterOfAMeshIsShownUntilItIsThere(t *testing.T) {
 	text := read(t, filepath.Join(r.dir, "remotes", "east.yaml"))
 	write(t, filepath.Join(r.dir, "remotes", "north.yaml"), text)
 	r.until(t, "north is known", func() bool {
-		return slices.Equal(r.report(t).Istio.UnknownClusters, []unknownReference{{"istio.clusters", "Kubernets"}})
+		return slices.Equal(r.report(t).Istio.UnknownClusters, []status.UnknownReference{{Setting: "istio.clusters", Cluster: "Kubernets"}})
 	})
 
 	path := filepath.Join(r.dir, "c.yaml")

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/config"
+	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/status"
 	"github.com/countersign-dev/countersign/kubernetes/istiodtls"
 	"github.com/countersign-dev/countersign/kubernetes/meshroots"
 	"github.com/countersign-dev/countersign/kubernetes/signing"
@@ -101,4 +102,20 @@ func (w *writtenIn) by(p publisher) func(authority string, roots *pki.Bundle) {
 			w.tell(authority, bundles.Filter(others.Contains))
 		}
 	}
+}
+
+func (m mesh) report() *status.Mesh {
+	if m.roots == nil && m.istiod == nil {
+		return nil
+	}
+	r := &status.Mesh{}
+	if m.roots != nil {
+		s := m.roots.Status()
+		r.Roots = &status.MeshRoots{Authority: s.Authority, Roots: s.Roots, Namespaces: s.Namespaces, Lacking: s.Lacking, Disputed: s.Disputed, Rival: s.Rival, Error: s.Error}
+	}
+	if m.istiod != nil {
+		s := m.istiod.Status()
+		r.Istiod = &status.Istiod{Authority: s.Authority, Namespace: s.Namespace, Fingerprint: s.Fingerprint, NotAfter: s.NotAfter, Rival: s.Rival, Error: s.Error}
+	}
+	return r
 }

@@ -1,6 +1,10 @@
 package program
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/status"
+)
 
 var (
 	meshNamespacesDesc = desc("mesh_namespaces", "Namespaces of a mesh: those whose ConfigMap has the roots (current), those that lack some (lacking), and those of either where another client keeps writing (disputed).", "cluster", "state")
@@ -26,14 +30,14 @@ func (c meshCollector) Collect(to chan<- prometheus.Metric) {
 	}
 	for _, o := range t.all() {
 		if m := o.mesh.report(); m != nil {
-			m.collect(o.cluster.ID(), func(d *prometheus.Desc, v float64, labels ...string) {
+			gaugeMesh(o.cluster.ID(), m, func(d *prometheus.Desc, v float64, labels ...string) {
 				to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 			})
 		}
 	}
 }
 
-func (m *meshReport) collect(cluster string, gauge gauge) {
+func gaugeMesh(cluster string, m *status.Mesh, gauge gauge) {
 	if r := m.Roots; r != nil {
 		for state, n := range map[string]int{"current": r.Namespaces - r.Lacking, "lacking": r.Lacking, "disputed": r.Disputed} {
 			gauge(meshNamespacesDesc, float64(n), cluster, state)

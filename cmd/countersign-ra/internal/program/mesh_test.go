@@ -3,7 +3,6 @@ package program
 import (
 	"context"
 	"crypto/x509"
-	"fmt"
 	"maps"
 	"path/filepath"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/config"
+	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/status"
 	"github.com/countersign-dev/countersign/internal/test/certtest"
 	"github.com/countersign-dev/countersign/ra"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -52,34 +52,10 @@ func TestRootIsWrittenWhenTrustBundlesAndMeshHaveIt(t *testing.T) {
 	}
 }
 
-func TestProblemsOfAMeshAreShown(t *testing.T) {
-	for want, m := range map[string]*meshReport{
-		"Another client writes the ConfigMaps istio-ca-root-cert in home, too: in 3 namespaces, such as pilot-discovery": {Roots: &meshRootsReport{Namespaces: 3, Lacking: 3, Disputed: 3, Rival: "pilot-discovery", Error: "x"}},
-		"ConfigMaps istio-ca-root-cert in home are out of date: 1 of 3":                                                  {Roots: &meshRootsReport{Namespaces: 3, Lacking: 1, Error: "1 of 3"}},
-		"Secret mesh/istiod-tls in home is not as it should be: denied":                                                  {Istiod: &istiodReport{Namespace: "mesh", Error: "denied"}},
-		"": {Roots: &meshRootsReport{Namespaces: 3}, Istiod: &istiodReport{Namespace: "mesh"}},
-	} {
-		said := ""
-		for _, problem := range m.problems("home") {
-			said += fmt.Sprintf("%s: %s", problem.What, problem.Detail)
-			if problem.Do == "" {
-				t.Errorf("%s: nothing to do", problem.What)
-			}
-		}
-		if said != want {
-			t.Errorf("got %q, want %q", said, want)
-		}
-	}
-	var none *meshReport
-	if none.problems("home") != nil {
-		t.Error("no mesh has a problem")
-	}
-}
-
 func TestMetricsOfAMesh(t *testing.T) {
 	got := map[string]float64{}
-	m := &meshReport{Roots: &meshRootsReport{Namespaces: 7, Lacking: 2, Disputed: 1}, Istiod: &istiodReport{Error: "denied", NotAfter: time.Unix(60, 0)}}
-	m.collect("home", func(d *prometheus.Desc, v float64, labels ...string) {
+	m := &status.Mesh{Roots: &status.MeshRoots{Namespaces: 7, Lacking: 2, Disputed: 1}, Istiod: &status.Istiod{Error: "denied", NotAfter: time.Unix(60, 0)}}
+	gaugeMesh("home", m, func(d *prometheus.Desc, v float64, labels ...string) {
 		if labels[0] != "home" {
 			t.Errorf("labels %q", labels)
 		}
@@ -91,22 +67,6 @@ func TestMetricsOfAMesh(t *testing.T) {
 	}
 	if !maps.Equal(got, want) {
 		t.Errorf("got %v", got)
-	}
-}
-
-func TestStatusShowsTheMesh(t *testing.T) {
-	r := report{Clusters: []cluster{{Mesh: &meshReport{
-		Roots: &meshRootsReport{Authority: "vault", Namespaces: 7, Lacking: 2, Error: "two lack it"}, Istiod: &istiodReport{Authority: "vault", Namespace: "mesh"},
-	}}, {}}}
-	r.Clusters[0].ID = "home"
-	var out strings.Builder
-	if err := writeReport(&out, r); err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"MESH OBJECT", "5 of 7 namespaces", "two lack it", "mesh/istiod-tls"} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("%q is missing in\n%s", want, &out)
-		}
 	}
 }
 

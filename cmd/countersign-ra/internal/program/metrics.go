@@ -4,6 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/status"
 	"github.com/countersign-dev/countersign/kubernetes/certmanager"
 	"github.com/countersign-dev/countersign/kubernetes/signing/csr"
 	"github.com/countersign-dev/countersign/kubernetes/signing/podcert"
@@ -109,6 +110,7 @@ var (
 	istioReadyDesc  = desc("istio_ready", "1 if this replica serves Istio's CA API.")
 	renewalsDesc    = desc("renewal_record_usable", "1 if the record of machines that renew by their certificates can be used.")
 	rootRecordDesc  = desc("root_record_usable", "1 if the record of an authority's roots can be used.", "authority", "engine")
+	sharedDesc      = desc("quota_shared", "1 if the record by which engines share the authorities' quotas can be kept.", "engine")
 	istioExpiryDesc = desc("istio_certificate_expiry_timestamp_seconds", "When the certificate of Istio's CA API ends.")
 )
 
@@ -138,21 +140,21 @@ func (c collector) Collect(to chan<- prometheus.Metric) {
 		gauge(providerDesc, number(p.State == "ready"), p.Name)
 	}
 	for _, a := range r.Authorities {
-		a.collect("kubernetes", gauge)
+		gaugeAuthority("kubernetes", a, gauge)
 	}
-	r.Istio.collect(gauge)
+	gaugeIstio(r.Istio, gauge)
 	for _, s := range r.Sharing {
-		s.collect(gauge)
+		gauge(sharedDesc, number(s.Error == ""), s.Engine)
 	}
 	for _, k := range r.Clusters {
-		k.collect(gauge)
+		gaugeCluster(k, gauge)
 	}
 	gauge(rulesUnableDesc, number(r.Unable != ""))
 }
 
 type gauge = func(d *prometheus.Desc, v float64, labels ...string)
 
-func (a authority) collect(engine string, gauge gauge) {
+func gaugeAuthority(engine string, a status.Authority, gauge gauge) {
 	gauge(waitingDesc, float64(a.Waiting), a.Name, engine)
 	gauge(ageDesc, a.OldestSeconds, a.Name, engine)
 	gauge(inFlightDesc, float64(a.InFlight), a.Name, engine)
@@ -174,12 +176,12 @@ func (a authority) collect(engine string, gauge gauge) {
 		gauge(rootsDesc, float64(n), a.Name, engine, phase)
 	}
 	gauge(unplannedDesc, float64(unplanned), a.Name, engine)
-	if first := a.firstExpiry(); !first.IsZero() {
+	if first := a.FirstExpiry(); !first.IsZero() {
 		gauge(rootExpiryDesc, float64(first.Unix()), a.Name, engine)
 	}
 }
 
-func (k cluster) collect(gauge gauge) {
+func gaugeCluster(k status.Cluster, gauge gauge) {
 	gauge(clusterDesc, number(k.NotReady == ""), k.ID)
 	gauge(dangerousDesc, float64(len(k.Dangerous)), k.ID)
 	for _, b := range k.Bundles {
@@ -199,6 +201,22 @@ func (k cluster) collect(gauge gauge) {
 	}
 	if k.Protection != nil {
 		gauge(protectionDesc, number(k.Protection.State == "protected"), k.ID)
+	}
+}
+
+func gaugeIstio(r *status.Istio, gauge gauge) {
+	if r == nil {
+		return
+	}
+	gauge(istioReadyDesc, number(r.NotReady == ""))
+	if end := r.Certificate.NotAfter; !end.IsZero() {
+		gauge(istioExpiryDesc, float64(end.Unix()))
+	}
+	if r.Renewals != nil {
+		gauge(renewalsDesc, number(r.Renewals.Error == ""))
+	}
+	for _, a := range r.Authorities {
+		gaugeAuthority("istio", a, gauge)
 	}
 }
 

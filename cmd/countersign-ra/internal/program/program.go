@@ -6,18 +6,16 @@ import (
 
 	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/config"
 	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/policy"
+	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/status"
 	"github.com/countersign-dev/countersign/cmd/internal/cli"
 	"github.com/countersign-dev/countersign/cmd/internal/daemon"
 	"github.com/countersign-dev/countersign/cmd/internal/environ"
 )
 
-// program is the name of this one.
-const program = "countersign-ra"
-
 // Run is the [cli.Program].
 func Run(ctx context.Context, args []string, env environ.Vars, streams cli.IO) int {
-	return cli.Execute(ctx, cli.Root(program, "Registration authority: certificates of any CA for the pods of Kubernetes",
-		serveCommand(env), cli.Config(config.Schema, validateCommand(env), daemon.Explain(flags(env))), policy.Command(flags(env)), statusCommand(), cli.Version()), args, streams)
+	return cli.Execute(ctx, cli.Root(config.Program, "Registration authority: certificates of any CA for the pods of Kubernetes",
+		serveCommand(env), cli.Config(config.Schema, validateCommand(env), daemon.Explain(flags(env))), policy.Command(flags(env)), status.Command(), cli.Version()), args, streams)
 }
 
 // flags returns those that name a configuration.

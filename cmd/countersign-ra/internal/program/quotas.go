@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/config"
+	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/status"
 	"github.com/countersign-dev/countersign/kubernetes/signing/shares"
 	"github.com/countersign-dev/countersign/ra"
 	"github.com/countersign-dev/countersign/ra/share"
@@ -76,4 +77,12 @@ func (q *quotas) ready() error {
 		return nil
 	}
 	return errors.New("this replica has no share of the authorities' quotas yet")
+}
+
+func (q *quotas) report(engine string) []status.Sharing {
+	if q == nil {
+		return nil
+	}
+	s := q.keeper.Status()
+	return []status.Sharing{{Engine: engine, Members: s.Members, Error: s.Fault}}
 }

@@ -53,7 +53,7 @@ func serve(ctx context.Context, c config.Config, in *daemon.Flags[*config.Config
 	}
 	fleet.LogClient(log)
 	defer func() { err = errors.Join(err, pages.Close()) }()
-	traces, err := otlp.Open(ctx, otlp.Options{Service: program, Version: buildinfo.This().Version, Getenv: in.Env.Get, Log: log})
+	traces, err := otlp.Open(ctx, otlp.Options{Service: config.Program, Version: buildinfo.This().Version, Getenv: in.Env.Get, Log: log})
 	if err != nil {
 		return cli.Wrong(err)
 	}

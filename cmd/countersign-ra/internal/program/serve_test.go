@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/status"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
@@ -157,7 +158,7 @@ func TestBrokenProviderDelaysItsOwnRulesOnly(t *testing.T) {
 	}
 }
 
-func problemsOf(r report) (all []string) {
+func problemsOf(r status.Report) (all []string) {
 	for _, t := range r.Problems() {
 		all = append(all, t.What)
 	}
@@ -299,7 +300,7 @@ func TestCertificatesThatCannotBeWrittenAreReported(t *testing.T) {
 	api.addPod(t, "shop", "web-1")
 	r := start(t, files(t, api, usual))
 	r.until(t, "it is ready", func() bool { return r.readyz() == http.StatusOK })
-	var told shut
+	var told status.Shut
 	r.until(t, "it is shown", func() bool {
 		for _, k := range r.report(t).Clusters {
 			for _, told = range k.Shut {

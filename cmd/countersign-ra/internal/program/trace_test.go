@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/config"
 )
 
 // Names stand in OTLP's messages as they are, so this collector decodes nothing.
@@ -33,7 +35,7 @@ func TestRequestIsTracedToTheProvider(t *testing.T) {
 	r.until(t, "the collector has the spans", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
-		for _, word := range []string{"certificate.request", "sign", "CSRSign", program, "shop/web/web-0", "spiffe://cluster.local/ns/shop/sa/web"} {
+		for _, word := range []string{"certificate.request", "sign", "CSRSign", config.Program, "shop/web/web-0", "spiffe://cluster.local/ns/shop/sa/web"} {
 			if !strings.Contains(took.String(), word) {
 				return false
 			}

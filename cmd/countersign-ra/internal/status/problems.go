@@ -1,4 +1,4 @@
-package program
+package status
 
 import (
 	"fmt"
@@ -19,25 +19,25 @@ type (
 )
 
 // Problems returns the current problems, worst first.
-func (r report) Problems() []problem {
+func (r Report) Problems() []problem {
 	return daemon.WorstFirst(slices.Concat(r.atStart(), r.Process.Problems(), r.Istio.problems(), r.ofShares(), r.ofRules(), ofAuthorities(r.Authorities), daemon.OfProviders(r.Providers), r.ofClusters()))
 }
 
-func (r report) atStart() []problem {
+func (r Report) atStart() []problem {
 	if r.NotReady == "" {
 		return nil
 	}
 	return []problem{{Grade: bad, What: "Nothing is signed by this replica", Detail: r.NotReady, Do: "Check the API server of the home cluster, and the permissions of this service's account there."}}
 }
 
-func (r report) ofRules() []problem {
+func (r Report) ofRules() []problem {
 	if r.Unable == "" {
 		return nil
 	}
 	return []problem{{Grade: bad, What: "Rules cannot be served by their authorities", Detail: r.Unable, Do: "Their requests are left pending. Name another authority in these rules, and send SIGHUP."}}
 }
 
-func ofAuthorities(authorities []authority) (all []problem) {
+func ofAuthorities(authorities []Authority) (all []problem) {
 	for _, a := range authorities {
 		for _, s := range a.Stopped {
 			what := fmt.Sprintf("Rule %s is stopped at %s", s.Rule, a.Name)
@@ -64,11 +64,11 @@ func ofAuthorities(authorities []authority) (all []problem) {
 	return all
 }
 
-func resumes(a authority) string {
+func resumes(a Authority) string {
 	return fmt.Sprintf("It is asked again in %s.", time.Duration(a.HeldSeconds*float64(time.Second)).Round(time.Second))
 }
 
-func (r report) ofClusters() (all []problem) {
+func (r Report) ofClusters() (all []problem) {
 	for _, k := range r.Clusters {
 		if len(k.Refused) > 0 {
 			all = append(all, problem{
@@ -98,7 +98,7 @@ func (r report) ofClusters() (all []problem) {
 	return all
 }
 
-func (k cluster) ofBundles() (all []problem) {
+func (k Cluster) ofBundles() (all []problem) {
 	for _, b := range k.Bundles {
 		if b.Error != "" {
 			all = append(all, problem{Grade: fair, What: fmt.Sprintf("Trust bundle %s in %s is out of date", b.Object, k.ID), Detail: b.Error, Do: "Pods there miss new roots until it is written."})
@@ -108,7 +108,7 @@ func (k cluster) ofBundles() (all []problem) {
 }
 
 // Summary describes the service in one sentence.
-func (r report) Summary() mark {
+func (r Report) Summary() mark {
 	does := "Waiting: " + r.Leader.Holder + " leads."
 	if r.Leader.Leading {
 		does = "Signing."

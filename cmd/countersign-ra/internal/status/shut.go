@@ -1,4 +1,4 @@
-package program
+package status
 
 import (
 	"fmt"
@@ -6,12 +6,11 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/cmd/internal/daemon"
-	"github.com/countersign-dev/countersign/kubernetes/signing"
 )
 
-// shut is a signer whose certificates cannot be written into the requests of a cluster, so that none
+// Shut is a signer whose certificates cannot be written into the requests of a cluster, so that none
 // are asked for.
-type shut struct {
+type Shut struct {
 	Signer   string `json:"signer"`
 	Requests string `json:"requests"` // their kind, in the plural
 	// Owners are the namespaces or users concerned; empty: all.
@@ -24,28 +23,7 @@ type shut struct {
 	Right string `json:"right,omitempty"`
 }
 
-func (o *clusterRun) shut() (all []shut) {
-	if o.pods != nil {
-		all = shutOf("PodCertificateRequests", "podcertificaterequests", o.pods.Shut())
-	}
-	if o.requests != nil {
-		all = append(all, shutOf("CertificateSigningRequests", "certificatesigningrequests", o.requests.Shut())...)
-	}
-	return all
-}
-
-func shutOf(kind, resource string, gates []signing.Shut) (all []shut) {
-	for _, g := range gates {
-		s := shut{Signer: g.Signer, Requests: kind, Owners: g.Owners, Since: g.Since.UTC(), NextTrial: g.Next.UTC(), Error: g.Error}
-		if g.Forbidden {
-			s.Right = "to update " + resource + "/status, and to sign for " + g.Signer
-		}
-		all = append(all, s)
-	}
-	return all
-}
-
-func (k cluster) ofShut() (all []problem) {
+func (k Cluster) ofShut() (all []problem) {
 	for _, s := range k.Shut {
 		what := fmt.Sprintf("No certificate can be written into %s of %s in %s", s.Requests, s.Signer, k.ID)
 		grade := bad
@@ -57,7 +35,7 @@ func (k cluster) ofShut() (all []problem) {
 	return all
 }
 
-func (s shut) advice() string {
+func (s Shut) advice() string {
 	do := "Check the API server there, and its etcd."
 	switch {
 	case s.Right != "":
@@ -68,7 +46,7 @@ func (s shut) advice() string {
 	return fmt.Sprintf("%s Until then, requests are left pending, and one at a time tries again, from %s on: each trial costs a certificate.", do, daemon.Moment(s.NextTrial))
 }
 
-func (t tables) shut(r report) {
+func (t tables) shut(r Report) {
 	first := true
 	for _, k := range r.Clusters {
 		for _, s := range k.Shut {

@@ -1,9 +1,9 @@
-package program
+package status
 
 import "strconv"
 
-// sharing is how an engine of this replica shares the quotas with others.
-type sharing struct {
+// Sharing is how an engine of this replica shares the quotas with others.
+type Sharing struct {
 	Engine string `json:"engine"` // istio or kubernetes, as in metrics
 	// Members are the engines among which the quotas are divided; those that are gone count for a
 	// while.
@@ -12,19 +12,7 @@ type sharing struct {
 	Error string `json:"error,omitempty"`
 }
 
-func (q *quotas) report(engine string) []sharing {
-	if q == nil {
-		return nil
-	}
-	s := q.keeper.Status()
-	return []sharing{{engine, s.Members, s.Fault}}
-}
-
-var sharedDesc = desc("quota_shared", "1 if the record by which engines share the authorities' quotas can be kept.", "engine")
-
-func (s sharing) collect(gauge gauge) { gauge(sharedDesc, number(s.Error == ""), s.Engine) }
-
-func (r report) ofShares() (all []problem) {
+func (r Report) ofShares() (all []problem) {
 	for _, s := range r.Sharing {
 		if s.Error != "" {
 			all = append(all, problem{
@@ -36,7 +24,7 @@ func (r report) ofShares() (all []problem) {
 	return all
 }
 
-func (t tables) sharing(r report) {
+func (t tables) sharing(r Report) {
 	for i, s := range r.Sharing {
 		if i == 0 {
 			t.Head("QUOTAS OF", "ENGINES", "ERROR")

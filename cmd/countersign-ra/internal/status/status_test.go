@@ -1,6 +1,7 @@
-package program
+package status
 
 import (
+	"fmt"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -24,26 +25,26 @@ func ofProcess(text string) daemon.Process {
 }
 
 // ofAll is a report with each part, and with text everywhere.
-func ofAll(text string) report {
-	return report{
+func ofAll(text string) Report {
+	return Report{
 		Process: ofProcess(text), At: noon, NotReady: text, Leader: lease.Status{Leading: true, Holder: text, Fault: text}, Unable: text, Audit: text,
-		Authorities: []authority{{
+		Authorities: []Authority{{
 			Name: text, Waiting: 1, Rate: 2, MostRate: 5, HeldSeconds: 61, Held: text,
-			Stopped: []stopped{{Rule: text, Since: noon, Error: text, UpTo: "2h0m0s"}},
-			Roots:   []root{{Fingerprint: text, Phase: "announced", Since: noon, NotAfter: noon}, {Fingerprint: text, Phase: "trusted", Unplanned: true}},
+			Stopped: []Stopped{{Rule: text, Since: noon, Error: text, UpTo: "2h0m0s"}},
+			Roots:   []Root{{Fingerprint: text, Phase: "announced", Since: noon, NotAfter: noon}, {Fingerprint: text, Phase: "trusted", Unplanned: true}},
 		}},
-		Istio: &istio{
-			Address: text, NotReady: text, Certificate: held{Fingerprint: text, NotAfter: noon, Error: text, Failed: noon}, Calls: map[istioca.Result]uint64{istioca.Issued: 3},
-			Outcomes: []outcome{{Rule: text, Result: "issued", Count: 3}}, Dangerous: []string{text}, UnknownClusters: []unknownReference{{text, text}},
-			Renewals: &renewed{Error: text}, Authorities: []authority{{Name: text, Record: text, Stopped: []stopped{{Rule: text, Error: text}}, Roots: []root{{Fingerprint: text, Phase: "trusted"}}}},
+		Istio: &Istio{
+			Address: text, NotReady: text, Certificate: Certificate{Fingerprint: text, NotAfter: noon, Error: text, Failed: noon}, Calls: map[istioca.Result]uint64{istioca.Issued: 3},
+			Outcomes: []Outcome{{Rule: text, Result: "issued", Count: 3}}, Dangerous: []string{text}, UnknownClusters: []UnknownReference{{text, text}},
+			Renewals: &Renewals{Error: text}, Authorities: []Authority{{Name: text, Record: text, Stopped: []Stopped{{Rule: text, Error: text}}, Roots: []Root{{Fingerprint: text, Phase: "trusted"}}}},
 		},
-		Sharing:   []sharing{{Engine: text, Members: 2, Error: text}},
+		Sharing:   []Sharing{{Engine: text, Members: 2, Error: text}},
 		Providers: []overview.Provider{{Name: text, State: "refused", LastError: text}},
-		Clusters: []cluster{{
+		Clusters: []Cluster{{
 			Status:   fleet.Status{ID: text, State: fleet.Failed, Fault: text, Source: text, Server: text, Refused: []string{text}},
-			NotReady: text, Dangerous: []string{text}, Bundles: []bundle{{Signer: text, Authority: text, Object: text, Roots: []string{text}, Error: text}},
-			Protection: &protection{State: "unprotected", Why: text},
-			Shut: []shut{
+			NotReady: text, Dangerous: []string{text}, Bundles: []Bundle{{Signer: text, Authority: text, Object: text, Roots: []string{text}, Error: text}},
+			Protection: &Protection{State: "unprotected", Why: text},
+			Shut: []Shut{
 				{Signer: text, Requests: text, Since: noon, NextTrial: noon, Error: text},
 				{Signer: text, Requests: "y", Owners: []string{text}, Since: noon, NextTrial: noon, Error: text, Right: text},
 			},
@@ -55,7 +56,7 @@ func TestForeignTextIsEscapedOnThePage(t *testing.T) {
 	t.Parallel()
 	const hostile = `"><script>alert(1)</script><img src=x onerror=alert(1)>'</style>{{.}}`
 	w := httptest.NewRecorder()
-	show(w, ofAll(hostile))
+	Show(w, ofAll(hostile))
 	page := w.Body.String()
 	if strings.Count(page, "<script") != 1 || strings.Contains(page, "<img") || strings.Count(page, "</style>") != 1 || strings.Contains(page, "ZgotmplZ") || !strings.Contains(page, "</html>") {
 		t.Errorf("it is:\n%s", page)
@@ -92,10 +93,10 @@ func TestEachProblemIsShownWithWhatToDo(t *testing.T) {
 
 func TestPageShowsThatAllIsWell(t *testing.T) {
 	t.Parallel()
-	r := report{
-		At: noon, Leader: lease.Status{Leading: true}, Authorities: []authority{{Name: "vault", Roots: []root{{Fingerprint: "x", Phase: "trusted", NotAfter: noon}}}},
+	r := Report{
+		At: noon, Leader: lease.Status{Leading: true}, Authorities: []Authority{{Name: "vault", Roots: []Root{{Fingerprint: "x", Phase: "trusted", NotAfter: noon}}}},
 		Providers: []overview.Provider{{Name: "vault", State: "ready"}},
-		Clusters:  []cluster{{Status: fleet.Status{ID: "home", State: fleet.Synced}, Protection: &protection{State: "protected"}}},
+		Clusters:  []Cluster{{Status: fleet.Status{ID: "home", State: fleet.Synced}, Protection: &Protection{State: "protected"}}},
 	}
 	if got := r.Summary(); got != (mark{Words: "Signing. No problems.", Grade: good}) {
 		t.Errorf("%+v: %+v", got, r.Problems())
@@ -103,5 +104,45 @@ func TestPageShowsThatAllIsWell(t *testing.T) {
 	r.Leader, r.Authorities = lease.Status{Holder: "another"}, nil
 	if got := r.Summary(); got != (mark{Words: "Waiting: another leads. No problems.", Grade: good}) {
 		t.Errorf("%+v: %+v", got, r.Problems())
+	}
+}
+
+func TestProblemsOfAMeshAreShown(t *testing.T) {
+	for want, m := range map[string]*Mesh{
+		"Another client writes the ConfigMaps istio-ca-root-cert in home, too: in 3 namespaces, such as pilot-discovery": {Roots: &MeshRoots{Namespaces: 3, Lacking: 3, Disputed: 3, Rival: "pilot-discovery", Error: "x"}},
+		"ConfigMaps istio-ca-root-cert in home are out of date: 1 of 3":                                                  {Roots: &MeshRoots{Namespaces: 3, Lacking: 1, Error: "1 of 3"}},
+		"Secret mesh/istiod-tls in home is not as it should be: denied":                                                  {Istiod: &Istiod{Namespace: "mesh", Error: "denied"}},
+		"": {Roots: &MeshRoots{Namespaces: 3}, Istiod: &Istiod{Namespace: "mesh"}},
+	} {
+		said := ""
+		for _, problem := range m.problems("home") {
+			said += fmt.Sprintf("%s: %s", problem.What, problem.Detail)
+			if problem.Do == "" {
+				t.Errorf("%s: nothing to do", problem.What)
+			}
+		}
+		if said != want {
+			t.Errorf("got %q, want %q", said, want)
+		}
+	}
+	var none *Mesh
+	if none.problems("home") != nil {
+		t.Error("no mesh has a problem")
+	}
+}
+
+func TestStatusShowsTheMesh(t *testing.T) {
+	r := Report{Clusters: []Cluster{{Mesh: &Mesh{
+		Roots: &MeshRoots{Authority: "vault", Namespaces: 7, Lacking: 2, Error: "two lack it"}, Istiod: &Istiod{Authority: "vault", Namespace: "mesh"},
+	}}, {}}}
+	r.Clusters[0].ID = "home"
+	var out strings.Builder
+	if err := Write(&out, r); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"MESH OBJECT", "5 of 7 namespaces", "two lack it", "mesh/istiod-tls"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is missing in\n%s", want, &out)
+		}
 	}
 }

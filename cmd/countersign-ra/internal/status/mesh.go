@@ -1,4 +1,4 @@
-package program
+package status
 
 import (
 	"fmt"
@@ -10,14 +10,14 @@ import (
 	"github.com/countersign-dev/countersign/kubernetes/meshroots"
 )
 
-// meshReport is what is written for a mesh in a cluster.
-type meshReport struct {
-	Roots  *meshRootsReport `json:"roots,omitempty"`
-	Istiod *istiodReport    `json:"istiod,omitempty"`
+// Mesh is what is written for a mesh in a cluster.
+type Mesh struct {
+	Roots  *MeshRoots `json:"roots,omitempty"`
+	Istiod *Istiod    `json:"istiod,omitempty"`
 }
 
-// meshRootsReport is the state of the ConfigMaps istio-ca-root-cert.
-type meshRootsReport struct {
+// MeshRoots is the state of the ConfigMaps istio-ca-root-cert.
+type MeshRoots struct {
 	Authority  string   `json:"authority"`
 	Roots      []string `json:"roots,omitempty"` // fingerprints
 	Namespaces int      `json:"namespaces"`
@@ -28,8 +28,8 @@ type meshRootsReport struct {
 	Error    string `json:"error,omitempty"`
 }
 
-// istiodReport is the state of the Secret istiod-tls.
-type istiodReport struct {
+// Istiod is the state of the Secret istiod-tls.
+type Istiod struct {
 	Authority   string    `json:"authority"`
 	Namespace   string    `json:"namespace"`
 	Fingerprint string    `json:"fingerprint,omitempty"`
@@ -38,24 +38,8 @@ type istiodReport struct {
 	Error       string    `json:"error,omitempty"`
 }
 
-func (m mesh) report() *meshReport {
-	if m.roots == nil && m.istiod == nil {
-		return nil
-	}
-	r := &meshReport{}
-	if m.roots != nil {
-		s := m.roots.Status()
-		r.Roots = &meshRootsReport{s.Authority, s.Roots, s.Namespaces, s.Lacking, s.Disputed, s.Rival, s.Error}
-	}
-	if m.istiod != nil {
-		s := m.istiod.Status()
-		r.Istiod = &istiodReport{s.Authority, s.Namespace, s.Fingerprint, s.NotAfter, s.Rival, s.Error}
-	}
-	return r
-}
-
 // problems returns the problems of a mesh in a cluster.
-func (m *meshReport) problems(cluster string) (all []problem) {
+func (m *Mesh) problems(cluster string) (all []problem) {
 	if m == nil {
 		return nil
 	}
@@ -71,7 +55,7 @@ func (m *meshReport) problems(cluster string) (all []problem) {
 	return all
 }
 
-func (r *meshRootsReport) problems(cluster string) []problem {
+func (r *MeshRoots) problems(cluster string) []problem {
 	switch {
 	case r.Disputed > 0:
 		said := fmt.Sprintf("in %d namespaces", r.Disputed)
@@ -91,7 +75,7 @@ func (r *meshRootsReport) problems(cluster string) []problem {
 	return nil
 }
 
-func (t tables) mesh(r report) {
+func (t tables) mesh(r Report) {
 	first := true
 	line := func(object, cluster, authority, state, said string) {
 		if first {

@@ -1,4 +1,4 @@
-package program
+package status
 
 import (
 	"cmp"
@@ -8,16 +8,18 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/config"
 	"github.com/countersign-dev/countersign/cmd/internal/daemon"
 )
 
-func statusCommand() *cobra.Command {
-	return daemon.Status(program, "Show the state of a running service: leader, queues, roots and clusters", writeReport)
+// Command returns "status".
+func Command() *cobra.Command {
+	return daemon.Status(config.Program, "Show the state of a running service: leader, queues, roots and clusters", Write)
 }
 
-// writeReport prints one table for each part of the report.
-func writeReport(w io.Writer, r report) error {
-	fmt.Fprintf(w, "%s %s, %s\n", program, r.Build.Version, r.Summary().Words)
+// Write prints one table for each part of the report.
+func Write(w io.Writer, r Report) error {
+	fmt.Fprintf(w, "%s %s, %s\n", config.Program, r.Build.Version, r.Summary().Words)
 	if _, err := r.WriteTo(w); err != nil {
 		return err
 	}
@@ -38,7 +40,7 @@ func writeReport(w io.Writer, r report) error {
 // tables prints the parts of the report.
 type tables struct{ daemon.Tables }
 
-func (t tables) problems(r report) {
+func (t tables) problems(r Report) {
 	for i, p := range r.Problems() {
 		if i == 0 {
 			t.Head("PROBLEM", "ERROR")
@@ -47,7 +49,7 @@ func (t tables) problems(r report) {
 	}
 }
 
-func (t tables) authorities(r report) {
+func (t tables) authorities(r Report) {
 	for i, a := range r.Authorities {
 		if i == 0 {
 			t.Head("AUTHORITY", "WAITING", "IN FLIGHT", "RATE", "OF", "HELD FOR", "STOPPED RULES")
@@ -60,7 +62,7 @@ func (t tables) authorities(r report) {
 	}
 }
 
-func (t tables) roots(r report) {
+func (t tables) roots(r Report) {
 	first := true
 	for _, a := range r.Authorities {
 		for _, root := range a.Roots {
@@ -73,14 +75,14 @@ func (t tables) roots(r report) {
 	}
 }
 
-func (t tables) providers(r report) {
+func (t tables) providers(r Report) {
 	t.Head("PROVIDER", "STATE", "VERSION", "RESTARTS", "ERROR")
 	for _, p := range r.Providers {
 		t.Line(p.Name, p.State, p.Version, strconv.Itoa(p.Restarts), p.LastError)
 	}
 }
 
-func (t tables) clusters(r report) {
+func (t tables) clusters(r Report) {
 	t.Head("CLUSTER", "STATE", "FROM", "POD REQUESTS", "PROBLEM")
 	for _, k := range r.Clusters {
 		from, created := k.Source, ""
@@ -94,7 +96,7 @@ func (t tables) clusters(r report) {
 	}
 }
 
-func (t tables) bundles(r report) {
+func (t tables) bundles(r Report) {
 	first := true
 	for _, k := range r.Clusters {
 		for _, b := range k.Bundles {
