@@ -114,7 +114,7 @@ type served struct {
 	provider wire.Provider
 }
 
-func (s served) GRPCServer(_ *plugin.GRPCBroker, server *grpc.Server) error {
+func (s served) GRPCServer(_ *plugin.GRPCBroker, server *grpc.Server) error { //nolint:unparam // the signature is of go-plugin
 	wire.Register(server, wire.V1(), s.provider)
 	return nil
 }
