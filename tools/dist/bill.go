@@ -82,7 +82,7 @@ func (d *dist) component(m module.Version) (c cdx.Component, err error) {
 
 func purl(m module.Version) string { return "pkg:golang/" + m.Path + "@" + m.Version }
 
-// needs says which program is linked of which modules.
+// needs lists the modules that each program links.
 func needs(built map[string]string) (all []cdx.Dependency, err error) {
 	for _, name := range slices.Sorted(maps.Keys(built)) {
 		modules, err := linked([]string{built[name]})

@@ -165,8 +165,8 @@ func (b *builder) bin(p platform) string {
 
 func host() platform { return platform{runtime.GOOS, runtime.GOARCH} }
 
-// checkSums refuses a program with a module whose hash no go.sum of ours has: `go install` reads
-// none.
+// checkSums refuses a program with a module whose hash is in no go.sum of the repository: `go
+// install` reads none.
 func (b *builder) checkSums(path string) error {
 	info, err := buildinfo.ReadFile(path)
 	if err != nil {

@@ -91,8 +91,8 @@ type runDetails struct {
 	} `json:"builder"`
 }
 
-// provenance names no time and no machine, so that whoever builds the release gets the same. The
-// builder is who holds the key that signs it.
+// provenance names no time and no machine, so that every build of the release gives the same. The
+// builder is the owner of the key that signs it.
 func (d *dist) provenance(subjects []subject, platforms []platform) statement {
 	names := make([]string, len(platforms))
 	for i, p := range platforms {

@@ -1,9 +1,10 @@
 // Command dist makes what a release has, the same bytes each time: archives, packages, container
 // images, the Helm chart, single providers with an index of them, bills of materials, licences,
-// checksums, provenance and signatures. Run it by `make release VERSION=v0.1.0`; docs/releases.md says what is what.
+// checksums, provenance and signatures. Run it by `make release VERSION=v0.1.0`; see
+// docs/releases.md.
 //
 // The programs are built of modules, as `go install PROGRAM@VERSION` does, so that the go command
-// records the version and anybody can build the same bytes.
+// records the version and every user can build the same bytes.
 package main
 
 import (

@@ -81,8 +81,8 @@ func (d *dist) layOut(p platform, built map[string]string, lock lockText) error 
 	return lock.write(p, stage)
 }
 
-// signedName is what the signature of a provider says that the file is: a signed provider cannot
-// pass for another, an older one or one for another platform.
+// signedName is the name in the signature of a provider: a signed provider cannot pass for another,
+// an older one or one for another platform.
 func signedName(name, version string, p platform) string {
 	return fmt.Sprintf("%s %s %s", name, strings.TrimPrefix(version, "v"), p)
 }

@@ -52,7 +52,7 @@ func run(args []string, write bool) error {
 	return writeBack(os.Stdout, root, version, released)
 }
 
-// writeBack writes the files of the release into the tree and tells w what is left to do.
+// writeBack writes the files of the release into the tree and prints to w what is left to do.
 func writeBack(w io.Writer, root, version string, released []*member) error {
 	for _, m := range released {
 		for name, content := range m.files {

@@ -20,8 +20,8 @@ const (
 	root    = "../.."
 )
 
-// consumer is somebody who has the go command and a module proxy with the release, and
-// nothing of this repository.
+// consumer has the go command and a module proxy with the release, and no clone of this
+// repository.
 type consumer struct {
 	proxy, bin string
 	mirror     string // a GOPROXY that needs no network
@@ -46,7 +46,7 @@ func testMain(m *testing.M) int {
 	return m.Run()
 }
 
-// newConsumer has a module cache of its own: no unpublished version of ours may reach the
+// newConsumer has a module cache of its own: no unpublished version may reach the
 // real one. What that one holds of others is copied instead of downloaded.
 func newConsumer(temp string) (consumer, error) {
 	c := consumer{proxy: filepath.Join(temp, "proxy"), bin: filepath.Join(temp, "bin")}
@@ -144,7 +144,7 @@ func TestInstalledProgramsKnowNameAndVersion(t *testing.T) {
 	dir := t.TempDir()
 	for _, program := range installed {
 		user.run(t, dir, "go", "install", "-ldflags=-s -w", mainOf(program)+"@"+version)
-		// A provider does not run by hand, and says what it is.
+		// A provider does not run by hand, and prints what it is.
 		said, _ := user.command(dir, program, "version").CombinedOutput()
 		if !regexp.MustCompile(`^\S+ 0\.1\.0 `).Match(said) {
 			t.Errorf("%s says %q", program, said)

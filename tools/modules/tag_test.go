@@ -74,7 +74,7 @@ func finish(t *testing.T, dir string, released []*member) {
 	}
 }
 
-// download is what `go mod download` says of a module.
+// download is the output of `go mod download` for a module.
 type download struct{ Version, Sum, GoModSum string }
 
 func (c consumer) download(t *testing.T, path string, env ...string) (d download) {

@@ -64,7 +64,7 @@ func (c *catalog) put(name string) error {
 	return err
 }
 
-// change changes one cluster and has it told as what concerns everybody is told.
+// change changes one cluster and announces it to all watchers.
 func (c *catalog) change() error {
 	err := c.put(c.names[0])
 	c.hub.Spread(c.names[0])

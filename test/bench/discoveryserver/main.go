@@ -2,12 +2,12 @@
 // they cost: Kubernetes secrets of a cluster in memory, and a thousand clusters of Envoy's
 // (complete, with the wildcard). A proxy of the service account proxy-<n> in the namespace
 // gateways watches kubernetes://group-<n> and kubernetes://shared. Its orders (package
-// orders), each answered when whom it concerns will be told:
+// orders), each answered before its watchers are notified:
 //
 //	open            listens; the answer is [Opened]
 //	change <name>   gives a secret a new certificate
-//	renew           gives one to all secrets, of which nobody is told
-//	swap            tells all that the cluster has been swapped
+//	renew           gives one to all secrets, without a notice
+//	swap            notifies all watchers that the cluster has been swapped
 //	recluster       changes one of Envoy's clusters
 package main
 

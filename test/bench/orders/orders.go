@@ -14,7 +14,7 @@ import (
 type Order func(argument string) (any, error)
 
 // Obey returns when there are no more lines. Beside the orders, by their first word,
-// every program knows "memory" (a [Memory], when garbage is collected and given back) and
+// every program has "memory" (a [Memory], when garbage is collected and given back) and
 // "cpu" (nanoseconds of user and system time).
 func Obey(orders map[string]Order) error {
 	out := json.NewEncoder(os.Stdout)
@@ -40,5 +40,5 @@ func carryOut(orders map[string]Order, word, argument string) (any, error) {
 	case order != nil:
 		return order(argument)
 	}
-	return nil, fmt.Errorf("%q is no order", word)
+	return nil, fmt.Errorf("unknown order %q", word)
 }

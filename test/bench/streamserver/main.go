@@ -1,6 +1,6 @@
 // Command streamserver serves one secret over SDS, and over the SPIFFE Workload API
 // on a socket whose name ends in ".spiffe", for measuring what streams cost. Its order
-// (package orders) is "rotate", answered when all watchers are told.
+// (package orders) is "rotate", answered when all watchers are notified.
 package main
 
 import (

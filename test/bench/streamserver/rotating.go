@@ -58,7 +58,7 @@ func (r *rotating) Watch(_ secret.Caller, name string, notify func(string)) (fun
 	}, nil
 }
 
-// rotate makes the next version and tells the watchers.
+// rotate makes the next version and notifies the watchers.
 func (r *rotating) rotate() error {
 	chain, key, err := r.issue()
 	if err != nil {
