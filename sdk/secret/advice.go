@@ -11,13 +11,13 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// Advice is what an authority has said about when to renew a certificate.
+// Advice is an authority's advice on when to renew a certificate.
 type Advice struct {
 	// WindowStart and WindowEnd are the window that RenewAt was drawn from. RenewAt may lie
 	// outside of it: not in the first tenth of the certificate's life, nor in the last.
 	WindowStart time.Time `json:"window_start"`
 	WindowEnd   time.Time `json:"window_end"`
-	// Explanation is a URL that says why, bounded and escaped; it may be empty.
+	// Explanation is the URL of a page with the reason, bounded and escaped; it may be empty.
 	Explanation string `json:"explanation,omitempty"`
 }
 

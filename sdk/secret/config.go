@@ -24,7 +24,7 @@ const (
 	defaultFallbackAfter = 30 * time.Second
 )
 
-// Config says which secrets a [Manager] holds and who signs them. The Manager calls its
+// Config selects the secrets that a [Manager] holds and who signs them. The Manager calls its
 // functions from several goroutines at once.
 type Config struct {
 	Secrets     []Spec
@@ -69,7 +69,7 @@ type Spec struct {
 	FallbackAfter time.Duration
 
 	// Identity is the set of names to request for a KeyPair. A TrustBundle may have one,
-	// too: if an authority of it tells its roots only with certificates and signs no
+	// too: if an authority of it returns its roots only with certificates and signs no
 	// KeyPair, the Manager orders certificates of these names for their roots, and drops
 	// their keys.
 	Identity pki.Identity
@@ -101,7 +101,7 @@ type Authority struct {
 	// TokenRejected receives a token that the authority rejected, before Token is called
 	// once more. It must not block. Default: none.
 	TokenRejected func(ca.Token)
-	// Names says how closely a certificate's names must match the requested ones. Default:
+	// Names is how closely a certificate's names must match the requested ones. Default:
 	// exact.
 	Names pki.NameCheck
 	// AcceptLongerTTL accepts certificates that outlive the requested TTL. Default: false.

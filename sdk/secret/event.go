@@ -31,7 +31,7 @@ type Event struct {
 	// Secret is empty if the event concerns an authority's roots.
 	Secret    string
 	Authority string
-	// Reason says why an attempt Failed: a reason of package ca, or the name of the
+	// Reason is why an attempt Failed: a reason of package ca, or the name of the
 	// package pki check that the reply failed. For StateFailed it is store, load or
 	// refused. The list is fixed.
 	Reason string

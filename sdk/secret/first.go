@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// First returns a Source that asks several in order: the first source that knows a name
-// answers for it, even with an error. With no sources it knows no name. It is safe for
+// First returns a Source that asks several in order: the first source that has a name
+// answers for it, even with an error. Without sources it has no name. It is safe for
 // concurrent use; the caller still closes the sources.
 func First(sources ...Source) Source { return first(sources) }
 
@@ -23,7 +23,7 @@ func (f first) Peek(caller Caller, name string) (*Item, error) {
 	return nil, fmt.Errorf("secret %.256q: %w", name, ErrUnknown)
 }
 
-// Watch implements [Source]. It watches name in every source, as the one that knows it may
+// Watch implements [Source]. It watches name in every source, as the one that has it may
 // change.
 func (f first) Watch(caller Caller, name string, notify func(name string)) (stop func(), err error) {
 	var stops []func()

@@ -13,14 +13,14 @@ import (
 
 // Giver is a [ca.Client] for an authority that makes the keys, too, and sends each
 // successor of its own accord, as a SPIFFE Workload API does. The Manager calls Give
-// instead of CSRSign: at first, after each [Manager.Kick], which says that there is another
+// instead of CSRSign: at first, after each [Manager.Kick], which means that there is another
 // key pair, and when the one it holds is overdue. A Giver is safe for concurrent use.
 type Giver interface {
 	ca.Client
 	// Give returns the newest key pair for the secret name, and the roots (PEM) to verify
 	// it with. Its RenewAt is when it is overdue: only from then on is it a failure that
 	// there is no other. Give waits until the authority has answered once. An error is one
-	// of package ca; beside a key pair, it says why no other may come.
+	// of package ca; beside a key pair, it is why no other may come.
 	Give(ctx context.Context, name string) (pair *Item, roots []byte, err error)
 }
 

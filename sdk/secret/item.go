@@ -13,7 +13,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// Kind says what a secret consists of.
+// Kind is what a secret consists of.
 type Kind int
 
 // The kinds.
@@ -43,14 +43,14 @@ type Item struct {
 	Name string
 	Kind Kind
 	// Version identifies the content: items of one name have the same Version if and only
-	// if their content is the same. It is opaque, short and reveals nothing of the key.
+	// if their content is the same. It is opaque, short and does not reveal the key.
 	Version string
 
 	Chain []byte // PEM, leaf first, never the root; KeyPair only
 	Key   []byte // PEM, PKCS #8 (RFC 5958); KeyPair only, nil if KeyHandle is set
 	Roots []byte // PEM, at least one certificate; TrustBundle only
 
-	// CRLs are the lists (PEM) that tell which certificates under Roots are revoked, each
+	// CRLs are the lists (PEM) of the certificates under Roots that are revoked, each
 	// signed by a CA of the bundle; empty if revocation is not checked. Where there is one, a
 	// peer whose CA has none that is current is refused. LeafCRLOnly checks only the leaf,
 	// not the CAs above it. TrustBundle only; see package revocation.
@@ -77,7 +77,7 @@ type Item struct {
 
 	// Authority is the configured name of the authority that the item came from.
 	Authority string
-	// Signer says who signed under that name, such as a provider with its version; bounded
+	// Signer identifies who signed under that name, such as a provider with its version; bounded
 	// and escaped, empty if unknown. KeyPair only.
 	Signer string
 	// RootFingerprint is that of the root Chain leads to; KeyPair only.

@@ -97,7 +97,7 @@ func (m *Manager) find(caller Caller, name string) (holder, error) {
 func unknown(name string) error { return fmt.Errorf("secret %.256q: %w", name, ErrUnknown) }
 
 // Peek returns the item held for name, or an error that is [ErrUnknown], [ErrNotReady] or
-// [ErrClosed]; ErrNotReady says why the last attempt failed. It never blocks.
+// [ErrClosed]; ErrNotReady has the reason why the last attempt failed. It never blocks.
 func (m *Manager) Peek(caller Caller, name string) (*Item, error) {
 	h, err := m.find(caller, name)
 	if err != nil {

@@ -80,7 +80,7 @@ func decodeRoots(content []byte) ([]droppedRoot, error) {
 
 func checkVersion(v int) error {
 	if v != recordVersion {
-		return fmt.Errorf("its content is of version %d; this program knows %d", v, recordVersion)
+		return fmt.Errorf("its content is of version %d; this program supports %d", v, recordVersion)
 	}
 	return nil
 }
