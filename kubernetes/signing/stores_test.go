@@ -22,7 +22,7 @@ import (
 
 const storeName = "countersign-ra-record"
 
-// opens opens the stores of the records that replicas share, by the resource that holds each.
+// opens has a constructor for each store of the records that replicas share, by the resource that holds each.
 var opens = map[string]func(client kubernetes.Interface, namespace, name string) (share.Store, error){
 	"configmaps": func(client kubernetes.Interface, namespace, name string) (share.Store, error) {
 		return renewals.New(renewals.Config{Client: client, Namespace: namespace, Name: name})
