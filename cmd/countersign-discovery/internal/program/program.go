@@ -5,6 +5,7 @@ import (
 	"context"
 
 	"github.com/countersign-dev/countersign/cmd/countersign-discovery/internal/config"
+	"github.com/countersign-dev/countersign/cmd/countersign-discovery/internal/status"
 	"github.com/countersign-dev/countersign/cmd/internal/cli"
 	"github.com/countersign-dev/countersign/cmd/internal/daemon"
 	"github.com/countersign-dev/countersign/cmd/internal/environ"
@@ -13,7 +14,7 @@ import (
 // Run is the [cli.Program].
 func Run(ctx context.Context, args []string, env environ.Vars, streams cli.IO) int {
 	return cli.Execute(ctx, cli.Root("countersign-discovery", "Secret service for many clusters: ADS and SDS for authenticated Envoys",
-		serveCommand(env), cli.Config(config.Schema, validateCommand(env), daemon.Explain(flags(env))), statusCommand(), cli.Version()), args, streams)
+		serveCommand(env), cli.Config(config.Schema, validateCommand(env), daemon.Explain(flags(env))), status.Command(), cli.Version()), args, streams)
 }
 
 // flags returns those that name a configuration.

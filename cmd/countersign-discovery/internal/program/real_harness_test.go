@@ -156,7 +156,9 @@ func serveReal(t *testing.T, home, east realm, more string) *world {
 func (w *world) cluster(t *testing.T, id string) *fleet.Status {
 	t.Helper()
 	_, text := w.page(t, "/status.json")
-	var r seen
+	var r struct {
+		Clusters []fleet.Status `json:"clusters"`
+	}
 	if err := json.Unmarshal([]byte(text), &r); err != nil {
 		t.Fatal(err)
 	}

@@ -5,47 +5,14 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/cmd/countersign-discovery/internal/config"
-	"github.com/countersign-dev/countersign/cmd/internal/daemon"
-	"github.com/countersign-dev/countersign/cmd/internal/overview"
-	"github.com/countersign-dev/countersign/discovery"
-	"github.com/countersign-dev/countersign/discovery/folder"
+	"github.com/countersign-dev/countersign/cmd/countersign-discovery/internal/status"
 	"github.com/countersign-dev/countersign/internal/program/buildinfo"
-	"github.com/countersign-dev/countersign/kubernetes/fleet"
 	"github.com/countersign-dev/countersign/sdk/authn/federation"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// report is the state of the service for /status.json and the page. It contains no key and
-// no token.
-type report struct {
-	daemon.Process
-	At     time.Time        `json:"at"`
-	Build  buildinfo.Info   `json:"build"`
-	Server discovery.Status `json:"server"`
-	// Secrets are the server's own certificate, its roots, and roots from files.
-	Secrets      []secret.Status     `json:"secrets"`
-	Providers    []overview.Provider `json:"providers,omitempty"`
-	TrustDomains []trustDomain       `json:"trust_domains,omitempty"`
-	Clusters     []fleet.Status      `json:"clusters,omitempty"`
-	// Unknown are the cluster IDs in settings that no cluster has.
-	Unknown    []config.ClusterName `json:"unknown_clusters,omitempty"`
-	Kubernetes *counted             `json:"kubernetes,omitempty"`
-	Watched    *watching            `json:"watched_secrets,omitempty"`
-	Folder     *folder.Status       `json:"folder,omitempty"`
-}
-
-// trustDomain is the state of one trust domain's roots. Fetched and Problem come from its
-// bundle endpoint.
-type trustDomain struct {
-	Name    string    `json:"name"`
-	From    string    `json:"from"`
-	Roots   int       `json:"roots"`
-	Fetched time.Time `json:"fetched,omitzero"`
-	Problem string    `json:"problem,omitempty"`
-}
-
-func (s *service) report() report {
-	r := report{
+func (s *service) report() status.Report {
+	r := status.Report{
 		Process: s.life.Report(), At: time.Now().UTC(), Build: buildinfo.This(), Server: s.server.Status(), Secrets: s.held(), TrustDomains: s.trust.status(s.config.TrustDomains),
 	}
 	if s.signed != nil {

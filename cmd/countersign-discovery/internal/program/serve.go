@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/countersign-dev/countersign/cmd/countersign-discovery/internal/config"
+	"github.com/countersign-dev/countersign/cmd/countersign-discovery/internal/status"
 	"github.com/countersign-dev/countersign/cmd/internal/cli"
 	agent "github.com/countersign-dev/countersign/cmd/internal/config"
 	"github.com/countersign-dev/countersign/cmd/internal/daemon"
@@ -122,6 +123,6 @@ func (s *service) tlsOf() (*tls.Config, error) {
 func (s *service) content() daemon.Content {
 	return daemon.Content{
 		Probes: s.server.Probes(), Metrics: s.metrics.registry,
-		Report: func() any { return s.report() }, Page: func(w http.ResponseWriter) { show(w, s.report()) },
+		Report: func() any { return s.report() }, Page: func(w http.ResponseWriter) { status.Show(w, s.report()) },
 	}
 }

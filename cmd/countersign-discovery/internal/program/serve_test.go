@@ -14,6 +14,8 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/countersign-dev/countersign/discovery"
 )
 
 // alone is a service without Kubernetes: its own CA, its own trust domain, a folder.
@@ -103,7 +105,9 @@ func TestKnownCallerGetsFolderAndIsShown(t *testing.T) {
 			t.Errorf("status does not show %q:\n%s", want, shown)
 		}
 	}
-	var r seen
+	var r struct {
+		Server discovery.Status `json:"server"`
+	}
 	if err := json.Unmarshal([]byte(p.status(t, "-o", "json")), &r); err != nil || len(r.Server.Streams) != 1 || r.Server.Streams[0].Types[0].Acked == "" {
 		t.Errorf("%v: %+v", err, r.Server)
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/countersign-dev/countersign/cmd/countersign-discovery/internal/config"
+	"github.com/countersign-dev/countersign/cmd/countersign-discovery/internal/status"
 	agent "github.com/countersign-dev/countersign/cmd/internal/config"
 	"github.com/countersign-dev/countersign/sdk/authn/federation"
 	"github.com/countersign-dev/countersign/sdk/filesecret"
@@ -114,10 +115,10 @@ func (t *trust) Close() {
 }
 
 // status returns the state of each trust domain's roots.
-func (t *trust) status(domains []config.TrustDomain) (all []trustDomain) {
+func (t *trust) status(domains []config.TrustDomain) (all []status.TrustDomain) {
 	fetched := t.endpoints.Status()
 	for _, d := range domains {
-		out := trustDomain{Name: d.Name, From: "the server's own CA", Roots: t.Roots(d.Name).Len()}
+		out := status.TrustDomain{Name: d.Name, From: "the server's own CA", Roots: t.Roots(d.Name).Len()}
 		if d.RootsFile != "" {
 			out.From = d.RootsFile
 		}

@@ -1,4 +1,4 @@
-package program
+package status
 
 import (
 	"cmp"
@@ -24,12 +24,12 @@ type (
 const checkCA = "Check that the CA is up and reachable, and the provider's last log lines."
 
 // Problems returns the current problems, worst first.
-func (r report) Problems() []problem {
+func (r Report) Problems() []problem {
 	all := slices.Concat(r.atStart(), r.Process.Problems(), r.ofSecrets(), daemon.OfProviders(r.Providers), r.ofClusters(), r.ofWatched(), r.ofTrust(), r.ofFolder(), r.ofStreams())
 	return daemon.WorstFirst(all)
 }
 
-func (r report) atStart() []problem {
+func (r Report) atStart() []problem {
 	if r.Server.NotReady == "" || r.Server.Draining {
 		return nil
 	}
@@ -39,7 +39,7 @@ func (r report) atStart() []problem {
 	}}
 }
 
-func (r report) ofSecrets() (all []problem) {
+func (r Report) ofSecrets() (all []problem) {
 	for _, s := range r.Secrets {
 		of := problem{Grade: fair, Do: "It is used until it expires. " + checkCA}
 		if s.Failure != nil {
@@ -60,7 +60,7 @@ func (r report) ofSecrets() (all []problem) {
 	return all
 }
 
-func (r report) ofClusters() (all []problem) {
+func (r Report) ofClusters() (all []problem) {
 	for _, c := range r.Clusters {
 		if len(c.Refused) > 0 {
 			all = append(all, problem{
@@ -101,14 +101,14 @@ func ofCluster(c fleet.Status) problem {
 }
 
 // ofWatched reports totals; a table has the names.
-func (r report) ofWatched() (all []problem) {
+func (r Report) ofWatched() (all []problem) {
 	if r.Watched == nil {
 		return nil
 	}
 	sums := map[secrets.State]int{}
 	for _, c := range r.Watched.Counts {
 		for _, state := range secrets.States {
-			sums[state] += *c.of(state)
+			sums[state] += *c.Of(state)
 		}
 	}
 	for _, of := range []struct {
@@ -129,7 +129,7 @@ func (r report) ofWatched() (all []problem) {
 	return all
 }
 
-func (r report) ofTrust() (all []problem) {
+func (r Report) ofTrust() (all []problem) {
 	for _, d := range r.TrustDomains {
 		switch {
 		case d.Roots == 0:
@@ -144,7 +144,7 @@ func (r report) ofTrust() (all []problem) {
 	return all
 }
 
-func (r report) ofFolder() (all []problem) {
+func (r Report) ofFolder() (all []problem) {
 	if r.Folder == nil {
 		return nil
 	}
@@ -163,7 +163,7 @@ func (r report) ofFolder() (all []problem) {
 }
 
 // ofStreams groups rejections by type and reason.
-func (r report) ofStreams() []problem {
+func (r Report) ofStreams() []problem {
 	type refused struct{ typ, reason string }
 	counts, last := map[refused]int{}, map[refused]time.Time{}
 	for _, s := range r.Server.Streams {
@@ -192,7 +192,7 @@ func (r report) ofStreams() []problem {
 }
 
 // Summary describes the service in one sentence.
-func (r report) Summary() mark {
+func (r Report) Summary() mark {
 	problems := r.Problems()
 	switch {
 	case r.Server.Draining:

@@ -1,4 +1,4 @@
-package program
+package status
 
 import (
 	"html"
@@ -22,6 +22,11 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
+const (
+	clusterURL = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
+	secretURL  = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
+)
+
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 func streamOf(number uint64, account, cluster string, types ...discovery.TypeStatus) discovery.StreamStatus {
@@ -37,10 +42,10 @@ const (
 )
 
 // atThree is a service that has something wrong of each kind.
-func atThree() report {
+func atThree() Report {
 	reason := `Error adding/updating listener(s) ingress: Failed to load certificate chain from <inline>, only P-256, P-384 or P-521 ECDSA certificates are supported`
 	refusal := &discovery.Refusal{Version: newer, Reason: reason, At: noon.Add(-3 * time.Minute)}
-	return report{
+	return Report{
 		At: noon, Build: buildinfo.Info{Version: "0.1.0", Go: "go1.26", Platform: "linux/amd64"},
 		Server: discovery.Status{NotReady: "the remote clusters west are not synced", Streams: []discovery.StreamStatus{
 			streamOf(1, "gateway", "home", discovery.TypeStatus{Type: clusterURL, Subscribed: 12, Pushes: 4, Sent: newer, Acked: newer},
@@ -56,7 +61,7 @@ func atThree() report {
 			{Name: "file-root:/etc/east.pem", Held: false},
 		},
 		Providers: []overview.Provider{{Name: "citadel", Provider: "citadel", Version: "0.1.0", State: "circuit open", Restarts: 9, LastError: "it ended with exit code 1", NextStart: noon.Add(4 * time.Minute)}},
-		TrustDomains: []trustDomain{
+		TrustDomains: []TrustDomain{
 			{Name: "cluster.local", From: "the server's own CA", Roots: 1},
 			{Name: "partner.example", From: "https://partner.example/bundle", Roots: 2, Fetched: noon.Add(-26 * time.Hour), Problem: "Get \"https://partner.example/bundle\": dial tcp 192.0.2.7:443: i/o timeout"},
 			{Name: "nobody.example", From: "/etc/countersign/nobody.pem"},
@@ -67,13 +72,13 @@ func atThree() report {
 			{ID: "west", State: fleet.Connecting, Source: "file /etc/remotes/west.yaml", Since: noon.Add(-40 * time.Second), Server: "https://west.example:6443"},
 		},
 		Unknown: []config.ClusterName{{Setting: "secrets.may_read_config_cluster", ID: "wets"}},
-		Watched: watchingOf([]string{"home", "east", "west"}, []secrets.Watched{
+		Watched: WatchedOf([]string{"home", "east", "west"}, []secrets.Watched{
 			{Cluster: "home", Namespace: "shop", Name: "web-tls", State: secrets.Ending, Ends: noon.Add(30 * time.Hour)},
 			{Cluster: "home", Namespace: "shop", Name: "fine", State: secrets.Valid, Ends: noon.Add(3000 * time.Hour)},
 			{Cluster: "east", Namespace: "shop", Name: "old-tls", State: secrets.Expired, Ends: noon.Add(-50 * time.Minute)},
 			{Cluster: "east", Namespace: "shop", Name: "half", CA: true, State: secrets.Broken, Problem: "it has neither cacert nor ca.crt"},
 		}),
-		Kubernetes: &counted{Kept: 3, KeptBytes: 40960, Refused: map[secrets.Reason]uint64{}},
+		Kubernetes: &Kubernetes{Kept: 3, KeptBytes: 40960, Refused: map[secrets.Reason]uint64{}},
 		Folder: &folder.Status{Path: "/etc/countersign/resources", Files: []folder.FileStatus{
 			{Name: "web.yaml", State: folder.Served, Resources: 12, Warnings: []string{"the route web names the cluster api, which is in no file"}},
 			{Name: "ingress.yaml", State: folder.Kept, Resources: 2, Reason: "ingress.yaml: listener ingress: address: value is required"},
@@ -82,9 +87,9 @@ func atThree() report {
 	}
 }
 
-func shownPage(r report) string {
+func shownPage(r Report) string {
 	w := httptest.NewRecorder()
-	show(w, r)
+	Show(w, r)
 	return w.Body.String()
 }
 
@@ -146,13 +151,13 @@ func TestPageListsWorstTroubleFirst(t *testing.T) {
 
 func TestPageShowsThatAllIsWell(t *testing.T) {
 	t.Parallel()
-	r := report{
+	r := Report{
 		At: noon, Server: discovery.Status{Streams: []discovery.StreamStatus{streamOf(1, "web", "home", discovery.TypeStatus{Type: secretURL, Subscribed: 1, Pushes: 1, Sent: newer, Acked: newer})}},
 		Secrets:      []secret.Status{{Name: "default", Held: true}},
 		Providers:    []overview.Provider{{Name: "citadel", State: "ready"}},
-		TrustDomains: []trustDomain{{Name: "cluster.local", Roots: 1}},
+		TrustDomains: []TrustDomain{{Name: "cluster.local", Roots: 1}},
 		Clusters:     []fleet.Status{{ID: "home", Local: true, State: fleet.Synced, Serving: true}},
-		Watched:      watchingOf([]string{"home"}, []secrets.Watched{{Cluster: "home", Name: "fine", State: secrets.Valid, Ends: noon.Add(time.Hour)}}),
+		Watched:      WatchedOf([]string{"home"}, []secrets.Watched{{Cluster: "home", Name: "fine", State: secrets.Valid, Ends: noon.Add(time.Hour)}}),
 		Folder:       &folder.Status{Files: []folder.FileStatus{{Name: "web.yaml", State: folder.Served}}},
 	}
 	if text := textOf(shownPage(r)); r.Summary() != (mark{Words: "No problems.", Grade: good}) || strings.Contains(text, "Problems") || strings.Contains(text, "To replace") {
@@ -166,7 +171,7 @@ func TestPageShowsThatAllIsWell(t *testing.T) {
 
 func TestFolderFaultAndExpiryAreTroubles(t *testing.T) {
 	t.Parallel()
-	r := report{At: noon, Secrets: []secret.Status{{Name: "default", ExpiredSince: noon}}, Folder: &folder.Status{Path: "/etc/resources", Fault: "permission denied"}}
+	r := Report{At: noon, Secrets: []secret.Status{{Name: "default", ExpiredSince: noon}}, Folder: &folder.Status{Path: "/etc/resources", Fault: "permission denied"}}
 	all := r.Problems()
 	if len(all) != 2 || all[0].What != "default has expired" || all[1].What != "Folder /etc/resources cannot be read" || all[1].Detail != "permission denied" {
 		t.Errorf("%+v", all)
@@ -181,11 +186,11 @@ func TestForeignTextIsEscaped(t *testing.T) {
 	s.Node, s.Peer = hostile, hostile
 	r.Server.Streams, r.Server.NotReady = append(r.Server.Streams, s), hostile
 	r.Clusters = append(r.Clusters, fleet.Status{ID: hostile, State: fleet.Failed, Fault: hostile, Source: hostile, Server: hostile, Refused: []string{hostile}})
-	r.Watched = watchingOf(nil, []secrets.Watched{{Cluster: hostile, Namespace: hostile, Name: hostile, State: secrets.Broken, Problem: hostile}})
-	r.TrustDomains = []trustDomain{{Name: hostile, From: hostile, Problem: hostile}}
+	r.Watched = WatchedOf(nil, []secrets.Watched{{Cluster: hostile, Namespace: hostile, Name: hostile, State: secrets.Broken, Problem: hostile}})
+	r.TrustDomains = []TrustDomain{{Name: hostile, From: hostile, Problem: hostile}}
 	r.Folder.Files = []folder.FileStatus{{Name: hostile, State: folder.Refused, Reason: hostile, Warnings: []string{hostile}}}
 	w := httptest.NewRecorder()
-	show(w, r)
+	Show(w, r)
 	page, policy := w.Body.String(), w.Header().Get("Content-Security-Policy")
 	if strings.Count(page, "<script") != 1 || strings.Contains(page, "<img") || strings.Count(page, "</style>") != 1 || strings.Contains(page, "ZgotmplZ") {
 		t.Errorf("it is:\n%s", page)
@@ -197,12 +202,12 @@ func TestForeignTextIsEscaped(t *testing.T) {
 
 func TestRefusingStreamsAreShownAmongMany(t *testing.T) {
 	t.Parallel()
-	r := report{At: noon}
+	r := Report{At: noon}
 	for i := range uint64(5000) {
 		r.Server.Streams = append(r.Server.Streams, streamOf(i, "web", "home", discovery.TypeStatus{Type: secretURL, Sent: newer, Acked: newer}))
 	}
 	r.Server.Streams[4321] = streamOf(4321, "last", "home", discovery.TypeStatus{Type: secretURL, Sent: newer, Acked: older, Refused: &discovery.Refusal{Version: newer, Reason: "no"}})
-	shown := view{report: r}.Streams()
+	shown := view{Report: r}.Streams()
 	if len(shown) != maxStreams || shown[0].Number != 4321 || shown[1].Number != 0 || shown[2].Number != 1 {
 		t.Errorf("%d are shown, first %d", len(shown), shown[0].Number)
 	}
@@ -213,7 +218,7 @@ func TestRefusingStreamsAreShownAmongMany(t *testing.T) {
 
 func TestTroubleListIsCut(t *testing.T) {
 	t.Parallel()
-	r := report{At: noon, Folder: &folder.Status{}}
+	r := Report{At: noon, Folder: &folder.Status{}}
 	const most = 50
 	for range most + 3 {
 		r.Folder.Files = append(r.Folder.Files, folder.FileStatus{Name: "x.yaml", State: folder.Kept})

@@ -1,4 +1,4 @@
-package program
+package status
 
 import (
 	"fmt"
@@ -11,7 +11,7 @@ import (
 func TestWatchedAreCountedByClusterWorstFirst(t *testing.T) {
 	t.Parallel()
 	at := func(hours int) time.Time { return time.Unix(0, 0).Add(time.Duration(hours) * time.Hour) }
-	w := watchingOf([]string{"home", "east"}, []secrets.Watched{
+	w := WatchedOf([]string{"home", "east"}, []secrets.Watched{
 		{Cluster: "east", Namespace: "shop", Name: "ending", State: secrets.Ending, Ends: at(2)},
 		{Cluster: "east", Namespace: "shop", Name: "valid", State: secrets.Valid, Ends: at(9)},
 		{Cluster: "east", Namespace: "shop", Name: "ended", State: secrets.Expired, Ends: at(-1)},
@@ -19,7 +19,7 @@ func TestWatchedAreCountedByClusterWorstFirst(t *testing.T) {
 		{Cluster: "east", Namespace: "shop", Name: "roots", Kind: secrets.ConfigMap, CA: true, State: secrets.Broken, Problem: "it has neither"},
 		{Cluster: "gone", Namespace: "shop", Name: "valid", State: secrets.Valid, Ends: at(3)},
 	})
-	want := []watchedCount{
+	want := []WatchedCount{
 		{Cluster: "east", Kind: "certificate", Valid: 1, Ending: 1, Expired: 2, FirstExpiry: at(2)}, {Cluster: "east", Kind: "ca", Malformed: 1},
 		{Cluster: "gone", Kind: "certificate", Valid: 1, FirstExpiry: at(3)},
 		{Cluster: "home", Kind: "certificate"}, {Cluster: "home", Kind: "ca"},
@@ -42,7 +42,7 @@ func TestWatchedListIsCut(t *testing.T) {
 	for i := range all {
 		all[i] = secrets.Watched{Cluster: "east", Name: fmt.Sprint(i), State: secrets.Broken}
 	}
-	if w := watchingOf(nil, all); len(w.Troubled) != maxTroubled || w.More != 7 || w.Counts[0].Malformed != len(all) {
+	if w := WatchedOf(nil, all); len(w.Troubled) != maxTroubled || w.More != 7 || w.Counts[0].Malformed != len(all) {
 		t.Errorf("%d are named, %d more", len(w.Troubled), w.More)
 	}
 }

@@ -1,4 +1,4 @@
-package program
+package status
 
 import (
 	_ "embed" // the page
@@ -40,7 +40,7 @@ func short(url string) string { return url[strings.LastIndexAny(url, "./")+1:] }
 
 // view is a report with what the page needs.
 type view struct {
-	report
+	Report
 	Frame daemon.Frame
 }
 
@@ -78,8 +78,8 @@ func (v view) Answered(t discovery.TypeStatus) mark {
 	return mark{Words: "accepted", Grade: good}
 }
 
-// show writes the page.
-func show(w http.ResponseWriter, r report) {
+// Show writes the page.
+func Show(w http.ResponseWriter, r Report) {
 	daemon.Show(w, pageTemplate, view{r, daemon.Frame{
 		Program: "countersign-discovery", At: r.At, Build: r.Build, Process: r.Process, Summary: r.Summary(), Problems: r.Problems(), Providers: r.Providers,
 	}})

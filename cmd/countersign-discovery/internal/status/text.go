@@ -1,4 +1,4 @@
-package program
+package status
 
 import (
 	"fmt"
@@ -18,7 +18,7 @@ import (
 	"github.com/countersign-dev/countersign/kubernetes/fleet"
 )
 
-// seen is the part of a [report] that the command prints.
+// seen is the part of a [Report] that the command prints.
 type seen struct {
 	daemon.Process
 	Build   buildinfo.Info   `json:"build"`
@@ -33,21 +33,22 @@ type seen struct {
 			Reason string `json:"reason"`
 		} `json:"failure"`
 	} `json:"secrets"`
-	TrustDomains []trustDomain  `json:"trust_domains"`
+	TrustDomains []TrustDomain  `json:"trust_domains"`
 	Clusters     []fleet.Status `json:"clusters"`
 
 	Unknown    []config.ClusterName `json:"unknown_clusters"`
-	Kubernetes *counted             `json:"kubernetes"`
-	Watched    *watching            `json:"watched_secrets"`
+	Kubernetes *Kubernetes          `json:"kubernetes"`
+	Watched    *Watched             `json:"watched_secrets"`
 	Folder     *folder.Status       `json:"folder"`
 }
 
-func statusCommand() *cobra.Command {
-	return daemon.Status("countersign-discovery", "Show the state of a running service: streams, clusters, files and trust domains", writeReport)
+// Command returns "status".
+func Command() *cobra.Command {
+	return daemon.Status("countersign-discovery", "Show the state of a running service: streams, clusters, files and trust domains", write)
 }
 
-// writeReport prints one table for each part of the report.
-func writeReport(w io.Writer, r seen) error {
+// write prints one table for each part of the report.
+func write(w io.Writer, r seen) error {
 	state := "ready"
 	if r.Server.NotReady != "" {
 		state = "not ready: " + r.Server.NotReady
