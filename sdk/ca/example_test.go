@@ -8,10 +8,10 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-// office is a CA that is closed on Sundays.
-type office struct{}
+// authority is a CA that is closed on Sundays.
+type authority struct{}
 
-func (office) CSRSign(_ context.Context, req ca.SignRequest) (ca.Certificate, error) {
+func (authority) CSRSign(_ context.Context, req ca.SignRequest) (ca.Certificate, error) {
 	if req.Token == "" {
 		return ca.Certificate{}, ca.Errorf(ca.Unauthenticated, "a token is needed for %s", req.SubjectID)
 	}
@@ -22,7 +22,7 @@ func (office) CSRSign(_ context.Context, req ca.SignRequest) (ca.Certificate, er
 
 // An error of a client determines what the caller does, also when it is wrapped.
 func ExampleActionFor() {
-	var client ca.Client = office{}
+	var client ca.Client = authority{}
 	for _, token := range []ca.Token{"", "secret"} {
 		_, err := client.CSRSign(context.Background(), ca.SignRequest{SubjectID: "spiffe://example.org/web", Token: token})
 		err = fmt.Errorf("authority: %w", err)

@@ -20,7 +20,7 @@ import (
 
 // arena is a cluster for attackers. It has no kubelets, as these would ask, too.
 type arena struct {
-	*office
+	*registrar
 	node    kubernetes.Interface   // the kubelet of node one
 	user    kubernetes.Interface   // may create requests
 	targets map[string]*corev1.Pod // by their names
@@ -32,7 +32,7 @@ type arena struct {
 func newArena(t *testing.T) *arena {
 	t.Helper()
 	o := open(t, kubetest.Start(t, kubetest.Options{Nodes: true}), ra.Limits{})
-	a := &arena{office: o, targets: map[string]*corev1.Pod{}, node: o.ClientFor(o.NodeUser("one")), user: o.ClientFor(o.User("mallory"))}
+	a := &arena{registrar: o, targets: map[string]*corev1.Pod{}, node: o.ClientFor(o.NodeUser("one")), user: o.ClientFor(o.User("mallory"))}
 	a.Bind("", "mallory", rbacv1.PolicyRule{APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"podcertificaterequests"}, Verbs: []string{"create"}})
 	a.nodes = map[string]types.UID{"one": a.Node("one"), "two": a.Node("two")}
 	a.stale = a.replacedAccount("web")

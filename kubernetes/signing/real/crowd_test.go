@@ -49,7 +49,7 @@ func TestRealLongThousandPodsWaitForTheQuota(t *testing.T) {
 }
 
 // running is how many pods of namespace shop run.
-func (o *office) running() (n int) {
+func (o *registrar) running() (n int) {
 	o.t.Helper()
 	all, err := o.Client().CoreV1().Pods("shop").List(o.t.Context(), metav1.ListOptions{})
 	must(o.t, err)
@@ -63,7 +63,7 @@ func (o *office) running() (n int) {
 
 // late returns by how many that were made later a request was passed, at most. Kubernetes keeps
 // whole seconds. All must have a certificate.
-func (o *office) late(requests []certificatesv1.PodCertificateRequest) (most int) {
+func (o *registrar) late(requests []certificatesv1.PodCertificateRequest) (most int) {
 	o.t.Helper()
 	made := map[string]time.Time{}
 	for _, r := range requests {

@@ -28,13 +28,13 @@ type signingRequest = certificatesv1.CertificateSigningRequest
 
 // desk is a cluster with those who make CertificateSigningRequests.
 type desk struct {
-	*office
+	*registrar
 	account, node, mallory kubernetes.Interface
 }
 
 func newDesk(t *testing.T) *desk {
 	t.Helper()
-	d := &desk{office: open(t, kubetest.Start(t, kubetest.Options{Nodes: true}), ra.Limits{})}
+	d := &desk{registrar: open(t, kubetest.Start(t, kubetest.Options{Nodes: true}), ra.Limits{})}
 	d.Node("one")
 	user := d.ServiceAccount("shop", "web")
 	d.account, d.node, d.mallory = d.ClientFor(d.Account("shop", "web")), d.ClientFor(d.NodeUser("one")), d.ClientFor(d.User("mallory"))

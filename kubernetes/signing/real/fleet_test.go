@@ -41,7 +41,7 @@ func BenchmarkFleet(b *testing.B) {
 }
 
 // medianWait is from the making of a request to its certificate; Kubernetes keeps whole seconds.
-func (o *office) medianWait() time.Duration {
+func (o *registrar) medianWait() time.Duration {
 	o.t.Helper()
 	var waits []time.Duration
 	for _, r := range o.requests() {

@@ -56,7 +56,7 @@ func TestRealTrustBundleIsKept(t *testing.T) {
 	o.awaitBundle("after another's edit", both)
 }
 
-func (o *office) awaitBundle(when string, want *pki.Bundle) {
+func (o *registrar) awaitBundle(when string, want *pki.Bundle) {
 	o.t.Helper()
 	kubetest.Await(o.t, "the trust bundle is not right "+when, func(ctx context.Context) (bool, error) {
 		object, err := o.Client().CertificatesV1().ClusterTrustBundles().Get(ctx, bundleName, metav1.GetOptions{})

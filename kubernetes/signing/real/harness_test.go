@@ -47,8 +47,8 @@ type site struct {
 	t testing.TB
 }
 
-// office is a real cluster with a registration authority, whose CA is in memory.
-type office struct {
+// registrar is a real cluster with a registration authority, whose CA is in memory.
+type registrar struct {
 	site
 	ca      namingCA
 	engine  *ra.Engine
@@ -78,14 +78,14 @@ func (c namingCA) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certifica
 }
 
 // open starts a registration authority. Its limits are those of the CA.
-func open(t testing.TB, c *kubetest.Cluster, limits ra.Limits) *office {
+func open(t testing.TB, c *kubetest.Cluster, limits ra.Limits) *registrar {
 	t.Helper()
 	return openWith(t, c, namingCA{CA: catest.NewCA(catest.Options{NamesFromRequest: true, Intermediates: 1})}, limits)
 }
 
-func openWith(t testing.TB, c *kubetest.Cluster, authority namingCA, limits ra.Limits) *office {
+func openWith(t testing.TB, c *kubetest.Cluster, authority namingCA, limits ra.Limits) *registrar {
 	t.Helper()
-	o := &office{site: site{c, t}, log: &logtest.Log{}, ca: authority}
+	o := &registrar{site: site{c, t}, log: &logtest.Log{}, ca: authority}
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("the log of the registration authority:\n%s", o.log)
@@ -99,7 +99,7 @@ func openWith(t testing.TB, c *kubetest.Cluster, authority namingCA, limits ra.L
 	return o
 }
 
-func (o *office) makeEngine(limits ra.Limits) {
+func (o *registrar) makeEngine(limits ra.Limits) {
 	o.t.Helper()
 	audit, err := os.Create(filepath.Join(o.t.TempDir(), "audit.jsonl"))
 	must(o.t, err)
@@ -113,7 +113,7 @@ func (o *office) makeEngine(limits ra.Limits) {
 	o.t.Cleanup(o.engine.Close)
 }
 
-func (o *office) makeBundles() {
+func (o *registrar) makeBundles() {
 	o.t.Helper()
 	var err error
 	o.bundles, err = trustbundle.New(trustbundle.Config{
@@ -124,7 +124,7 @@ func (o *office) makeBundles() {
 	must(o.t, err)
 }
 
-func (o *office) makeGuard() *guard.ClientCA {
+func (o *registrar) makeGuard() *guard.ClientCA {
 	o.t.Helper()
 	clients, err := guard.NewClientCA(guard.ClientCAConfig{Cluster: cluster, Client: o.client(), Log: o.log.Logger()})
 	must(o.t, err)
@@ -132,7 +132,7 @@ func (o *office) makeGuard() *guard.ClientCA {
 	return clients
 }
 
-func (o *office) openDoors(issuer signing.Issuer) {
+func (o *registrar) openDoors(issuer signing.Issuer) {
 	o.t.Helper()
 	var err error
 	o.pods, err = podcert.New(podcert.Config{

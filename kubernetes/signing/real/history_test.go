@@ -35,7 +35,7 @@ type life struct {
 }
 
 // watch begins a history, which misses no event until the test ends.
-func (o *office) watch(t testing.TB) *history {
+func (o *registrar) watch(t testing.TB) *history {
 	t.Helper()
 	h := &history{t: t, began: time.Now()}
 	requests := o.Client().CertificatesV1().PodCertificateRequests("shop")

@@ -38,9 +38,9 @@ func TestRealLongOutagesAndRenewals(t *testing.T) {
 	t.Logf("%8s: %d requests, %d certificates of the CA", l.history.passed(), len(l.history.all()), len(l.ca.Requests()))
 }
 
-// long is an office in front of a CA that can be away for some pods.
+// long is a registrar in front of a CA that can be away for some pods.
 type long struct {
-	*office
+	*registrar
 	history *history
 	away    *away
 	nodes   map[string]*kubetest.Node
@@ -59,7 +59,7 @@ func openLong(t *testing.T) *long {
 	t.Helper()
 	l := &long{away: &away{refused: map[string]int{}}, nodes: map[string]*kubetest.Node{}, first: map[string]files{}}
 	authority := namingCA{catest.NewCA(catest.Options{NamesFromRequest: true, Intermediates: 1}), l.away.refuse}
-	l.office = openWith(t, kubetest.Start(t, kubetest.Options{Nodes: true}), authority, ra.Limits{})
+	l.registrar = openWith(t, kubetest.Start(t, kubetest.Options{Nodes: true}), authority, ra.Limits{})
 	l.history = l.watch(t)
 	l.ServiceAccount("shop", "web")
 	for _, n := range l.HollowNodes("one", "two") {
@@ -91,11 +91,11 @@ func (l *long) rotate() {
 	l.within(time.Minute, "nothing is asked for pod "+fresh, func() bool { return l.made(fresh) > 0 })
 }
 
-// in returns the same office for a part of the test.
+// in returns the same registrar for a part of the test.
 func (l *long) in(t *testing.T) *long {
-	part, o := *l, *l.office
+	part, o := *l, *l.registrar
 	o.t = t
-	part.office = &o
+	part.registrar = &o
 	return &part
 }
 

@@ -102,7 +102,7 @@ func TestRealNextDoorDeliversWhatTheLastAskedFor(t *testing.T) {
 }
 
 // pauseCA has each call of the CA send on asked, and wait for answer.
-func (o *office) pauseCA() (asked <-chan struct{}, answer func()) {
+func (o *registrar) pauseCA() (asked <-chan struct{}, answer func()) {
 	calls, end := make(chan struct{}, 100), make(chan struct{})
 	o.ca.Always(catest.Fault{Break: func(*catest.Draft) {
 		calls <- struct{}{}
