@@ -21,6 +21,7 @@ type Kubernetes struct {
 	Reviews Reviews `json:"reviews"`
 }
 
+// Reviews counts the access reviews since the start.
 type Reviews struct {
 	Allowed uint64 `json:"allowed"`
 	Denied  uint64 `json:"denied"`

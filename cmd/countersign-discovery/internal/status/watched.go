@@ -21,6 +21,7 @@ type Watched struct {
 	More     int        `json:"more,omitempty"`
 }
 
+// WatchedCount counts the watched objects of one kind in a cluster, by state.
 type WatchedCount struct {
 	Cluster string `json:"cluster"`
 	// Kind is "certificate" (with its key) or "ca".
