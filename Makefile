@@ -32,13 +32,14 @@ demo: ## show an agent and a provider: certificates arrive, rotate and survive a
 	@$(BUILD) -o bin/ ./cmd/countersign ./providers/file/cmd/...
 	@examples/quickstart/demo.sh bin
 
+# Of the module test, nothing is left under -short.
 quick: ## run the tests that need no process, no real time and no network
-	@COUNTERSIGN_TREE=$$(scripts/tree) $(TESTS) -short -timeout 5m work
+	@COUNTERSIGN_TREE=$$(scripts/tree) $(TESTS) -short -timeout 5m $$(scripts/modules | sed '/^test$$/d; s|.*|./&/...|')
 
 TESTFLAGS ?=
 # The packages that take longest begin first.
 test: ## run all packages' tests, with real Envoy and real providers (TESTFLAGS=-count=1: again)
-	@scripts/with-programs $(TESTS) -timeout 10m $(TESTFLAGS) ./test/e2e ./plugin-host ./cmd/countersign work
+	@scripts/with-programs $(TESTS) -timeout 10m $(TESTFLAGS) ./test/e2e ./cmd/countersign-ra/... ./plugin-host ./cmd/countersign/... work
 
 check: ## run everything else that CI runs, or its parts NAME= (race, kubernetes, …)
 	@scripts/check $(NAME)
