@@ -45,10 +45,12 @@ func TestCheckNamesPartsThatFail(t *testing.T) {
 	must(t, err)
 	list, _, _ := strings.Cut(string(check), "\n# Imports,")
 	_, runs, _ := strings.Cut(string(check), "\n# ready obtains")
-	path := clone(t, map[string]string{"toolchain": "#!/bin/sh\necho local\n", "cache": "#!/bin/sh\n", "check": list + `
+	path := clone(t, map[string]string{"toolchain": "#!/bin/sh\necho local\n", "cache": "#!/bin/sh\n", "get-vault": "#!/bin/sh\nexit 124\n", "check": list + `
 part_tree() { echo of the tree; }
 part_lint() { echo of lint; false; echo not reached; }
 part_fuzz() { echo of fuzz; }
+part_clone() { return 124; }
+part_vault() { echo of Vault; }
 # ready obtains` + runs})
 	for args, want := range map[string]struct {
 		shown, missing []string
@@ -58,8 +60,10 @@ part_fuzz() { echo of fuzz; }
 			shown:   []string{"== check tree\nof the tree\n", "== check lint\nof lint\n== check lint failed\n", "== FAILED: lint\n"},
 			missing: []string{"not reached", "of fuzz"}, fails: true,
 		},
-		"tree fuzz": {shown: []string{"of the tree", "of fuzz", "== took: fuzz "}, missing: []string{"FAILED"}},
-		"tree nuts": {shown: []string{"check: unknown part nuts"}, missing: []string{"of the tree"}, fails: true},
+		"tree fuzz":  {shown: []string{"of the tree", "of fuzz", "== took: fuzz "}, missing: []string{"FAILED"}},
+		"clone tree": {shown: []string{"== FAILED: clone\n"}, missing: []string{"of the tree", "LEFT OUT"}, fails: true},
+		"vault tree": {shown: []string{"of the tree", "== LEFT OUT: vault: its programs were not built within 75 minutes\n"}, missing: []string{"of Vault", "FAILED"}},
+		"tree nuts":  {shown: []string{"check: unknown part nuts"}, missing: []string{"of the tree"}, fails: true},
 	} {
 		cmd := exec.Command(path, strings.Fields(args)...)
 		cmd.Env = append(os.Environ(), "JOBS=1")
