@@ -1,4 +1,4 @@
-package signing_test
+package livepods_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,6 +19,8 @@ import (
 	"github.com/countersign-dev/countersign/kubernetes/livepods"
 	"github.com/countersign-dev/countersign/ra/istioca"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var web = istioca.Account{Cluster: "home", Namespace: "shop", ServiceAccount: "web"}
 
