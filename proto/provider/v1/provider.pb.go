@@ -112,6 +112,63 @@ func (Ability) EnumDescriptor() ([]byte, []int) {
 	return file_provider_v1_provider_proto_rawDescGZIP(), []int{0}
 }
 
+// NameMatch is how closely the names of a certificate match those of its request.
+type NameMatch int32
+
+const (
+	// As NAME_MATCH_EXACT.
+	NameMatch_NAME_MATCH_UNSPECIFIED NameMatch = 0
+	// The names of the request, no more and no fewer.
+	NameMatch_NAME_MATCH_EXACT NameMatch = 1
+	// A SPIFFE ID in the trust domain of the request's.
+	NameMatch_NAME_MATCH_TRUST_DOMAIN NameMatch = 2
+	// The authority chooses the names.
+	NameMatch_NAME_MATCH_ANY NameMatch = 3
+)
+
+// Enum value maps for NameMatch.
+var (
+	NameMatch_name = map[int32]string{
+		0: "NAME_MATCH_UNSPECIFIED",
+		1: "NAME_MATCH_EXACT",
+		2: "NAME_MATCH_TRUST_DOMAIN",
+		3: "NAME_MATCH_ANY",
+	}
+	NameMatch_value = map[string]int32{
+		"NAME_MATCH_UNSPECIFIED":  0,
+		"NAME_MATCH_EXACT":        1,
+		"NAME_MATCH_TRUST_DOMAIN": 2,
+		"NAME_MATCH_ANY":          3,
+	}
+)
+
+func (x NameMatch) Enum() *NameMatch {
+	p := new(NameMatch)
+	*p = x
+	return p
+}
+
+func (x NameMatch) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (NameMatch) Descriptor() protoreflect.EnumDescriptor {
+	return file_provider_v1_provider_proto_enumTypes[1].Descriptor()
+}
+
+func (NameMatch) Type() protoreflect.EnumType {
+	return &file_provider_v1_provider_proto_enumTypes[1]
+}
+
+func (x NameMatch) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use NameMatch.Descriptor instead.
+func (NameMatch) EnumDescriptor() ([]byte, []int) {
+	return file_provider_v1_provider_proto_rawDescGZIP(), []int{1}
+}
+
 type Diagnostic_Severity int32
 
 const (
@@ -145,11 +202,11 @@ func (x Diagnostic_Severity) String() string {
 }
 
 func (Diagnostic_Severity) Descriptor() protoreflect.EnumDescriptor {
-	return file_provider_v1_provider_proto_enumTypes[1].Descriptor()
+	return file_provider_v1_provider_proto_enumTypes[2].Descriptor()
 }
 
 func (Diagnostic_Severity) Type() protoreflect.EnumType {
-	return &file_provider_v1_provider_proto_enumTypes[1]
+	return &file_provider_v1_provider_proto_enumTypes[2]
 }
 
 func (x Diagnostic_Severity) Number() protoreflect.EnumNumber {
@@ -209,8 +266,17 @@ type GetMetadataResponse struct {
 	Abilities []Ability `protobuf:"varint,3,rep,packed,name=abilities,proto3,enum=countersign.provider.v1.Ability" json:"abilities,omitempty"`
 	// Optional. JSON Schema (draft 2020-12) of the settings; empty: it takes none.
 	SettingsSchema string `protobuf:"bytes,4,opt,name=settings_schema,json=settingsSchema,proto3" json:"settings_schema,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Optional. The authority chooses how long certificates live, whatever ttl a request
+	// has. The host then accepts longer ones, unless its operator decides otherwise.
+	FixedLifetime bool `protobuf:"varint,5,opt,name=fixed_lifetime,json=fixedLifetime,proto3" json:"fixed_lifetime,omitempty"`
+	// Optional. How closely the names of a certificate match those of the request; the
+	// host then accepts others to this extent, unless its operator decides otherwise.
+	// Unknown values count as NAME_MATCH_EXACT.
+	NameMatch NameMatch `protobuf:"varint,6,opt,name=name_match,json=nameMatch,proto3,enum=countersign.provider.v1.NameMatch" json:"name_match,omitempty"`
+	// Optional. The authority signs nothing without a token.
+	NeedsToken    bool `protobuf:"varint,7,opt,name=needs_token,json=needsToken,proto3" json:"needs_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetMetadataResponse) Reset() {
@@ -269,6 +335,27 @@ func (x *GetMetadataResponse) GetSettingsSchema() string {
 		return x.SettingsSchema
 	}
 	return ""
+}
+
+func (x *GetMetadataResponse) GetFixedLifetime() bool {
+	if x != nil {
+		return x.FixedLifetime
+	}
+	return false
+}
+
+func (x *GetMetadataResponse) GetNameMatch() NameMatch {
+	if x != nil {
+		return x.NameMatch
+	}
+	return NameMatch_NAME_MATCH_UNSPECIFIED
+}
+
+func (x *GetMetadataResponse) GetNeedsToken() bool {
+	if x != nil {
+		return x.NeedsToken
+	}
+	return false
 }
 
 type ValidateRequest struct {
@@ -625,7 +712,10 @@ type CSRSignRequest struct {
 	// Optional. The lifetime asked for; absent: the authority's own.
 	Ttl *durationpb.Duration `protobuf:"bytes,6,opt,name=ttl,proto3" json:"ttl,omitempty"`
 	// Optional. The bearer credential of the workload. Never log it.
-	Token         string `protobuf:"bytes,7,opt,name=token,proto3" json:"token,omitempty"`
+	Token string `protobuf:"bytes,7,opt,name=token,proto3" json:"token,omitempty"`
+	// Optional. Who asks, as the host knows it, for the authority's audit log: at most
+	// 1,024 printable bytes, and never a credential. Decide nothing by it.
+	Requester     string `protobuf:"bytes,8,opt,name=requester,proto3" json:"requester,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -705,6 +795,13 @@ func (x *CSRSignRequest) GetTtl() *durationpb.Duration {
 func (x *CSRSignRequest) GetToken() string {
 	if x != nil {
 		return x.Token
+	}
+	return ""
+}
+
+func (x *CSRSignRequest) GetRequester() string {
+	if x != nil {
+		return x.Requester
 	}
 	return ""
 }
@@ -1495,12 +1592,17 @@ var File_provider_v1_provider_proto protoreflect.FileDescriptor
 const file_provider_v1_provider_proto_rawDesc = "" +
 	"\n" +
 	"\x1aprovider/v1/provider.proto\x12\x17countersign.provider.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x14\n" +
-	"\x12GetMetadataRequest\"\xac\x01\n" +
+	"\x12GetMetadataRequest\"\xb7\x02\n" +
 	"\x13GetMetadataResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12>\n" +
 	"\tabilities\x18\x03 \x03(\x0e2 .countersign.provider.v1.AbilityR\tabilities\x12'\n" +
-	"\x0fsettings_schema\x18\x04 \x01(\tR\x0esettingsSchema\"^\n" +
+	"\x0fsettings_schema\x18\x04 \x01(\tR\x0esettingsSchema\x12%\n" +
+	"\x0efixed_lifetime\x18\x05 \x01(\bR\rfixedLifetime\x12A\n" +
+	"\n" +
+	"name_match\x18\x06 \x01(\x0e2\".countersign.provider.v1.NameMatchR\tnameMatch\x12\x1f\n" +
+	"\vneeds_token\x18\a \x01(\bR\n" +
+	"needsToken\"^\n" +
 	"\x0fValidateRequest\x123\n" +
 	"\bsettings\x18\x01 \x01(\v2\x17.google.protobuf.StructR\bsettings\x12\x16\n" +
 	"\x06online\x18\x02 \x01(\bR\x06online\"q\n" +
@@ -1521,7 +1623,7 @@ const file_provider_v1_provider_proto_rawDesc = "" +
 	"\bsettings\x18\x01 \x01(\v2\x17.google.protobuf.StructR\bsettings\"\x13\n" +
 	"\x11ConfigureResponse\"\x0e\n" +
 	"\fReadyRequest\"\x0f\n" +
-	"\rReadyResponse\"\xe8\x01\n" +
+	"\rReadyResponse\"\x86\x02\n" +
 	"\x0eCSRSignRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x10\n" +
@@ -1531,7 +1633,8 @@ const file_provider_v1_provider_proto_rawDesc = "" +
 	"\tdns_names\x18\x04 \x03(\tR\bdnsNames\x12!\n" +
 	"\fip_addresses\x18\x05 \x03(\tR\vipAddresses\x12+\n" +
 	"\x03ttl\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x03ttl\x12\x19\n" +
-	"\x05token\x18\a \x01(\tB\x03\x80\x01\x01R\x05token\"=\n" +
+	"\x05token\x18\a \x01(\tB\x03\x80\x01\x01R\x05token\x12\x1c\n" +
+	"\trequester\x18\b \x01(\tR\trequester\"=\n" +
 	"\x0fCSRSignResponse\x12\x14\n" +
 	"\x05chain\x18\x01 \x01(\fR\x05chain\x12\x14\n" +
 	"\x05roots\x18\x02 \x01(\fR\x05roots\"\x11\n" +
@@ -1586,7 +1689,12 @@ const file_provider_v1_provider_proto_rawDesc = "" +
 	"\x1aABILITY_NAMES_FROM_REQUEST\x10\x05\x12\x18\n" +
 	"\x14ABILITY_RENEWAL_INFO\x10\x06\x12\x1d\n" +
 	"\x19ABILITY_REVOCATION_SOURCE\x10\a\x12\x14\n" +
-	"\x10ABILITY_JWT_SVID\x10\b2\x91\x03\n" +
+	"\x10ABILITY_JWT_SVID\x10\b*n\n" +
+	"\tNameMatch\x12\x1a\n" +
+	"\x16NAME_MATCH_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10NAME_MATCH_EXACT\x10\x01\x12\x1b\n" +
+	"\x17NAME_MATCH_TRUST_DOMAIN\x10\x02\x12\x12\n" +
+	"\x0eNAME_MATCH_ANY\x10\x032\x91\x03\n" +
 	"\bProvider\x12h\n" +
 	"\vGetMetadata\x12+.countersign.provider.v1.GetMetadataRequest\x1a,.countersign.provider.v1.GetMetadataResponse\x12_\n" +
 	"\bValidate\x12(.countersign.provider.v1.ValidateRequest\x1a).countersign.provider.v1.ValidateResponse\x12b\n" +
@@ -1622,81 +1730,83 @@ func file_provider_v1_provider_proto_rawDescGZIP() []byte {
 	return file_provider_v1_provider_proto_rawDescData
 }
 
-var file_provider_v1_provider_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_provider_v1_provider_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
 var file_provider_v1_provider_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_provider_v1_provider_proto_goTypes = []any{
 	(Ability)(0),                   // 0: countersign.provider.v1.Ability
-	(Diagnostic_Severity)(0),       // 1: countersign.provider.v1.Diagnostic.Severity
-	(*GetMetadataRequest)(nil),     // 2: countersign.provider.v1.GetMetadataRequest
-	(*GetMetadataResponse)(nil),    // 3: countersign.provider.v1.GetMetadataResponse
-	(*ValidateRequest)(nil),        // 4: countersign.provider.v1.ValidateRequest
-	(*ValidateResponse)(nil),       // 5: countersign.provider.v1.ValidateResponse
-	(*Diagnostic)(nil),             // 6: countersign.provider.v1.Diagnostic
-	(*ConfigureRequest)(nil),       // 7: countersign.provider.v1.ConfigureRequest
-	(*ConfigureResponse)(nil),      // 8: countersign.provider.v1.ConfigureResponse
-	(*ReadyRequest)(nil),           // 9: countersign.provider.v1.ReadyRequest
-	(*ReadyResponse)(nil),          // 10: countersign.provider.v1.ReadyResponse
-	(*CSRSignRequest)(nil),         // 11: countersign.provider.v1.CSRSignRequest
-	(*CSRSignResponse)(nil),        // 12: countersign.provider.v1.CSRSignResponse
-	(*GetRootsRequest)(nil),        // 13: countersign.provider.v1.GetRootsRequest
-	(*GetRootsResponse)(nil),       // 14: countersign.provider.v1.GetRootsResponse
-	(*WatchRootsRequest)(nil),      // 15: countersign.provider.v1.WatchRootsRequest
-	(*WatchRootsResponse)(nil),     // 16: countersign.provider.v1.WatchRootsResponse
-	(*ExchangeTokenRequest)(nil),   // 17: countersign.provider.v1.ExchangeTokenRequest
-	(*ExchangeTokenResponse)(nil),  // 18: countersign.provider.v1.ExchangeTokenResponse
-	(*GetRenewalInfoRequest)(nil),  // 19: countersign.provider.v1.GetRenewalInfoRequest
-	(*GetRenewalInfoResponse)(nil), // 20: countersign.provider.v1.GetRenewalInfoResponse
-	(*GetRevocationsRequest)(nil),  // 21: countersign.provider.v1.GetRevocationsRequest
-	(*GetRevocationsResponse)(nil), // 22: countersign.provider.v1.GetRevocationsResponse
-	(*SignJwtRequest)(nil),         // 23: countersign.provider.v1.SignJwtRequest
-	(*SignJwtResponse)(nil),        // 24: countersign.provider.v1.SignJwtResponse
-	(*WatchJwtKeysRequest)(nil),    // 25: countersign.provider.v1.WatchJwtKeysRequest
-	(*WatchJwtKeysResponse)(nil),   // 26: countersign.provider.v1.WatchJwtKeysResponse
-	(*structpb.Struct)(nil),        // 27: google.protobuf.Struct
-	(*durationpb.Duration)(nil),    // 28: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),  // 29: google.protobuf.Timestamp
+	(NameMatch)(0),                 // 1: countersign.provider.v1.NameMatch
+	(Diagnostic_Severity)(0),       // 2: countersign.provider.v1.Diagnostic.Severity
+	(*GetMetadataRequest)(nil),     // 3: countersign.provider.v1.GetMetadataRequest
+	(*GetMetadataResponse)(nil),    // 4: countersign.provider.v1.GetMetadataResponse
+	(*ValidateRequest)(nil),        // 5: countersign.provider.v1.ValidateRequest
+	(*ValidateResponse)(nil),       // 6: countersign.provider.v1.ValidateResponse
+	(*Diagnostic)(nil),             // 7: countersign.provider.v1.Diagnostic
+	(*ConfigureRequest)(nil),       // 8: countersign.provider.v1.ConfigureRequest
+	(*ConfigureResponse)(nil),      // 9: countersign.provider.v1.ConfigureResponse
+	(*ReadyRequest)(nil),           // 10: countersign.provider.v1.ReadyRequest
+	(*ReadyResponse)(nil),          // 11: countersign.provider.v1.ReadyResponse
+	(*CSRSignRequest)(nil),         // 12: countersign.provider.v1.CSRSignRequest
+	(*CSRSignResponse)(nil),        // 13: countersign.provider.v1.CSRSignResponse
+	(*GetRootsRequest)(nil),        // 14: countersign.provider.v1.GetRootsRequest
+	(*GetRootsResponse)(nil),       // 15: countersign.provider.v1.GetRootsResponse
+	(*WatchRootsRequest)(nil),      // 16: countersign.provider.v1.WatchRootsRequest
+	(*WatchRootsResponse)(nil),     // 17: countersign.provider.v1.WatchRootsResponse
+	(*ExchangeTokenRequest)(nil),   // 18: countersign.provider.v1.ExchangeTokenRequest
+	(*ExchangeTokenResponse)(nil),  // 19: countersign.provider.v1.ExchangeTokenResponse
+	(*GetRenewalInfoRequest)(nil),  // 20: countersign.provider.v1.GetRenewalInfoRequest
+	(*GetRenewalInfoResponse)(nil), // 21: countersign.provider.v1.GetRenewalInfoResponse
+	(*GetRevocationsRequest)(nil),  // 22: countersign.provider.v1.GetRevocationsRequest
+	(*GetRevocationsResponse)(nil), // 23: countersign.provider.v1.GetRevocationsResponse
+	(*SignJwtRequest)(nil),         // 24: countersign.provider.v1.SignJwtRequest
+	(*SignJwtResponse)(nil),        // 25: countersign.provider.v1.SignJwtResponse
+	(*WatchJwtKeysRequest)(nil),    // 26: countersign.provider.v1.WatchJwtKeysRequest
+	(*WatchJwtKeysResponse)(nil),   // 27: countersign.provider.v1.WatchJwtKeysResponse
+	(*structpb.Struct)(nil),        // 28: google.protobuf.Struct
+	(*durationpb.Duration)(nil),    // 29: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),  // 30: google.protobuf.Timestamp
 }
 var file_provider_v1_provider_proto_depIdxs = []int32{
 	0,  // 0: countersign.provider.v1.GetMetadataResponse.abilities:type_name -> countersign.provider.v1.Ability
-	27, // 1: countersign.provider.v1.ValidateRequest.settings:type_name -> google.protobuf.Struct
-	6,  // 2: countersign.provider.v1.ValidateResponse.diagnostics:type_name -> countersign.provider.v1.Diagnostic
-	1,  // 3: countersign.provider.v1.Diagnostic.severity:type_name -> countersign.provider.v1.Diagnostic.Severity
-	27, // 4: countersign.provider.v1.ConfigureRequest.settings:type_name -> google.protobuf.Struct
-	28, // 5: countersign.provider.v1.CSRSignRequest.ttl:type_name -> google.protobuf.Duration
-	29, // 6: countersign.provider.v1.ExchangeTokenResponse.expiry:type_name -> google.protobuf.Timestamp
-	29, // 7: countersign.provider.v1.GetRenewalInfoResponse.window_start:type_name -> google.protobuf.Timestamp
-	29, // 8: countersign.provider.v1.GetRenewalInfoResponse.window_end:type_name -> google.protobuf.Timestamp
-	28, // 9: countersign.provider.v1.GetRenewalInfoResponse.retry_after:type_name -> google.protobuf.Duration
-	28, // 10: countersign.provider.v1.SignJwtRequest.ttl:type_name -> google.protobuf.Duration
-	2,  // 11: countersign.provider.v1.Provider.GetMetadata:input_type -> countersign.provider.v1.GetMetadataRequest
-	4,  // 12: countersign.provider.v1.Provider.Validate:input_type -> countersign.provider.v1.ValidateRequest
-	7,  // 13: countersign.provider.v1.Provider.Configure:input_type -> countersign.provider.v1.ConfigureRequest
-	9,  // 14: countersign.provider.v1.Provider.Ready:input_type -> countersign.provider.v1.ReadyRequest
-	11, // 15: countersign.provider.v1.CertificateAuthority.CSRSign:input_type -> countersign.provider.v1.CSRSignRequest
-	13, // 16: countersign.provider.v1.RootSource.GetRoots:input_type -> countersign.provider.v1.GetRootsRequest
-	15, // 17: countersign.provider.v1.RootWatcher.WatchRoots:input_type -> countersign.provider.v1.WatchRootsRequest
-	17, // 18: countersign.provider.v1.TokenExchanger.ExchangeToken:input_type -> countersign.provider.v1.ExchangeTokenRequest
-	19, // 19: countersign.provider.v1.RenewalInfo.GetRenewalInfo:input_type -> countersign.provider.v1.GetRenewalInfoRequest
-	21, // 20: countersign.provider.v1.RevocationSource.GetRevocations:input_type -> countersign.provider.v1.GetRevocationsRequest
-	23, // 21: countersign.provider.v1.JwtSvid.SignJwt:input_type -> countersign.provider.v1.SignJwtRequest
-	25, // 22: countersign.provider.v1.JwtSvid.WatchJwtKeys:input_type -> countersign.provider.v1.WatchJwtKeysRequest
-	3,  // 23: countersign.provider.v1.Provider.GetMetadata:output_type -> countersign.provider.v1.GetMetadataResponse
-	5,  // 24: countersign.provider.v1.Provider.Validate:output_type -> countersign.provider.v1.ValidateResponse
-	8,  // 25: countersign.provider.v1.Provider.Configure:output_type -> countersign.provider.v1.ConfigureResponse
-	10, // 26: countersign.provider.v1.Provider.Ready:output_type -> countersign.provider.v1.ReadyResponse
-	12, // 27: countersign.provider.v1.CertificateAuthority.CSRSign:output_type -> countersign.provider.v1.CSRSignResponse
-	14, // 28: countersign.provider.v1.RootSource.GetRoots:output_type -> countersign.provider.v1.GetRootsResponse
-	16, // 29: countersign.provider.v1.RootWatcher.WatchRoots:output_type -> countersign.provider.v1.WatchRootsResponse
-	18, // 30: countersign.provider.v1.TokenExchanger.ExchangeToken:output_type -> countersign.provider.v1.ExchangeTokenResponse
-	20, // 31: countersign.provider.v1.RenewalInfo.GetRenewalInfo:output_type -> countersign.provider.v1.GetRenewalInfoResponse
-	22, // 32: countersign.provider.v1.RevocationSource.GetRevocations:output_type -> countersign.provider.v1.GetRevocationsResponse
-	24, // 33: countersign.provider.v1.JwtSvid.SignJwt:output_type -> countersign.provider.v1.SignJwtResponse
-	26, // 34: countersign.provider.v1.JwtSvid.WatchJwtKeys:output_type -> countersign.provider.v1.WatchJwtKeysResponse
-	23, // [23:35] is the sub-list for method output_type
-	11, // [11:23] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	1,  // 1: countersign.provider.v1.GetMetadataResponse.name_match:type_name -> countersign.provider.v1.NameMatch
+	28, // 2: countersign.provider.v1.ValidateRequest.settings:type_name -> google.protobuf.Struct
+	7,  // 3: countersign.provider.v1.ValidateResponse.diagnostics:type_name -> countersign.provider.v1.Diagnostic
+	2,  // 4: countersign.provider.v1.Diagnostic.severity:type_name -> countersign.provider.v1.Diagnostic.Severity
+	28, // 5: countersign.provider.v1.ConfigureRequest.settings:type_name -> google.protobuf.Struct
+	29, // 6: countersign.provider.v1.CSRSignRequest.ttl:type_name -> google.protobuf.Duration
+	30, // 7: countersign.provider.v1.ExchangeTokenResponse.expiry:type_name -> google.protobuf.Timestamp
+	30, // 8: countersign.provider.v1.GetRenewalInfoResponse.window_start:type_name -> google.protobuf.Timestamp
+	30, // 9: countersign.provider.v1.GetRenewalInfoResponse.window_end:type_name -> google.protobuf.Timestamp
+	29, // 10: countersign.provider.v1.GetRenewalInfoResponse.retry_after:type_name -> google.protobuf.Duration
+	29, // 11: countersign.provider.v1.SignJwtRequest.ttl:type_name -> google.protobuf.Duration
+	3,  // 12: countersign.provider.v1.Provider.GetMetadata:input_type -> countersign.provider.v1.GetMetadataRequest
+	5,  // 13: countersign.provider.v1.Provider.Validate:input_type -> countersign.provider.v1.ValidateRequest
+	8,  // 14: countersign.provider.v1.Provider.Configure:input_type -> countersign.provider.v1.ConfigureRequest
+	10, // 15: countersign.provider.v1.Provider.Ready:input_type -> countersign.provider.v1.ReadyRequest
+	12, // 16: countersign.provider.v1.CertificateAuthority.CSRSign:input_type -> countersign.provider.v1.CSRSignRequest
+	14, // 17: countersign.provider.v1.RootSource.GetRoots:input_type -> countersign.provider.v1.GetRootsRequest
+	16, // 18: countersign.provider.v1.RootWatcher.WatchRoots:input_type -> countersign.provider.v1.WatchRootsRequest
+	18, // 19: countersign.provider.v1.TokenExchanger.ExchangeToken:input_type -> countersign.provider.v1.ExchangeTokenRequest
+	20, // 20: countersign.provider.v1.RenewalInfo.GetRenewalInfo:input_type -> countersign.provider.v1.GetRenewalInfoRequest
+	22, // 21: countersign.provider.v1.RevocationSource.GetRevocations:input_type -> countersign.provider.v1.GetRevocationsRequest
+	24, // 22: countersign.provider.v1.JwtSvid.SignJwt:input_type -> countersign.provider.v1.SignJwtRequest
+	26, // 23: countersign.provider.v1.JwtSvid.WatchJwtKeys:input_type -> countersign.provider.v1.WatchJwtKeysRequest
+	4,  // 24: countersign.provider.v1.Provider.GetMetadata:output_type -> countersign.provider.v1.GetMetadataResponse
+	6,  // 25: countersign.provider.v1.Provider.Validate:output_type -> countersign.provider.v1.ValidateResponse
+	9,  // 26: countersign.provider.v1.Provider.Configure:output_type -> countersign.provider.v1.ConfigureResponse
+	11, // 27: countersign.provider.v1.Provider.Ready:output_type -> countersign.provider.v1.ReadyResponse
+	13, // 28: countersign.provider.v1.CertificateAuthority.CSRSign:output_type -> countersign.provider.v1.CSRSignResponse
+	15, // 29: countersign.provider.v1.RootSource.GetRoots:output_type -> countersign.provider.v1.GetRootsResponse
+	17, // 30: countersign.provider.v1.RootWatcher.WatchRoots:output_type -> countersign.provider.v1.WatchRootsResponse
+	19, // 31: countersign.provider.v1.TokenExchanger.ExchangeToken:output_type -> countersign.provider.v1.ExchangeTokenResponse
+	21, // 32: countersign.provider.v1.RenewalInfo.GetRenewalInfo:output_type -> countersign.provider.v1.GetRenewalInfoResponse
+	23, // 33: countersign.provider.v1.RevocationSource.GetRevocations:output_type -> countersign.provider.v1.GetRevocationsResponse
+	25, // 34: countersign.provider.v1.JwtSvid.SignJwt:output_type -> countersign.provider.v1.SignJwtResponse
+	27, // 35: countersign.provider.v1.JwtSvid.WatchJwtKeys:output_type -> countersign.provider.v1.WatchJwtKeysResponse
+	24, // [24:36] is the sub-list for method output_type
+	12, // [12:24] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_provider_v1_provider_proto_init() }
@@ -1709,7 +1819,7 @@ func file_provider_v1_provider_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_provider_v1_provider_proto_rawDesc), len(file_provider_v1_provider_proto_rawDesc)),
-			NumEnums:      2,
+			NumEnums:      3,
 			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   8,

@@ -297,7 +297,8 @@ type CertificateAuthorityClient interface {
 	//   UNAUTHENTICATED     the token was not accepted; the host reads it again and
 	//                       tries once more.
 	//   RESOURCE_EXHAUSTED  too many requests or a quota; RetryInfo says until when.
-	//   UNAVAILABLE         the authority cannot be reached.
+	//   UNAVAILABLE         the authority cannot be reached; with the reason PENDING, the
+	//                       request waits for a person's approval and is asked for again.
 	//   ABORTED             a conflict with another request; try again.
 	// A request_id seen before is a retry with the same bytes and may be answered
 	// with the certificate that was made then.
@@ -342,7 +343,8 @@ type CertificateAuthorityServer interface {
 	//   UNAUTHENTICATED     the token was not accepted; the host reads it again and
 	//                       tries once more.
 	//   RESOURCE_EXHAUSTED  too many requests or a quota; RetryInfo says until when.
-	//   UNAVAILABLE         the authority cannot be reached.
+	//   UNAVAILABLE         the authority cannot be reached; with the reason PENDING, the
+	//                       request waits for a person's approval and is asked for again.
 	//   ABORTED             a conflict with another request; try again.
 	// A request_id seen before is a retry with the same bytes and may be answered
 	// with the certificate that was made then.
