@@ -61,6 +61,9 @@ var (
 // Validate checks what the types of the settings do not, without access to files or the
 // network; [Open] checks all. The error has the reason [ca.Invalid].
 func (s Settings) Validate() error {
+	if err := s.URL.CheckSetting(""); err != nil {
+		return ca.Errorf(ca.Invalid, "url: %w", err)
+	}
 	switch {
 	case s.Label != "" && (!label.MatchString(s.Label) || reserved[s.Label]):
 		return ca.Errorf(ca.Invalid, "label is %.256q: want letters, digits, '-', '_', '.' and '~', and no operation of EST", s.Label)

@@ -276,15 +276,15 @@ func TestWrongSettingsAreNamed(t *testing.T) {
 	good := Settings{URL: urlOf("https://ca:9000"), RootFile: "SYSTEM"}
 	must(t, good.Validate())
 	for says, change := range map[string]func(*Settings){
-		"it takes https://host":  func(s *Settings) { s.URL = urlOf("http://ca:9000") },
-		"the URL of \"ca\"":      func(s *Settings) { s.URL = urlOf("https://me:secret@ca") },
-		"root_file is \"\"":      func(s *Settings) { s.RootFile = "" },
-		"set one of them":        func(s *Settings) { s.RootFingerprint = strings.Repeat("a", 64) },
-		"64 hexadecimal":         func(s *Settings) { s.RootFile, s.RootFingerprint = "", "abc" },
-		"provisioner is":         func(s *Settings) { s.Provisioner = "admin" },
-		"password_file":          func(s *Settings) { s.PasswordFile = "x" },
-		"max_ttl is -1h0m0s":     func(s *Settings) { s.MaxTTL = -time.Hour },
-		"client_cert_file is \"": func(s *Settings) { s.ClientCertFile = "x" },
+		"it takes https://host":      func(s *Settings) { s.URL = urlOf("http://ca:9000") },
+		"url: it takes https://host": func(s *Settings) { s.URL = urlOf("https://me:secret@ca") },
+		"root_file is \"\"":          func(s *Settings) { s.RootFile = "" },
+		"set one of them":            func(s *Settings) { s.RootFingerprint = strings.Repeat("a", 64) },
+		"64 hexadecimal":             func(s *Settings) { s.RootFile, s.RootFingerprint = "", "abc" },
+		"provisioner is":             func(s *Settings) { s.Provisioner = "admin" },
+		"password_file":              func(s *Settings) { s.PasswordFile = "x" },
+		"max_ttl is -1h0m0s":         func(s *Settings) { s.MaxTTL = -time.Hour },
+		"client_cert_file is \"":     func(s *Settings) { s.ClientCertFile = "x" },
 	} {
 		s := good
 		change(&s)

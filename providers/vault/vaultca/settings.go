@@ -84,6 +84,9 @@ const (
 // Validate checks what the types of the settings do not, without access to files or the
 // network; [Open] checks all. The error has the reason [ca.Invalid].
 func (s Settings) Validate() error {
+	if err := s.URL.CheckSetting(""); err != nil {
+		return ca.Errorf(ca.Invalid, "url: %w", err)
+	}
 	for _, one := range []struct {
 		name, value, wants string
 		shape              *regexp.Regexp

@@ -13,7 +13,7 @@ func TestWrongSettingsAreNamed(t *testing.T) {
 	must(t, good.Validate())
 	for says, change := range map[string]func(*Settings){
 		"it takes https://host":         func(s *Settings) { s.URL = urlOf("http://vault:8200") },
-		`the URL of "vault"`:            func(s *Settings) { s.URL = urlOf("https://me:secret@vault") },
+		"url: it takes https://host":    func(s *Settings) { s.URL = urlOf("https://me:secret@vault") },
 		`mount is "../sys"`:             func(s *Settings) { s.Mount = "../sys" },
 		`mount is "pki/"`:               func(s *Settings) { s.Mount = "pki/" },
 		`mount is "pki?x"`:              func(s *Settings) { s.Mount = "pki?x" },

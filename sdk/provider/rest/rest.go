@@ -33,8 +33,12 @@ const (
 
 // Config is the address of the authority and how both sides are verified.
 type Config struct {
-	// URL is the base URL of the authority. Required.
+	// URL is the base URL of the authority, https or http. A setting accepts http only with the
+	// tag schemes, see [setting.URL]. Required.
 	URL setting.URL
+	// AllowTokenOverPlaintext permits calls with credentials (an Authorization header, or
+	// [Call.Hide]) to an http URL, where anyone on the network can read them. Default: they fail.
+	AllowTokenOverPlaintext bool
 	// TLS configures how the server is verified, and the client certificate. Default: the roots
 	// of the operating system, and no client certificate.
 	TLS setting.TLS
@@ -85,11 +89,14 @@ type Reply struct {
 // New checks the configuration without access to files or the network. The error has the
 // reason [ca.Invalid].
 func New(config Config) (*Client, error) {
-	if err := config.URL.CheckSetting(""); err != nil {
+	if err := config.URL.CheckSetting(`schemes:"https,http"`); err != nil {
 		return nil, ca.Errorf(ca.Invalid, "the URL of %q: %w", config.URL.Host, err)
 	}
 	if err := config.TLS.CheckSetting(""); err != nil {
 		return nil, ca.Errorf(ca.Invalid, "%w", err)
+	}
+	if config.URL.Scheme == "http" && (config.TLS != setting.TLS{} || config.Roots != nil) {
+		return nil, ca.Errorf(ca.Invalid, "the URL of %q is http, which takes no roots, server name or client certificate: use https, or remove those", config.URL.Host)
 	}
 	config.Timeout = cmp.Or(config.Timeout, defaultTimeout)
 	if config.Own == nil {
@@ -122,6 +129,9 @@ func (c *Client) Do(ctx context.Context, call Call, out any) error {
 
 // Send makes the call and returns a 2xx reply as it is. Errors are those of [Client.Do].
 func (c *Client) Send(ctx context.Context, call Call) (Reply, error) {
+	if c.exposes(call) {
+		return Reply{}, ca.Errorf(ca.Invalid, "the credentials of %s would be sent to %s in plaintext, which is refused: use an https URL", call.name(), c.Host())
+	}
 	body, err := call.body()
 	if err != nil {
 		return Reply{}, ca.Errorf(ca.Internal, "%s: encode the request: %w", c.Host(), err)
@@ -138,6 +148,12 @@ func (c *Client) Send(ctx context.Context, call Call) (Reply, error) {
 		return Reply{}, c.failure(reply, call)
 	}
 	return Reply(reply), nil
+}
+
+// exposes reports whether the call would send credentials in plaintext, which is not permitted.
+func (c *Client) exposes(call Call) bool {
+	credentials := len(call.Hide) > 0 || call.Header.Get("Authorization") != ""
+	return c.config.URL.Scheme == "http" && credentials && !c.config.AllowTokenOverPlaintext
 }
 
 // server returns an endpoint for one call, with the current content of the files. It

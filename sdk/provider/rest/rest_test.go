@@ -115,6 +115,43 @@ func TestCallIsJSONBothWays(t *testing.T) {
 	}
 }
 
+func plainURL(t *testing.T, text string) (u setting.URL) {
+	t.Helper()
+	must(t, u.UnmarshalText([]byte(text)))
+	return u
+}
+
+// A setting with the tag schemes:"https,http" may name a plain server. No credential goes there.
+func TestPlainURLGetsNoCredential(t *testing.T) {
+	asked := 0
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked++ }))
+	defer server.Close()
+	config := rest.Config{URL: plainURL(t, server.URL)}
+	client, err := rest.New(config)
+	must(t, err)
+	must(t, client.Do(t.Context(), rest.Call{Path: "/x"}, nil))
+	header := http.Header{"Authorization": {"Bearer sesame"}}
+	for _, call := range []rest.Call{{Path: "/x", Hide: []ca.Token{"sesame"}}, {Path: "/x", Header: header}} {
+		err := client.Do(t.Context(), call, nil)
+		if !errors.Is(err, ca.ErrInvalid) || !strings.Contains(err.Error(), "in plaintext, which is refused: use an https URL") || asked != 1 {
+			t.Errorf("%v, asked %d times", err, asked)
+		}
+	}
+	config.AllowTokenOverPlaintext = true
+	client, err = rest.New(config)
+	must(t, err)
+	must(t, client.Do(t.Context(), rest.Call{Path: "/x", Header: header}, nil))
+}
+
+func TestSettingsOfTLSNeedAnHTTPSURL(t *testing.T) {
+	for _, options := range []setting.TLS{{RootFile: "roots.pem"}, {ServerName: "ca"}} {
+		_, err := rest.New(rest.Config{URL: plainURL(t, "http://ca.example.org"), TLS: options})
+		if !errors.Is(err, ca.ErrInvalid) || !strings.Contains(err.Error(), "use https, or remove those") {
+			t.Errorf("%+v: %v", options, err)
+		}
+	}
+}
+
 func TestRedirectIsNotFollowed(t *testing.T) {
 	asked := 0
 	client, _ := serve(t, rest.Config{}, func(w http.ResponseWriter, r *http.Request) {
@@ -194,8 +231,8 @@ func TestOtherRootOrNameIsNotTrusted(t *testing.T) {
 	}
 }
 
-func TestURLMustBeHTTPSWithHostOnly(t *testing.T) {
-	for _, text := range []string{"", "http://ca", "https://", "ca:443", "https://ca?x=1", "https://ca#x", "https://me:sesame@ca", "https://:443", "https://ca?"} {
+func TestURLMustHaveSchemeAndHostOnly(t *testing.T) {
+	for _, text := range []string{"", "ftp://ca", "http://", "https://", "ca:443", "https://ca?x=1", "https://ca#x", "https://me:sesame@ca", "https://:443", "https://ca?"} {
 		base, err := url.Parse(text)
 		must(t, err)
 		_, err = rest.New(rest.Config{URL: setting.URL{URL: *base}})

@@ -10,8 +10,8 @@ import (
 )
 
 // URL is an absolute URL: scheme, host, optional port and path; no user, query or fragment.
-// The tag schemes lists the schemes that it may have, as in `schemes:"https,http"`. Default:
-// https.
+// The tag schemes lists the schemes that it may have, as in `schemes:"https,http"`; package rest
+// sends no credential to an http URL unless its Config permits it. Default: https.
 type URL struct{ url.URL }
 
 // ParseURL parses and checks an https URL, for programs that set what is a setting elsewhere.
