@@ -71,6 +71,7 @@ func TestNewProviderBuildsOfflineAndSigns(t *testing.T) {
 	mustWaitForCA(t, dir)
 	offline(t, dir, "test", "-run", "WrongSettings", "./...")
 	offline(t, dir, "build", "-o", binary, ".")
+	modulesAreKnown(t, dir)
 	const below = "github.com/countersign-dev/countersign/sdk/provider/"
 	offline(t, dir, "build", below+"filewatch", below+"rest", below+"testkit")
 	for _, system := range []string{"darwin", "windows"} {
@@ -104,6 +105,25 @@ func TestNewProviderBuildsOfflineAndSigns(t *testing.T) {
 	}
 }
 
+// modulesAreKnown fails unless "go list -m all" and "go doc" work without a change of go.sum: both
+// read every go.mod of the graph, of which a build reads only some. They may download these.
+func modulesAreKnown(t *testing.T, dir string) {
+	t.Helper()
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"list", "-m", "all"}, "github.com/hashicorp/go-plugin v"},
+		{[]string{"doc", "github.com/countersign-dev/countersign/sdk/ca.SignRequest"}, "SubjectID"},
+	} {
+		cmd := offlineCommand(t, dir, c.args...)
+		cmd.Env = append(cmd.Env, "GOPROXY="+os.Getenv("GOPROXY"))
+		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), c.want) {
+			t.Errorf("go %v: %v\n%s", c.args, err, out)
+		}
+	}
+}
+
 func TestNewProviderBuildsOnClone(t *testing.T) {
 	clone, err := scaffold.SourceSDK("../../../..")
 	if err != nil {
@@ -114,6 +134,7 @@ func TestNewProviderBuildsOnClone(t *testing.T) {
 		t.Fatal(err)
 	}
 	offline(t, dir, "vet", "./...")
+	modulesAreKnown(t, dir)
 }
 
 func checkPage(t *testing.T, dir string, s pluginhost.Status) {

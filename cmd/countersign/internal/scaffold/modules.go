@@ -21,35 +21,26 @@ var carried = []string{
 	"golang.org/x/text", "google.golang.org/genproto/googleapis/rpc", "google.golang.org/grpc", "google.golang.org/protobuf",
 }
 
-// fromFiles reads go.mod and go.sum of the sdk's module. go.sum is complete for a build, so that
-// nothing is looked up.
+// fromFiles reads go.mod and go.sum of the sdk's module. go.sum is taken whole: a build needs the
+// hashes of the carried modules, "go list -m all" and "go doc" those of every go.mod in the graph.
 func fromFiles(files fs.FS) (SDK, error) {
 	mod, err := fs.ReadFile(files, "go.mod")
 	if err != nil {
 		return SDK{}, err
 	}
 	sum, err := fs.ReadFile(files, "go.sum")
-	if err != nil {
-		return SDK{}, err
-	}
-	var sdk SDK
-	for _, line := range ofCarried(mod, "require ") {
-		words := strings.Fields(line)
-		sdk.modules = append(sdk.modules, words[0]+" "+words[1])
-	}
-	slices.Sort(sdk.modules)
-	sdk.sum = []byte(strings.Join(ofCarried(sum, ""), ""))
-	return sdk, nil
+	return SDK{modules: requiredOfCarried(mod), sum: sum}, err
 }
 
-// ofCarried returns the lines that begin with a carried module, without the prefix.
-func ofCarried(text []byte, prefix string) (found []string) {
-	for line := range strings.Lines(string(text)) {
-		line = strings.TrimPrefix(strings.TrimLeft(line, "\t "), prefix)
-		if words := strings.Fields(line); len(words) >= 2 && slices.Contains(carried, words[0]) {
-			found = append(found, line)
+// requiredOfCarried returns the carried modules that go.mod requires, as "path version".
+func requiredOfCarried(mod []byte) (found []string) {
+	for line := range strings.Lines(string(mod)) {
+		words := strings.Fields(strings.TrimPrefix(line, "require "))
+		if len(words) >= 2 && slices.Contains(carried, words[0]) {
+			found = append(found, words[0]+" "+words[1])
 		}
 	}
+	slices.Sort(found)
 	return found
 }
 
