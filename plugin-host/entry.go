@@ -44,16 +44,27 @@ type Entry struct {
 	Limits Limits
 }
 
-// Limits bound the resources of a provider: Memory in bytes, Descriptors, Processes
-// (threads included) and CPU in processors. Zero means no limit.
-type Limits = confine.Limits
+// Limits bound the resources of a provider. Zero means no limit. The host logs a limit that
+// this system cannot apply, and runs the provider without it.
+type Limits struct {
+	// Memory in bytes, at least [MinMemory]. With cgroup v2 it bounds the provider and its
+	// descendants together; otherwise each process, by its private data (RLIMIT_DATA).
+	Memory int64
+	// Descriptors that a process may have open (RLIMIT_NOFILE), at least [MinDescriptors].
+	Descriptors int
+	// Processes and threads, at least [MinProcesses]: of the provider with cgroup v2;
+	// otherwise of its separate user (RLIMIT_NPROC), and not at all without one.
+	Processes int
+	// CPU in processors, at least [MinCPU]: 0.5 is half of one. Needs cgroup v2.
+	CPU float64
+}
 
 // The smallest allowed [Limits].
 const (
-	MinMemory      = confine.MinMemory
-	MinDescriptors = confine.MinDescriptors
-	MinProcesses   = confine.MinProcesses
-	MinCPU         = confine.MinCPU
+	MinMemory      = confine.MinMemory      // 64 MiB
+	MinDescriptors = confine.MinDescriptors // 32
+	MinProcesses   = confine.MinProcesses   // 32
+	MinCPU         = confine.MinCPU         // 0.01
 )
 
 // EntryError means that an entry is invalid and has to be corrected.
@@ -78,7 +89,7 @@ func (e Entry) withDefaults(dev bool) (Entry, error) {
 }
 
 func (e Entry) check(dev bool) error {
-	if err := errors.Join(verified.CheckName(e.Provider), verified.CheckVersion(e.Version), process.CheckEnvironment(e.Env), e.Limits.Check()); err != nil {
+	if err := errors.Join(verified.CheckName(e.Provider), verified.CheckVersion(e.Version), process.CheckEnvironment(e.Env), confine.Limits(e.Limits).Check()); err != nil {
 		return err
 	}
 	if e.SHA256 == "" && e.Path == "" && e.Attach == "" && !dev {

@@ -14,61 +14,36 @@ package pluginhost
 import (
 	"github.com/countersign-dev/countersign/internal/host/verified"
 	"github.com/countersign-dev/countersign/plugin-host/internal/process"
-	"github.com/countersign-dev/countersign/plugin-host/internal/supervise"
 )
 
-// Search is where to look for providers, as main read it from flags and environment:
-// ProviderDirs (--provider-dir, in the order given), ProviderPath
-// (COUNTERSIGN_PROVIDER_PATH), Executable (the agent's own binary), DataHome
-// (XDG_DATA_HOME) and Home (HOME). Empty fields add no folder.
-type Search = verified.Search
+// Search is where to look for providers, as main read it from flags and environment. Empty
+// fields add no folder. [DefaultDirs] puts the folders in order.
+type Search struct {
+	ProviderDirs []string // --provider-dir, in the order given
+	ProviderPath string   // COUNTERSIGN_PROVIDER_PATH: folders, separated as in PATH
+	Executable   string   // path of the agent's own binary
+	DataHome     string   // XDG_DATA_HOME; empty: .local/share below Home
+	Home         string   // HOME
+}
 
 // DefaultDirs returns the folders of s in the order in which they are searched, each
 // once: --provider-dir, COUNTERSIGN_PROVIDER_PATH, the folder of the agent's own binary,
 // $XDG_DATA_HOME/countersign/providers, lib/countersign/providers beside the folder of
 // the agent's own binary, /usr/lib/countersign/providers.
-func DefaultDirs(s Search) []string { return verified.DefaultDirs(s) }
+func DefaultDirs(s Search) []string { return verified.DefaultDirs(verified.Search(s)) }
 
-// NotFoundError means that no folder has a provider of that Name and Version; Dirs were
-// searched, and Installed are there.
-type NotFoundError = verified.NotFoundError
+// ProcessGroups are the process groups and users that providers run as. All providers of an
+// agent share one value ([Options.Groups]), and the policy of its sockets asks it, so that no
+// provider is served a secret. The zero value is ready; it is safe for concurrent use and must
+// not be copied.
+//
+// A separate user keeps any provider out. The process group keeps out a faulty provider, but not
+// a malicious one, which can leave its group.
+type ProcessGroups struct{ running process.Groups }
 
-// RefusedError is the Reason why the file at Path is not run.
-type RefusedError = verified.RefusedError
+// Contains reports whether a provider runs in the process group id. It waits for a start in
+// progress, about a millisecond.
+func (g *ProcessGroups) Contains(id int) bool { return g.running.Contains(id) }
 
-// ProcessGroups are the process groups and users that providers run as. One value is
-// shared by all providers of an agent (Options.Groups), and its Contains and
-// ContainsUser keep them off the agent's sockets. The zero value is ready; it is safe for
-// concurrent use.
-type ProcessGroups = process.Groups
-
-// Authentication is how host and provider authenticate each other.
-type Authentication = process.Authentication
-
-// The ways; proto/provider/PROTOCOL.md has the table of the first three.
-const (
-	Channel   = process.Channel
-	PinnedTLS = process.PinnedTLS
-	AutoMTLS  = process.AutoMTLS
-	Attached  = process.Attached
-	InHost    = process.InHost
-)
-
-// Status describes a provider at one moment.
-type Status = supervise.Status
-
-// State is a provider's place in its life cycle; README.md draws it.
-type State = supervise.State
-
-// The states.
-const (
-	Resolved    = supervise.Resolved    // found and verified, not started yet
-	Starting    = supervise.Starting    // the process is being started
-	Configuring = supervise.Configuring // it gets its settings and becomes ready
-	Ready       = supervise.Ready       // calls are served
-	Draining    = supervise.Draining    // no new calls; calls in flight finish
-	Stopped     = supervise.Stopped     // for good
-	Backoff     = supervise.Backoff     // it ended; the next start is at Status.NextStart
-	CircuitOpen = supervise.CircuitOpen // it failed to start or crashed too often; one probe at Status.NextStart
-	Refused     = supervise.Refused     // it rejected its settings; started again by a Reload
-)
+// ContainsUser reports whether a provider has run or runs as the user.
+func (g *ProcessGroups) ContainsUser(uid uint32) bool { return g.running.ContainsUser(uid) }

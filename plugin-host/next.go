@@ -5,22 +5,6 @@ import (
 	"fmt"
 
 	"github.com/countersign-dev/countersign/plugin-host/internal/supervise"
-	"github.com/countersign-dev/countersign/sdk/ca"
-)
-
-// Client calls a provider under one entry, through all restarts. It has the abilities of a
-// [Provider], is comparable with == and safe for concurrent use.
-type Client = supervise.Client
-
-var (
-	_ ca.Client           = Client{}
-	_ ca.RootSource       = Client{}
-	_ ca.RootWatcher      = Client{}
-	_ ca.TokenExchanger   = Client{}
-	_ ca.NameCertifier    = Client{}
-	_ ca.RenewalAdvisor   = Client{}
-	_ ca.RevocationSource = Client{}
-	_ ca.JWTSigner        = Client{}
 )
 
 // Next is another entry for a provider, and not in force yet. Use it from one goroutine at a
@@ -47,7 +31,7 @@ func (p *Provider) Next(entry Entry) (*Next, error) {
 func (n *Next) Changed() bool { return n.plan != n.supervisor.InForce() }
 
 // Client returns the client of the entry. Its calls wait for Commit.
-func (n *Next) Client() Client { return n.supervisor.Of(n.plan) }
+func (n *Next) Client() Client { return Client{calls{n.supervisor.Of(n.plan)}} }
 
 // Start starts a process beside the running one and returns when it is ready. If it does not get
 // ready before ctx ends ([Options.CallTimeout] without a deadline), Start returns the reason

@@ -97,7 +97,7 @@ func (o Options) withDefaults() Options {
 // process returns what a process needs of the options.
 func (o Options) process() process.Options {
 	return process.Options{
-		RuntimeDir: o.RuntimeDir, Protocols: o.Protocols, Groups: o.Groups, CallTimeout: o.CallTimeout, Log: o.Log, Stderr: o.Stderr,
+		RuntimeDir: o.RuntimeDir, Protocols: o.Protocols, Groups: &o.Groups.running, CallTimeout: o.CallTimeout, Log: o.Log, Stderr: o.Stderr,
 	}
 }
 
@@ -105,7 +105,7 @@ func (o Options) process() process.Options {
 func (o Options) supervise(name string) supervise.Options {
 	return supervise.Options{
 		StartTimeout: o.StartTimeout, CallTimeout: o.CallTimeout, StopTimeout: o.StopTimeout, HealthInterval: o.HealthInterval,
-		MaxCalls: o.MaxCalls, OnState: o.OnState, Log: o.Log,
+		MaxCalls: o.MaxCalls, OnState: func(s supervise.Status) { o.OnState(statusOf(s)) }, Log: o.Log,
 		Due: func() (time.Time, bool) { return o.Due(name) },
 	}
 }

@@ -6,7 +6,7 @@ import (
 
 	"github.com/countersign-dev/countersign/internal/host/reference"
 	"github.com/countersign-dev/countersign/internal/host/verified"
-	"github.com/countersign-dev/countersign/plugin-host/debugger"
+	"github.com/countersign-dev/countersign/plugin-host/internal/attach"
 	"github.com/countersign-dev/countersign/plugin-host/internal/confine"
 	"github.com/countersign-dev/countersign/plugin-host/internal/process"
 	"github.com/countersign-dev/countersign/plugin-host/internal/supervise"
@@ -24,9 +24,9 @@ func newPlan(opts Options, entry Entry) (*supervise.Plan, error) {
 	}
 	path, binary, err := locate(opts, entry)
 	if err != nil {
-		return nil, fmt.Errorf("provider %q: %w", entry.Name, err)
+		return nil, exported(fmt.Errorf("provider %q: %w", entry.Name, err))
 	}
-	hold, missing, err := confine.New(entry.Name, entry.User, entry.Limits)
+	hold, missing, err := confine.New(entry.Name, entry.User, confine.Limits(entry.Limits))
 	if err != nil {
 		_ = binary.Close()
 		return nil, &EntryError{entry.Name, err}
@@ -51,7 +51,7 @@ func newPlan(opts Options, entry Entry) (*supervise.Plan, error) {
 	plan.Path, plan.SHA256 = path, binary.SHA256
 	plan.Use = func() {
 		if uid, own := hold.User(); own {
-			opts.Groups.AddUser(uid)
+			opts.Groups.running.AddUser(uid)
 		}
 	}
 	plan.Close = func() { _ = binary.Close() }
@@ -67,15 +67,15 @@ func planOf(opts Options, entry Entry, launch func(number int) (supervise.Instan
 
 // attachPlan is the plan of a provider that its author starts.
 func attachPlan(opts Options, entry Entry) (*supervise.Plan, error) {
-	if err := debugger.Check(entry.Attach); err != nil {
-		return nil, fmt.Errorf("provider %q: %w", entry.Name, err)
+	if err := attach.Check(entry.Attach); err != nil {
+		return nil, exported(fmt.Errorf("provider %q: %w", entry.Name, err))
 	}
 	warn := sync.OnceFunc(func() {
 		opts.Log.Warn("attaching a provider in a debugger, neither pinned nor confined", "provider", entry.Name, "socket", entry.Attach)
 	})
 	plan := planOf(opts, entry, func(int) (supervise.Instance, error) {
 		warn()
-		return debugger.Attach(entry.Attach, opts.CallTimeout), nil
+		return attach.New(entry.Attach, opts.CallTimeout), nil
 	})
 	plan.Path = entry.Attach
 	return plan, nil

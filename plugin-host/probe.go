@@ -112,10 +112,10 @@ func (p *Probe) Why(err error) error {
 func (p *Probe) Status() Status {
 	s := p.plan.Status()
 	if p.life != nil {
-		s.State = Starting
+		s.State = supervise.Starting
 		s.Take(p.life.Report())
 	}
-	return s
+	return statusOf(s)
 }
 
 // Close ends the process and returns when nothing is left of it.

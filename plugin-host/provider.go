@@ -5,7 +5,6 @@ import (
 
 	"github.com/countersign-dev/countersign/plugin-host/internal/process"
 	"github.com/countersign-dev/countersign/plugin-host/internal/supervise"
-	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
@@ -13,30 +12,29 @@ import (
 // provider is ready, up to the caller's deadline or [Options.CallTimeout]. Abilities that
 // it lacks return [ca.ErrUnimplemented].
 type Provider struct {
+	calls      // under the entry in force
 	name       string
 	plans      func(Entry) (*supervise.Plan, error) // find and verify
 	supervisor *supervise.Supervisor
 }
 
-var (
-	_ ca.Client           = (*Provider)(nil)
-	_ ca.RootSource       = (*Provider)(nil)
-	_ ca.RootWatcher      = (*Provider)(nil)
-	_ ca.TokenExchanger   = (*Provider)(nil)
-	_ ca.NameCertifier    = (*Provider)(nil)
-	_ ca.RenewalAdvisor   = (*Provider)(nil)
-	_ ca.RevocationSource = (*Provider)(nil)
-	_ ca.JWTSigner        = (*Provider)(nil)
-)
-
-// Open finds, verifies and starts the entry's provider, and returns when it is ready: it
-// calls [Find] and [Provider.Start]. ctx bounds Open only.
+// Open finds, verifies and starts the entry's provider: it calls [Find] and [Provider.Start],
+// whose rule says when it returns. It does not wait for a CA that is unavailable: see
+// [Provider.Status] for that, or make a call. ctx bounds Open only. On error nothing runs, and
+// the Provider is nil.
 func Open(ctx context.Context, opts Options, entry Entry) (*Provider, error) {
 	p, err := Find(opts, entry)
 	if err != nil {
 		return nil, err
 	}
-	return p, p.Start(ctx)
+	return started(ctx, p)
+}
+
+func started(ctx context.Context, p *Provider) (*Provider, error) {
+	if err := p.Start(ctx); err != nil {
+		return nil, err
+	}
+	return p, nil
 }
 
 // Find finds and verifies the entry's binary and starts nothing. It fails if the binary
@@ -58,7 +56,7 @@ func InProcess(ctx context.Context, opts Options, entry Entry, make func() wire.
 	if err != nil {
 		return nil, err
 	}
-	return p, p.Start(ctx)
+	return started(ctx, p)
 }
 
 func newProvider(opts Options, entry Entry, plans func(Entry) (*supervise.Plan, error)) (*Provider, error) {
@@ -66,7 +64,8 @@ func newProvider(opts Options, entry Entry, plans func(Entry) (*supervise.Plan, 
 	if err != nil {
 		return nil, err
 	}
-	return &Provider{name: entry.Name, plans: plans, supervisor: supervise.New(opts.supervise(first.Name), first)}, nil
+	s := supervise.New(opts.supervise(first.Name), first)
+	return &Provider{calls: calls{s.Of(nil)}, name: entry.Name, plans: plans, supervisor: s}, nil
 }
 
 // Begin starts the provider and returns at once. A provider that does not get ready is
@@ -74,11 +73,11 @@ func newProvider(opts Options, entry Entry, plans func(Entry) (*supervise.Plan, 
 // [Provider.Reload] or after 10 minutes at most.
 func (p *Provider) Begin() { p.supervisor.Begin() }
 
-// Start is Begin for a caller that cannot do without the provider: it returns when the
-// provider is ready. If the handshake fails or the provider rejects its settings, it closes
-// the Provider and returns the error. If the provider's CA is unavailable, it succeeds and
-// the provider gets ready later. ctx bounds Start only.
-func (p *Provider) Start(ctx context.Context) error { return p.supervisor.Start(ctx) }
+// Start is Begin for a caller that cannot do without the provider. It returns nil as soon as the
+// provider is ready, or has accepted its settings and reports that its CA is unavailable: it is
+// then Configuring, and gets ready when the CA does. If the handshake fails or the provider
+// rejects its settings, Start closes the Provider and returns the error. ctx bounds Start only.
+func (p *Provider) Start(ctx context.Context) error { return exported(p.supervisor.Start(ctx)) }
 
 // Close rejects new calls, waits up to [Options.StopTimeout] for those in flight, ends
 // the process and returns when nothing is left of it. It may be called twice.
@@ -88,57 +87,14 @@ func (p *Provider) Close() error {
 }
 
 // Status returns the current status.
-func (p *Provider) Status() Status { return p.supervisor.Status() }
-
-// CSRSign implements [ca.Client].
-func (p *Provider) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
-	return p.supervisor.CSRSign(ctx, req)
-}
-
-// Roots implements [ca.RootSource].
-func (p *Provider) Roots(ctx context.Context) ([]byte, error) { return p.supervisor.Roots(ctx) }
-
-// ExchangeToken implements [ca.TokenExchanger].
-func (p *Provider) ExchangeToken(ctx context.Context, req ca.TokenRequest) (ca.ExchangedToken, error) {
-	return p.supervisor.ExchangeToken(ctx, req)
-}
-
-// CertifiesNames implements [ca.NameCertifier] by the provider's metadata.
-func (p *Provider) CertifiesNames(ctx context.Context) error {
-	return p.supervisor.CertifiesNames(ctx)
-}
-
-// RenewalInfo implements [ca.RenewalAdvisor].
-func (p *Provider) RenewalInfo(ctx context.Context, leaf []byte) (ca.RenewalInfo, error) {
-	return p.supervisor.RenewalInfo(ctx, leaf)
-}
-
-// Revocations implements [ca.RevocationSource].
-func (p *Provider) Revocations(ctx context.Context) ([]byte, error) {
-	return p.supervisor.Revocations(ctx)
-}
-
-// SignJWT implements [ca.JWTSigner].
-func (p *Provider) SignJWT(ctx context.Context, req ca.JWTRequest) (ca.Token, error) {
-	return p.supervisor.SignJWT(ctx, req)
-}
-
-// WatchJWTKeys implements [ca.JWTSigner]. It survives restarts of the process: changed is
-// called only for keys that differ.
-func (p *Provider) WatchJWTKeys(ctx context.Context, changed func(jwks []byte) error) error {
-	return p.supervisor.WatchJWTKeys(ctx, changed)
-}
-
-// WatchRoots implements [ca.RootWatcher]. It survives restarts of the process: changed is
-// called only for roots that differ.
-func (p *Provider) WatchRoots(ctx context.Context, changed func(roots []byte) error) error {
-	return p.supervisor.WatchRoots(ctx, changed)
-}
+func (p *Provider) Status() Status { return statusOf(p.supervisor.Status()) }
 
 // Client returns the client for the entry in force. Unlike the Provider it does not follow a
 // [Next] that is committed: its calls then fail, so that the rules for one entry's CA are
 // never applied to the reply of another.
-func (p *Provider) Client() Client { return p.supervisor.Of(p.supervisor.InForce()) }
+func (p *Provider) Client() Client {
+	return Client{calls{p.supervisor.Of(p.supervisor.InForce())}}
+}
 
 // Reload starts a provider with another entry and, when that is ready, commits it: see
 // [Provider.Next] and [Next.Start]. After an error the old one runs on.

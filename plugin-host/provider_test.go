@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,12 +15,14 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/host/verified"
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/provider"
+	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
 func TestAuthenticationMatchesProviderKind(t *testing.T) {
@@ -146,8 +149,11 @@ func TestFailedStartIsOneSentence(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("got %v, want %q", err, want)
 			}
-			if p != nil && p.Status().State != pluginhost.Stopped {
-				t.Errorf("it is %s", p.Status().State)
+			if p != nil {
+				t.Errorf("Open returned a provider that is %s", p.Status().State)
+			}
+			if _, missing := errors.AsType[*pluginhost.NotFoundError](err); missing != (name == "absent") {
+				t.Errorf("%T", err)
 			}
 		})
 	}
@@ -370,6 +376,43 @@ func TestInProcessProviderHasSameInterface(t *testing.T) {
 	if _, err := p.CSRSign(t.Context(), request(t)); !errors.Is(err, ca.ErrUnavailable) {
 		t.Errorf("after Close: %v", err)
 	}
+}
+
+// awaiting is a provider whose CA is away until it is closed.
+type awaiting struct {
+	wire.Provider
+	back chan struct{}
+}
+
+func (a awaiting) Ready(ctx context.Context) error {
+	select {
+	case <-a.back:
+		return a.Provider.Ready(ctx)
+	default:
+		return ca.Errorf(ca.Unavailable, "the CA is away")
+	}
+}
+
+func TestOpenDoesNotWaitForCA(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		back := make(chan struct{})
+		p, err := pluginhost.InProcess(t.Context(), pluginhost.Options{Log: slog.New(slog.DiscardHandler)}, pluginhost.Entry{Name: "good"}, func() wire.Provider {
+			return awaiting{provider.Define("good", "1", open).Provider(), back}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		synctest.Wait()
+		if s := p.Status(); s.State != pluginhost.Configuring || !strings.Contains(s.LastError, "the CA is away") {
+			t.Errorf("status %+v", s)
+		}
+		close(back)
+		sign(t, p) // waits until it is ready
+		if s := p.Status(); s.State != pluginhost.Ready {
+			t.Errorf("status %+v", s)
+		}
+	})
 }
 
 // asHost names the folder of a child of the test that is a host.

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/countersign-dev/countersign/plugin-host/internal/attach"
 	"github.com/countersign-dev/countersign/plugin-host/internal/process"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
@@ -95,7 +96,7 @@ func (d *Debugger) open(log *slog.Logger) (err error) {
 	healthv1.RegisterHealthServer(d.server, serving)
 	go func() {
 		defer close(d.served)
-		_ = d.server.Serve(sameUser{listener}) // only Close ends it
+		_ = d.server.Serve(attach.SameUser(listener)) // only Close ends it
 	}()
 	return nil
 }
@@ -142,7 +143,7 @@ func (d *Debugger) dial(ctx context.Context, _ string) (net.Conn, error) {
 	if newest == "" {
 		return nil, fmt.Errorf("no provider serves in %s yet", d.folder.Path)
 	}
-	return dialSameUser(ctx, newest)
+	return attach.Dial(ctx, newest)
 }
 
 // Await waits until a provider serves and returns its metadata.

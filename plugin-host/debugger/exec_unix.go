@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/countersign-dev/countersign/plugin-host/internal/attach"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
@@ -51,12 +52,12 @@ func Exec(ctx context.Context, folder string, command []string) error {
 
 // connect makes a blocking descriptor of a connection.
 func connect(ctx context.Context, socket string, fd int) error {
-	conn, err := dialSameUser(ctx, socket)
+	conn, err := attach.Dial(ctx, socket)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	file, err := conn.(*net.UnixConn).File() //nolint:errcheck // dialSameUser dials unix sockets
+	file, err := conn.(*net.UnixConn).File() //nolint:errcheck // attach.Dial dials unix sockets
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/countersign-dev/countersign/plugin-host/internal/attach"
 	"github.com/countersign-dev/countersign/plugin-host/internal/process"
 )
 
@@ -80,7 +81,7 @@ func newStarts(folder string, host *process.Pair) (*starts, error) {
 	if err != nil {
 		return nil, errors.Join(err, lifelines.Close())
 	}
-	s := &starts{host: host, lifelines: sameUser{lifelines}, channels: sameUser{channels}, offered: make(chan net.Conn, 1), open: map[net.Conn]bool{}}
+	s := &starts{host: host, lifelines: attach.SameUser(lifelines), channels: attach.SameUser(channels), offered: make(chan net.Conn, 1), open: map[net.Conn]bool{}}
 	s.running.Go(func() { accept(s.lifelines, func(conn net.Conn) { s.running.Go(func() { s.hold(conn) }) }) })
 	s.running.Go(func() { accept(s.channels, s.offer) })
 	return s, nil

@@ -162,7 +162,7 @@ func (e *examination) close() {
 
 func (e *examination) find(context.Context) (string, error) {
 	target, err := e.Catalog.Find(e.What)
-	if refused, ok := errors.AsType[*pluginhost.RefusedError](err); ok {
+	if refused, ok := errors.AsType[*verified.RefusedError](err); ok {
 		e.refused = err
 		return refused.Path, nil
 	}

@@ -9,7 +9,6 @@ import (
 	"github.com/countersign-dev/countersign/cmd/internal/environ"
 	"github.com/countersign-dev/countersign/cmd/internal/istiocompat"
 	"github.com/countersign-dev/countersign/internal/host/verified"
-	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 )
 
 // checkInstalled reports the entries whose provider is not installed, and why they are
@@ -23,7 +22,7 @@ func checkInstalled(env environ.Vars, c config.Config) error {
 			continue // reported when it is verified
 		}
 		_, err := finder.FindVersion(cmp.Or(entry.Provider, entry.Name), build.Version)
-		if _, missing := errors.AsType[*pluginhost.NotFoundError](err); !missing {
+		if _, missing := errors.AsType[*verified.NotFoundError](err); !missing {
 			continue // as above
 		}
 		if choice := c.Choice(); choice.Entry == entry.Name {

@@ -1,4 +1,4 @@
-package debugger
+package attach
 
 import (
 	"context"
@@ -7,7 +7,9 @@ import (
 	"os"
 )
 
-// sameUser is a listener that accepts connections of this user only.
+// SameUser returns a listener that accepts connections of this user only.
+func SameUser(l net.Listener) net.Listener { return sameUser{l} }
+
 type sameUser struct{ net.Listener }
 
 // Accept implements [net.Listener].
@@ -21,8 +23,8 @@ func (l sameUser) Accept() (net.Conn, error) {
 	}
 }
 
-// dialSameUser connects to a socket and checks that a process of this user serves it.
-func dialSameUser(ctx context.Context, path string) (net.Conn, error) {
+// Dial connects to a socket and checks that a process of this user serves it.
+func Dial(ctx context.Context, path string) (net.Conn, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
 	if err != nil {
 		return nil, err

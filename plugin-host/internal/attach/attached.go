@@ -1,4 +1,8 @@
-package debugger
+// Package attach connects the host to a provider that its author started, behind the socket of
+// package debugger. Both ends of that socket are processes of the same user.
+// Package attach connects the host to a provider that its author started, behind the socket of
+// package debugger. Both ends of a socket are processes of the same user.
+package attach
 
 import (
 	"context"
@@ -22,7 +26,7 @@ import (
 // errDetached ends a life that did nothing wrong.
 var errDetached = errors.New("closed by the host")
 
-// Attached is a provider behind a [Debugger], which its author started.
+// Attached is a provider behind a debugger, which its author started.
 type Attached struct {
 	wire.Provider // set by Connect
 	path          string
@@ -34,8 +38,8 @@ type Attached struct {
 	ended chan struct{}
 }
 
-// Attach returns one that is not connected yet.
-func Attach(path string, callTimeout time.Duration) *Attached {
+// New returns one that is not connected yet.
+func New(path string, callTimeout time.Duration) *Attached {
 	return &Attached{path: path, timeout: callTimeout, ended: make(chan struct{})}
 }
 
@@ -64,7 +68,7 @@ func (a *Attached) Connect(context.Context) (err error) {
 	if err := Check(a.path); err != nil {
 		return err
 	}
-	dial := func(ctx context.Context, _ string) (net.Conn, error) { return dialSameUser(ctx, a.path) }
+	dial := func(ctx context.Context, _ string) (net.Conn, error) { return Dial(ctx, a.path) }
 	a.conn, err = grpc.NewClient("passthrough:///provider",
 		grpc.WithTransportCredentials(insecure.NewCredentials()), // checkPeer authenticates the unix socket
 		grpc.WithContextDialer(dial), grpc.WithAuthority("localhost"), grpc.WithNoProxy(), grpc.WithMaxHeaderListSize(wire.MaxHeaders), grpc.WithDisableServiceConfig())

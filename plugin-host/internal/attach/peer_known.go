@@ -1,6 +1,6 @@
 //go:build linux || darwin
 
-package debugger
+package attach
 
 import (
 	"net"
