@@ -64,31 +64,6 @@ var (
 	errSkip = errors.New("not to be examined")
 )
 
-// step is what a step does, and how to fix it if it fails.
-type step struct {
-	name     string
-	run      func(*examination, context.Context) (result string, err error)
-	advice   string
-	settings bool
-}
-
-var steps = []step{
-	{"find", (*examination).find, "install it as countersign-provider-NAME in one of these folders, or add its folder with --provider-dir", false},
-	{"permissions", (*examination).permissions, "fix the permissions as described: anyone who can write the file can run code as the agent", false},
-	{"architecture", (*examination).architecture, "install the build for this machine", false},
-	{"pin", (*examination).pin, "find out who changed the file; if the change was intended, run \"countersign provider lock\"", false},
-	{"start", (*examination).start, "run the file by hand: it should print that it is a provider", false},
-	{"handshake", (*examination).handshake, "have the provider print nothing but the handshake line to standard output; see proto/provider/PROTOCOL.md", false},
-	{"metadata", (*examination).metadata, "this is a bug in the provider: report it to its author", false},
-	{"schema", (*examination).schema, "this is a bug in the provider: report it to its author", false},
-	{"settings", (*examination).validate, "fix the settings; \"countersign provider inspect\" shows which it accepts", true},
-	{"authority", (*examination).ask, "check that the CA is reachable from here and accepts what the settings name", true},
-	{"configure", (*examination).configure, "check that everything the settings name exists and is reachable from here", true},
-	{"ready", (*examination).ready, "wait until what it waits for is there, and try again", false},
-	{"jwt-svid", (*examination).jwtKeys, "name a provider with the ability jwt-svid in workload_api.jwt_svid.provider, or leave workload_api.jwt_svid out", true},
-	{"sign", (*examination).sign, "check what the CA requires of a request: its token, names and lifetime", false},
-}
-
 // Examine runs the steps in order, and calls report after each. It stops at the first that
 // fails and returns an [*Error].
 func Examine(ctx context.Context, p Patient, report func(Step)) error {
@@ -114,22 +89,6 @@ func Examine(ctx context.Context, p Patient, report func(Step)) error {
 		}
 	}
 	return nil
-}
-
-// adviceFor returns how to fix a step: no setting and no CA mends a panic, and an author who has
-// just built a provider has changed it himself.
-func (e *examination) adviceFor(s step, err error) string {
-	switch {
-	case ca.ReasonFor(err) == ca.Internal:
-		return "this is a bug in the provider: report it to its author, with its log"
-	case s.name != "pin" || e.target.Pin != "" && !e.isPath():
-		return s.advice
-	}
-	dev := fmt.Sprintf("to try your own build, start the agent with --dev-provider %s=%s; to hand it over, run \"countersign provider lock\"", e.target.Name, e.shown())
-	if e.target.Pin != "" {
-		return dev + "; if you did not build it, find out who changed the file"
-	}
-	return dev
 }
 
 // shown is the file as it was named.

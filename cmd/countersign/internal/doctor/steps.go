@@ -102,7 +102,7 @@ func (e *examination) verdict(found []wire.Diagnostic, err error) (string, error
 	return e.hide(verdict(found, err))
 }
 
-// verdict turns faults into an error, and warnings into text.
+// verdict turns faults into an error, one a line, and warnings into text.
 func verdict(found []wire.Diagnostic, err error) (string, error) {
 	if err != nil {
 		return "", err
@@ -117,10 +117,10 @@ func verdict(found []wire.Diagnostic, err error) (string, error) {
 		}
 	}
 	if len(faults) > 0 {
-		return "", ca.Errorf(ca.Invalid, "%s", strings.Join(faults, "; "))
+		return "", ca.Errorf(ca.Invalid, "%s", strings.Join(faults, "\n"))
 	}
 	if len(warnings) > 0 {
-		return strings.Join(warnings, "; "), nil
+		return strings.Join(warnings, "\n"), nil
 	}
 	return "valid", nil
 }

@@ -137,11 +137,16 @@ func examine(cmd *cobra.Command, p doctor.Patient, output string) error {
 func writeStep(w io.Writer, s doctor.Step) {
 	took, paint := s.Took.Round(10*time.Microsecond), cli.Paint(w)
 	if s.Error == "" {
-		fmt.Fprintf(w, "  %s      %-12s %9s  %s\n", paint(cli.Green, "ok"), s.Name, took, s.Result)
+		fmt.Fprintf(w, "  %s      %-12s %9s  %s\n", paint(cli.Green, "ok"), s.Name, took, indented(s.Result, 34))
 		return
 	}
-	fmt.Fprintf(w, "  %s  %-12s %9s  %s\n          fix: %s\n", paint(cli.Red, "FAILED"), s.Name, took, s.Error, s.Advice)
+	fmt.Fprintf(w, "  %s  %-12s %9s  %s\n          fix: %s\n", paint(cli.Red, "FAILED"), s.Name, took, indented(s.Error, 34), s.Advice)
 	if len(s.Log) > 0 {
-		fmt.Fprintf(w, "          log: %s\n", strings.Join(s.Log, "\n               "))
+		fmt.Fprintf(w, "          log: %s\n", indented(strings.Join(s.Log, "\n"), 15))
 	}
+}
+
+// indented begins each further line with spaces.
+func indented(lines string, spaces int) string {
+	return strings.ReplaceAll(lines, "\n", "\n"+strings.Repeat(" ", spaces))
 }
