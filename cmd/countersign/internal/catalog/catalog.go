@@ -42,6 +42,7 @@ type Target struct {
 	Version string // in the name of its file
 	Path    string
 	Pin     string // SHA-256 in hex; empty: it is not pinned
+	asked   string // version that the provider must report; empty: any
 	entry   pluginhost.Entry
 }
 
@@ -65,7 +66,8 @@ func (t Target) Entry() pluginhost.Entry {
 }
 
 // Find returns the binary that a person means: a path (with a / in it), a name that
-// is installed, or NAME@VERSION. A name alone is the locked version where there is one.
+// is installed, or NAME@VERSION. A name alone is the locked version where there is one. Without a
+// file of that version, NAME@VERSION is the file without a version, which must report it.
 func (c *Catalog) Find(what string) (Target, error) {
 	if strings.ContainsRune(what, filepath.Separator) || strings.Contains(what, "/") {
 		return c.file(what)
@@ -77,11 +79,30 @@ func (c *Catalog) Find(what string) (Target, error) {
 	if locked, ok := c.locked(name); ok && version == "" {
 		version = locked.FileVersion()
 	}
-	found, err := verified.Finder{Dirs: c.Options.Dirs}.FindVersion(name, version)
+	finder := verified.Finder{Dirs: c.Options.Dirs}
+	found, err := finder.FindVersion(name, version)
+	if _, missing := errors.AsType[*verified.NotFoundError](err); at && missing {
+		return c.plain(finder, name, version, err)
+	}
 	if err != nil {
 		return Target{}, err
 	}
 	return c.target(found), nil
+}
+
+// plain returns the file without a version, which must report this one; absent is the error if
+// there is no such file.
+func (c *Catalog) plain(finder verified.Finder, name, version string, absent error) (Target, error) {
+	found, err := finder.Find(name)
+	if _, missing := errors.AsType[*verified.NotFoundError](err); missing {
+		return Target{}, absent
+	}
+	if err != nil {
+		return Target{}, err
+	}
+	t := c.target(found)
+	t.asked = version
+	return t, nil
 }
 
 // file returns a binary by its path. The file name may name the provider.
@@ -198,6 +219,8 @@ func (t Target) Check(m wire.Metadata) error {
 		return fmt.Errorf("its name is %q, but its file is named %q: rename the file to %s", m.Name, t.Name, verified.BinaryName(m.Name, t.Version))
 	case t.Version != "" && m.Version != t.Version:
 		return fmt.Errorf("its version is %q, but its file is named %q: rename the file to %s", m.Version, t.Version, verified.BinaryName(t.Name, m.Version))
+	case t.asked != "" && m.Version != t.asked:
+		return fmt.Errorf("its version is %q, not %q, which is not installed; to use this file, name its path", m.Version, t.asked)
 	}
 	return nil
 }

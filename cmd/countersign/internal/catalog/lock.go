@@ -36,6 +36,17 @@ func (c *Catalog) Lock(ctx context.Context, t Target) (now, before lock.Provider
 	return now, before, nil
 }
 
+// Other returns the file without a version of a provider whose locked build has one in its file
+// name: the name alone then means the locked one. Empty: there is none.
+func (c *Catalog) Other(name string) string {
+	locked, ok := c.locked(name)
+	if !ok || locked.FileVersion() == "" {
+		return ""
+	}
+	found, _ := verified.Finder{Dirs: c.Options.Dirs}.Find(name)
+	return found.Path
+}
+
 // Program is one of Countersign's programs that is a binary of its own.
 type Program struct {
 	Name    string // of its file, and in a lock file

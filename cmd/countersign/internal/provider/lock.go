@@ -35,9 +35,13 @@ To pin the program of "countersign discovery" or "countersign ra", name
 countersign-discovery or countersign-ra; it is not started.
 
 Several versions can be installed side by side as countersign-provider-NAME@VERSION;
-the locked one runs. The lock file is --lock, else countersign.lock beside the
-configuration. It holds one build per platform. A provider of a package is left to the
-package's own lock file, which is replaced with it, unless --lock (lock) names a file.`,
+the locked one runs. To go back, lock the version before: NAME@VERSION is also the file
+countersign-provider-NAME if it reports that version. NAME alone is the version that is
+locked now; any other file is named by its PATH (with a / in it).
+
+The lock file is --lock, else countersign.lock beside the configuration. It holds one
+build per platform. A provider of a package is left to the package's own lock file, which
+is replaced with it, unless --lock (lock) names a file.`,
 		ValidArgsFunction: in.CompleteProviders,
 		RunE: func(cmd *cobra.Command, names []string) error {
 			look, err := lookToLock(&in)
@@ -106,6 +110,9 @@ func lockAll(cmd *cobra.Command, look looked, names []string) error {
 			return err
 		}
 		fmt.Fprintln(cmd.OutOrStdout(), lockedSentence(now, before))
+		if other := look.Other(name); other != "" {
+			fmt.Fprintf(cmd.ErrOrStderr(), "to lock %s instead, name it by its path: countersign provider lock %[1]s\n", other)
+		}
 	}
 	if left == len(names) {
 		return nil
