@@ -213,14 +213,18 @@ func TestReleaseIsCompleteAndSigned(t *testing.T) {
 	must(t, d.singles(host()))
 	must(t, d.packages(host()))
 	must(t, d.chart())
+	must(t, d.libraries())
 	must(t, d.writeIndex())
 	must(t, d.finish([]platform{host()}))
 	names, err := files(d.out)
 	must(t, err)
 	single, rpm := d.name("countersign-provider-file", host()), map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[host().arch]
 	want := []string{
-		"SHA256SUMS", "SHA256SUMS.minisig", "countersign-0.1.0-1." + rpm + ".rpm", "countersign-0.1.0.tgz", single + ".gz", single + ".minisig",
-		"countersign_0.1.0_" + host().arch + ".deb", "index.json", "index.json.minisig", "provenance.json", "provenance.json.minisig",
+		"SHA256SUMS", "SHA256SUMS.minisig", "countersign-0.1.0-1." + rpm + ".rpm", "countersign-0.1.0.tgz",
+		"countersign-provider-0.1.0.crate", "countersign-provider-0.1.0.crate.minisig", "countersign-provider-0.1.0.tgz", "countersign-provider-0.1.0.tgz.minisig",
+		single + ".gz", single + ".minisig", "countersign_0.1.0_" + host().arch + ".deb",
+		"countersign_provider-0.1.0-py3-none-any.whl", "countersign_provider-0.1.0-py3-none-any.whl.minisig",
+		"countersign_provider-0.1.0.tar.gz", "countersign_provider-0.1.0.tar.gz.minisig", "index.json", "index.json.minisig", "provenance.json", "provenance.json.minisig",
 	}
 	if !slices.Equal(names, want) {
 		t.Errorf("got %s, want %s", names, want)

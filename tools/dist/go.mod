@@ -6,6 +6,7 @@ toolchain go1.27.1
 
 require (
 	aead.dev/minisign v0.3.0
+	github.com/BurntSushi/toml v1.6.0
 	github.com/CycloneDX/cyclonedx-go v0.9.3
 	github.com/google/go-containerregistry v0.21.7
 	github.com/google/licensecheck v0.3.1

@@ -1,7 +1,7 @@
 // Command dist makes what a release has, the same bytes each time: archives, packages, container
-// images, the Helm chart, single providers with an index of them, bills of materials, licences,
-// checksums, provenance and signatures. Run it by `make release VERSION=v0.1.0`; see
-// docs/releases.md.
+// images, the Helm chart, libraries for providers in other languages, single providers with an
+// index of them, bills of materials, licences, checksums, provenance and signatures. Run it by
+// `make release VERSION=v0.1.0`; see docs/releases.md.
 //
 // The programs are built of modules, as `go install PROGRAM@VERSION` does, so that the go command
 // records the version and every user can build the same bytes.
@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 )
 
 const house = "github.com/countersign-dev/countersign"
@@ -28,9 +29,16 @@ func main() {
 	out := flag.String("out", "dist", "where to put it all")
 	work := flag.String("work", ".cache/dist", "what is kept for the next time")
 	key := flag.String("key", "", "file with a minisign secret key without password; without it, nothing is signed")
+	libraries := flag.String("libraries", "", "only make the libraries of other languages, in this folder")
 	flag.Parse()
 	if flag.NArg() > 0 { // flags behind it were not read: -key, -out
 		log.Fatalf("unexpected %q: platforms, such as linux/amd64,linux/arm64, are separated by commas, without spaces", flag.Arg(0))
+	}
+	if *libraries != "" {
+		if err := packLibraries("../..", *version, *libraries, time.Unix(1e9, 0)); err != nil {
+			log.Fatal(err)
+		}
+		return
 	}
 	if err := run(*version, *platforms, *modules, *out, *work, *key); err != nil {
 		log.Fatal(err)
@@ -82,7 +90,7 @@ func (d *dist) make(platforms []platform) error {
 			return err
 		}
 	}
-	if err := errors.Join(d.images(platforms), d.chart(), d.writeIndex()); err != nil {
+	if err := errors.Join(d.images(platforms), d.chart(), d.libraries(), d.writeIndex()); err != nil {
 		return err
 	}
 	return d.finish(platforms)

@@ -31,7 +31,7 @@ var foreigners = map[string]foreign{
 		steps: []string{
 			"python3 -m venv venv", //nolint:dupword // the module and the folder
 			"venv/bin/pip install --require-hashes -r requirements.txt",
-			"venv/bin/pip install --no-deps --no-build-isolation ./countersign-provider -e .",
+			"venv/bin/pip install --no-deps --no-build-isolation -e .",
 			"countersign provider inspect venv/bin/countersign-provider-$NAME",
 		},
 		test: "venv/bin/python -m unittest", program: "python3", install: "Python 3.11 or later, with venv",

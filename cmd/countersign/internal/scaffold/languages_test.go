@@ -66,6 +66,7 @@ func TestNewProviderInEachLanguagePassesSuite(t *testing.T) {
 			for _, command := range commands[:len(commands)-1] {
 				runIn(t, dir, command)
 			}
+			mustNotTakePoison(t, dir, name)
 			putCA(t, dir, plan.Test())
 			binary := filepath.Join(dir, strings.Fields(inspect)[3])
 			passSuite(t, binary, conformance.Kit{WrongSettings: map[string]any{"dri": "x"}}, 90)

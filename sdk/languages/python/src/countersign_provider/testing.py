@@ -1,5 +1,5 @@
 """A CA in memory or in a folder, to try a provider with before there is a real one. It needs
-the package cryptography: pip install countersign-provider[testing]."""
+the package cryptography."""
 
 import datetime
 import os
