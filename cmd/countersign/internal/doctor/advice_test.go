@@ -27,7 +27,7 @@ func stepNamed(t *testing.T, name string) step {
 	return step{}
 }
 
-// What the reason of an error says about its fix holds at each step that calls the provider.
+// Each step that calls the provider gives the advice of the error's reason.
 func TestAdviceGoesByTheReason(t *testing.T) {
 	wants := map[ca.Reason]string{
 		ca.Unknown: "give the error a reason", ca.Denied: "have the CA permit this", ca.Unauthenticated: "token or client certificate that the CA accepts",
@@ -53,8 +53,8 @@ func TestAdviceGoesByTheReason(t *testing.T) {
 	}
 }
 
-// Before the provider has answered, and while it only reads its settings, the step says more than
-// the reason: no CA is asked.
+// No CA is asked before the provider runs and while it validates its settings: the advice is the
+// step's.
 func TestAdviceGoesByTheStepBeforeACAIsAsked(t *testing.T) {
 	e := &examination{}
 	for _, name := range []string{"find", "permissions", "architecture", "start", "handshake", "metadata", "schema", "settings"} {
