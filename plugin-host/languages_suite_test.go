@@ -20,7 +20,7 @@ func TestForeignLanguageProviderPassesSuite(t *testing.T) {
 	for name, l := range languages {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			passSuite(t, filepath.Join(programs.Foreign(t, l.folder), "countersign-provider-full"), fullKit(), 110)
+			passSuite(t, filepath.Join(programs.Foreign(t, l.folder), "countersign-provider-full"), fullKit(), 140)
 		})
 	}
 }
@@ -30,6 +30,7 @@ func fullKit() conformance.Kit {
 	return conformance.Kit{
 		Settings:            full(nil).Settings,
 		WrongSettings:       map[string]any{"tries": 0},
+		RefusedIdentity:     conformance.Names{SPIFFEID: "spiffe://example.org/denied"},
 		RefusedSubjectToken: "stranger",
 		Exchange:            ca.TokenRequest{SubjectToken: "subject", Audience: "ca"},
 	}

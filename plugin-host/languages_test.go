@@ -7,6 +7,7 @@ import (
 	"errors"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -195,10 +196,36 @@ func TestForeignLanguageProviderDeclaresItsAbilities(t *testing.T) {
 		m, err := probe(t, h).Metadata(t.Context())
 		must(t, err)
 		slices.Sort(m.Abilities)
-		if want := []wire.Ability{1, 2, 3, 4, 5, 6}; !slices.Equal(m.Abilities, want) {
+		if want := []wire.Ability{1, 2, 3, 4, 5, 6, 7, 8}; !slices.Equal(m.Abilities, want) {
 			t.Errorf("abilities %v", m.Abilities)
 		}
 	})
+}
+
+// A method that the library does not know would be left out silently: its own start is refused.
+func TestForeignLanguageClassHasNoUnknownAbility(t *testing.T) {
+	t.Parallel()
+	node := func(methods string) []string {
+		return []string{"node", "-e", "const {Service} = require('./countersign-provider/lib/service.js'); new Service('x', '1', class {sign() {} #own() {} " + methods + "});"}
+	}
+	python := func(methods string) []string {
+		return []string{"venv/bin/python3", "-c", "from dataclasses import dataclass as d\nfrom countersign_provider.definition import define\n" +
+			"class A:\n def sign(self): 0\n def _own(self): 0\n" + methods + "define('x', '1', d(type('S', (), {})), A)"}
+	}
+	for want, commands := range map[string][2][]string{
+		"is not an ability of this library": {node("revocationLists() {}"), python(" def revocation_lists(self): 0\n")},
+		"or neither":                        {node("signJwt() {}"), python(" def sign_jwt(self, r): 0\n")},
+		"":                                  {node("close() {}"), python(" def close(self): 0\n")},
+	} {
+		for i, variable := range []string{languages["node"].folder, languages["python"].folder} {
+			cmd := exec.CommandContext(t.Context(), commands[i][0], commands[i][1:]...)
+			cmd.Dir = programs.Foreign(t, variable)
+			out, err := cmd.CombinedOutput()
+			if (err == nil) != (want == "") || !strings.Contains(string(out), want) {
+				t.Errorf("%s: %v %s", commands[i][0], err, out)
+			}
+		}
+	}
 }
 
 func TestForeignLanguageProviderClosesWhatNewSettingsReplace(t *testing.T) {

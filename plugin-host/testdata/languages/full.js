@@ -71,6 +71,22 @@ class Full {
     return {start: at(20), end: at(30), explanationUrl: 'https://ca.example.org/why', retryAfter: 3600_000};
   }
 
+  revocations() {
+    return this.ca.revocations();
+  }
+
+  signJwt(request) {
+    if (ERRORS[request.subjectId.split('/').pop()]) throw new cp.Denied(`denied with ${request.token}`);
+    return this.ca.signJwt(request);
+  }
+
+  async *watchJwtKeys({signal}) {
+    for (;;) {
+      yield this.ca.jwtKeys();
+      await sleep(50, null, {signal}).catch(() => {});
+    }
+  }
+
   close() {
     console.log('closed zone', this.zone);
   }

@@ -82,6 +82,19 @@ class Full:
         now = datetime.now(timezone.utc)
         return cp.RenewalWindow(now + timedelta(minutes=20), now + timedelta(minutes=30), "https://ca.example.org/why", timedelta(hours=1))
 
+    def revocations(self):
+        return self.ca.revocations()
+
+    def sign_jwt(self, request):
+        if request.subject_id.rpartition("/")[2] in ERRORS:
+            raise cp.Denied(f"denied with {request.token}")
+        return self.ca.sign_jwt(request)
+
+    async def watch_jwt_keys(self):
+        while True:
+            yield self.ca.jwt_keys()
+            await asyncio.sleep(0.05)
+
     async def close(self):
         print("closed zone", self.zone)
 

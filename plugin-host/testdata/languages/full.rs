@@ -7,7 +7,8 @@ use std::{
 };
 
 use countersign_provider::{
-    Ability, Authority, Certificate, Error, Reason, RenewalWindow, RootSender, Secret, SignRequest, Token, TokenRequest, serve, testing::Ca,
+    Ability, Authority, Certificate, Error, JwtRequest, Reason, RenewalWindow, Secret, SetSender, SignRequest, Token, TokenRequest, serve,
+    testing::Ca,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -86,8 +87,15 @@ impl Drop for Cancelled {
 
 impl Authority for Full {
     type Settings = Settings;
-    const ABILITIES: &'static [Ability] =
-        &[Ability::Roots, Ability::WatchRoots, Ability::ExchangeToken, Ability::NamesFromRequest, Ability::RenewalInfo];
+    const ABILITIES: &'static [Ability] = &[
+        Ability::Roots,
+        Ability::WatchRoots,
+        Ability::ExchangeToken,
+        Ability::NamesFromRequest,
+        Ability::RenewalInfo,
+        Ability::Revocations,
+        Ability::Jwt,
+    ];
 
     fn validate(settings: &Settings) -> Result<(), Error> {
         match settings.tries {
@@ -141,7 +149,7 @@ impl Authority for Full {
         Ok(self.ca.roots())
     }
 
-    async fn watch_roots(&self, roots: RootSender) -> Result<(), Error> {
+    async fn watch_roots(&self, roots: SetSender) -> Result<(), Error> {
         loop {
             roots.send(self.ca.roots()).await?;
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -163,6 +171,24 @@ impl Authority for Full {
         }
         let start = SystemTime::now() + HOUR / 3;
         Ok(RenewalWindow { start, end: start + HOUR / 6, explanation_url: "https://ca.example.org/why".into(), retry_after: Some(HOUR) })
+    }
+
+    async fn revocations(&self) -> Result<String, Error> {
+        Ok(self.ca.revocations())
+    }
+
+    async fn sign_jwt(&self, request: JwtRequest) -> Result<Secret, Error> {
+        if request.subject_id.ends_with("/denied") {
+            return Err(Error::denied(format!("denied with {}", request.token.reveal())));
+        }
+        self.ca.sign_jwt(&request)
+    }
+
+    async fn watch_jwt_keys(&self, keys: SetSender) -> Result<(), Error> {
+        loop {
+            keys.send(self.ca.jwt_keys()).await?;
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
     }
 }
 

@@ -30,11 +30,11 @@ function serve(name, version, authority) {
   if (!env.COUNTERSIGN_LIFELINE_FD || !env.COUNTERSIGN_CHANNEL_FD) {
     fail(`${name} ${version} needs a Countersign host: this one passes no channel, as a stock go-plugin host does`);
   }
+  const service = define(name, version, authority);
   logToHost();
   new net.Socket({fd: Number(env.COUNTERSIGN_LIFELINE_FD)}) // its start-up data has keys for other transports
     .on('close', () => process.exit(0)).on('error', () => {}).resume();
 
-  const service = new Service(name, version, authority);
   const server = serverOf(service);
   process.on('SIGINT', () => {}); // ^C in a terminal reaches host and provider, and the host decides
   process.on('SIGTERM', () => end(server, service));
@@ -42,6 +42,15 @@ function serve(name, version, authority) {
   const channel = new net.Socket({fd: Number(env.COUNTERSIGN_CHANNEL_FD)});
   server.createConnectionInjector(grpc.ServerCredentials.createInsecure()).injectConnection(channel);
   fs.writeSync(1, `1|1|unix|fd:${env.COUNTERSIGN_CHANNEL_FD}|grpc|\n`);
+}
+
+// define ends the process with the text of what is wrong with the class.
+function define(name, version, authority) {
+  try {
+    return new Service(name, version, authority);
+  } catch (error) {
+    return fail(`${name} ${version}: ${error.message}`);
+  }
 }
 
 function serverOf(service) {

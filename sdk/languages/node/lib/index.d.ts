@@ -46,12 +46,32 @@ export interface Token {
   expiry?: Date;
 }
 
+/** A JWT-SVID to sign (SPIFFE's JWT-SVID standard). */
+export interface JwtRequest {
+  /** A UUID; a retry has the same. */
+  readonly id: string;
+  /** The SPIFFE ID that is the claim sub. */
+  readonly subjectId: string;
+  /** The claim aud: these and no others. */
+  readonly audiences: readonly string[];
+  /** The lifetime that is asked for, in milliseconds; the CA may give less. */
+  readonly ttl: number;
+  /** The workload's bearer credential, or ''. Never log it. */
+  readonly token: string;
+}
+
+/** A JWK set (RFC 7517, section 5), as an object or as JSON. */
+export type JwkSet = {keys: object[]} | string | Uint8Array;
+
 /** Of one call: the signal aborts when the agent gives up. */
 export interface Call {
   readonly signal: AbortSignal;
 }
 
-/** A CA that was opened with its settings. Only sign is required; many calls run at the same time. */
+/**
+ * A CA that was opened with its settings. Only sign is required; many calls run at the same time. Each public method is an ability:
+ * serve refuses a class with any other, so start the name of a helper with # or _.
+ */
 export interface Authority {
   sign(request: SignRequest, call: Call): Certificate | Promise<Certificate>;
   /** The CA's roots now, PEM. */
@@ -61,6 +81,15 @@ export interface Authority {
   exchangeToken?(request: TokenRequest, call: Call): Token | Promise<Token>;
   /** When a leaf (PEM) had better be renewed. */
   renewalInfo?(certificate: string, call: Call): RenewalWindow | Promise<RenewalWindow>;
+  /**
+   * The revocation lists that the CA publishes: PEM blocks X509 CRL, complete lists with nextUpdate, 3 MiB at most. Blocks
+   * CERTIFICATE among them are intermediate CAs that signed one. Sign no list for each call: every change goes to every workload.
+   */
+  revocations?(call: Call): string | Uint8Array | Promise<string | Uint8Array>;
+  /** Signs a JWT-SVID: a JWS in compact form of at most 16,384 bytes, whose kid is one of the published keys. Needs watchJwtKeys. */
+  signJwt?(request: JwtRequest, call: Call): string | Promise<string>;
+  /** The public keys that verify JWT-SVIDs now, and each later set: a key before it signs, and until its last token has expired. */
+  watchJwtKeys?(call: Call): AsyncIterable<JwkSet>;
   /** Called after the last call. */
   close?(): void | Promise<void>;
 }

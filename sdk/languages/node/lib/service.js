@@ -12,7 +12,28 @@ const ABILITIES = {
   watchRoots: ['RootWatcher', 'ABILITY_ROOT_WATCHER'],
   exchangeToken: ['TokenExchanger', 'ABILITY_TOKEN_EXCHANGER'],
   renewalInfo: ['RenewalInfo', 'ABILITY_RENEWAL_INFO'],
+  revocations: ['RevocationSource', 'ABILITY_REVOCATION_SOURCE'],
+  signJwt: ['JwtSvid', 'ABILITY_JWT_SVID'],
+  watchJwtKeys: ['JwtSvid', 'ABILITY_JWT_SVID'],
 };
+
+// abilitiesOf returns the abilities among the methods of a class. A method that is none of them is
+// an error, because a misspelled ability, or one of a later library, would be left out silently.
+function abilitiesOf({prototype}) {
+  const methods = new Set();
+  for (let at = prototype; at && at !== Object.prototype; at = Object.getPrototypeOf(at)) {
+    for (const [name, {value}] of Object.entries(Object.getOwnPropertyDescriptors(at))) if (typeof value === 'function') methods.add(name);
+  }
+  for (const name of methods) {
+    if (!(name in ABILITIES) && !['constructor', 'close'].includes(name) && !name.startsWith('_')) {
+      throw new TypeError(`the method ${name} is not an ability of this library, which has ${Object.keys(ABILITIES).join(', ')}, ` +
+        'and close: start the name of a helper with # or _');
+    }
+  }
+  if (!methods.has('sign')) throw new TypeError('the class of the authority has no method sign');
+  if (methods.has('signJwt') !== methods.has('watchJwtKeys')) throw new TypeError('the class of the authority needs both signJwt and watchJwtKeys, or neither');
+  return Object.keys(ABILITIES).filter((name) => methods.has(name));
+}
 
 // Current is an authority and its calls in flight.
 class Current {
@@ -52,17 +73,16 @@ class Service {
 
   constructor(name, version, authority) {
     Object.assign(this, {name, version, authority, schema: settings.schemaOf(authority.settings)});
-    this.abilities = Object.keys(ABILITIES).filter((method) => typeof authority.prototype[method] === 'function');
-    if (!this.abilities.includes('sign')) throw new TypeError('the class of the authority has no method sign');
+    this.abilities = abilitiesOf(authority);
   }
 
   // services names the services of this provider's abilities.
   get services() {
-    return ['Provider', ...this.abilities.map((method) => ABILITIES[method][0])];
+    return [...new Set(['Provider', ...this.abilities.map((method) => ABILITIES[method][0])])];
   }
 
   getMetadata() {
-    const abilities = this.abilities.map((method) => ABILITIES[method][1]);
+    const abilities = [...new Set(this.abilities.map((method) => ABILITIES[method][1]))];
     if (this.authority.namesFromRequest) abilities.push('ABILITY_NAMES_FROM_REQUEST');
     return {
       name: this.name, version: this.version, abilities,
@@ -129,23 +149,41 @@ class Service {
     return wire.renewal(await current.use((authority) => authority.renewalInfo(certificate, call)));
   }
 
-  // watchRoots calls send for each changed set, until it returns false.
-  async watchRoots(_, call, send) {
+  async getRevocations(_, call) {
+    return {lists: wire.lists(await this.#configured().use((authority) => authority.revocations(call)))};
+  }
+
+  async signJwt(request, call) {
+    const current = this.#configured();
+    const asked = wire.jwtRequest(request);
+    return {svid: wire.jwt(await current.use((authority) => authority.signJwt(asked, call)))};
+  }
+
+  watchRoots(_, call, send) {
+    return this.#watch('watchRoots', call, (value) => wire.pem(value, 'roots'), (roots) => send({roots}));
+  }
+
+  watchJwtKeys(_, call, send) {
+    return this.#watch('watchJwtKeys', call, wire.keys, (jwks) => send({jwks}));
+  }
+
+  // watch sends each changed set that a method yields.
+  async #watch(method, call, encode, send) {
     const current = this.#configured();
     const signal = AbortSignal.any([call.signal, current.replaced]);
     const ended = new Promise((done) => signal.addEventListener('abort', () => done({done: true}), {once: true}));
     await current.use(async (authority) => {
-      const sets = authority.watchRoots({signal})[Symbol.asyncIterator]();
+      const sets = authority[method]({signal})[Symbol.asyncIterator]();
       let sent = '';
       for (;;) {
         const {done, value} = await Promise.race([sets.next(), ended]);
         if (done) break;
-        const roots = wire.pem(value, 'roots');
-        if (roots.toString() !== sent) await Promise.race([send({roots}), ended]);
-        sent = roots.toString();
+        const set = encode(value);
+        if (set.toString() !== sent) await Promise.race([send(set), ended]);
+        sent = set.toString();
       }
       // Not awaited: a generator that hangs ends when its signal wakes it.
-      Promise.resolve(sets.return?.()).catch((error) => logBug('watchRoots', error));
+      Promise.resolve(sets.return?.()).catch((error) => logBug(method, error));
     });
     if (current.replaced.aborted) throw new Unavailable('the settings changed: watch again');
   }

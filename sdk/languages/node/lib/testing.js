@@ -4,7 +4,7 @@
 
 const fs = require('node:fs');
 const path = require('node:path');
-const {webcrypto: crypto, randomBytes, randomUUID} = require('node:crypto');
+const {webcrypto: crypto, generateKeyPairSync, randomBytes, randomUUID, sign} = require('node:crypto');
 require('reflect-metadata');
 const x509 = require('@peculiar/x509');
 const {Denied, Invalid} = require('./errors.js');
@@ -20,12 +20,15 @@ class CA {
   #root;
   #key;
   #trustDomain;
+  #lists;
+  #jwt = generateKeyPairSync('ec', {namedCurve: 'P-256'});
 
   static async open({dir = '', trustDomain = ''} = {}) {
     try {
       const ca = new CA();
       Object.assign(ca, await (dir ? stored(dir) : makeRoot()));
       ca.#trustDomain = trustDomain;
+      ca.#lists = await emptyList(ca.#root, ca.#key);
       return ca;
     } catch (error) {
       throw new Invalid(`the folder of the CA: ${error.code || error.name} with root-key.pem or root.pem`);
@@ -50,11 +53,32 @@ class CA {
     return {chain, roots: this.roots()};
   }
 
-  // names returns those of the request, which count, whatever the CSR says.
-  #names({subjectId, dnsNames, ipAddresses}) {
+  revocations() {
+    return this.#lists;
+  }
+
+  jwtKeys() {
+    return {keys: [{...this.#jwt.publicKey.export({format: 'jwk'}), kid: 'test', use: 'jwt-svid'}]};
+  }
+
+  signJwt({subjectId, audiences, ttl}) {
+    this.#checkId(subjectId);
+    const now = Math.floor(Date.now() / 1000);
+    const claims = {sub: subjectId, aud: audiences, iat: now, exp: now + Math.floor(ttl / 1000)};
+    const text = [{alg: 'ES256', kid: 'test', typ: 'JWT'}, claims].map((part) => Buffer.from(JSON.stringify(part)).toString('base64url')).join('.');
+    const key = {key: this.#jwt.privateKey, dsaEncoding: 'ieee-p1363'};
+    return `${text}.${sign('sha256', Buffer.from(text), key).toString('base64url')}`;
+  }
+
+  #checkId(subjectId) {
     if (this.#trustDomain && subjectId && !subjectId.startsWith(`spiffe://${this.#trustDomain}/`)) {
       throw new Denied(`the SPIFFE ID is outside the trust domain ${this.#trustDomain}`);
     }
+  }
+
+  // names returns those of the request, which count, whatever the CSR says.
+  #names({subjectId, dnsNames, ipAddresses}) {
+    this.#checkId(subjectId);
     const typed = (type, values) => values.map((value) => ({type, value}));
     const names = [...typed('url', subjectId ? [subjectId] : []), ...typed('dns', dnsNames), ...typed('ip', ipAddresses)];
     if (!names.length) throw new Invalid('the request has no names');
@@ -98,6 +122,16 @@ async function makeRoot() {
     ],
   }, crypto);
   return {key: keys.privateKey, root};
+}
+
+// emptyList returns a revocation list of a week without entries. Its number is the time.
+async function emptyList(root, key) {
+  const now = Date.now();
+  const list = await x509.X509CrlGenerator.create({
+    issuer: root.subject, signingKey: key, signingAlgorithm: P256, thisUpdate: new Date(now - 60_000), nextUpdate: new Date(now + 7 * 24 * HOUR),
+    extensions: [new x509.Extension('2.5.29.20', false, Buffer.from(`0206${now.toString(16).padStart(12, '0')}`, 'hex'))],
+  }, crypto);
+  return `${x509.PemConverter.encode(list.rawData, 'X509 CRL')}\n`;
 }
 
 async function stored(dir) {

@@ -14,6 +14,9 @@ const MAX_CSR = 64 << 10;
 const MAX_TOKEN = 64 << 10;
 const MAX_NAMES = 1000;
 const MAX_WORD = 2048;
+const MAX_LISTS = 3 << 20;
+const MAX_AUDIENCES = 64;
+const MAX_JWT = 16 << 10;
 
 const OPTIONS = {enums: String, longs: Number, oneofs: true, defaults: false};
 
@@ -77,6 +80,15 @@ function tokenRequest(message) {
   return hidden({subjectTokenType, audience, resource, scopes, requestedType}, {subjectToken});
 }
 
+function jwtRequest({request_id: id = '', subject_id: subjectId = '', audiences = [], ttl, token = ''}) {
+  checkToken(token);
+  if (!audiences.length || audiences.length > MAX_AUDIENCES) throw new Invalid(`the request has ${audiences.length} audiences, want 1 to ${MAX_AUDIENCES}`);
+  checkWords(token, subjectId, ...audiences);
+  const lifetime = milliseconds(ttl);
+  if (!subjectId || !lifetime) throw new Invalid('the request has no SPIFFE ID or no lifetime');
+  return hidden({id, subjectId, audiences, ttl: lifetime}, {token});
+}
+
 function leaf({certificate = ''}) {
   if (!certificate.length || certificate.length > MAX_CSR) throw new Invalid(`the certificate has ${certificate.length} bytes, want 1 to ${MAX_CSR}`);
   return certificate.toString();
@@ -103,10 +115,23 @@ function checkWords(token, ...words) {
   if (wrong !== undefined) throw new Invalid(`"${cleanText(wrong, token)}" in the request does not have at most ${MAX_WORD} printable bytes`);
 }
 
-function pem(text, what, least = 1) {
+function pem(text, what, least = 1, most = MAX_PEM) {
   const bytes = Buffer.from(text ?? '');
-  if (bytes.length < least || bytes.length > MAX_PEM) throw new Internal(`the CA's ${what} have ${bytes.length} bytes, want ${least} to ${MAX_PEM}`);
+  if (bytes.length < least || bytes.length > most) throw new Internal(`the CA's ${what} have ${bytes.length} bytes, want ${least} to ${most}`);
   return bytes;
+}
+
+const lists = (reply) => pem(reply, 'revocation lists', 1, MAX_LISTS);
+
+function jwt(reply) {
+  if (typeof reply !== 'string' || !reply || reply.length > MAX_JWT) throw new Internal(`signJwt returned no text of 1 to ${MAX_JWT} bytes`);
+  return reply;
+}
+
+// keys returns a JWK set, which may be given as text or as an object.
+function keys(set) {
+  const text = typeof set === 'string' || set instanceof Uint8Array ? set : JSON.stringify(set);
+  return pem(text, 'JWT keys');
 }
 
 const certificate = (reply) => ({chain: pem(reply?.chain, 'certificates'), roots: pem(reply?.roots, 'roots', 0)});
@@ -145,4 +170,6 @@ function status(error, secret) {
   return {code, details: message, metadata};
 }
 
-module.exports = {services, plain, signRequest, tokenRequest, certificate, leaf, exchanged, renewal, pem, status};
+module.exports = {
+  services, plain, signRequest, tokenRequest, jwtRequest, certificate, leaf, exchanged, renewal, pem, lists, jwt, keys, status,
+};

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 
-use crate::{Certificate, Error, RenewalWindow, SignRequest, Token, TokenRequest};
+use crate::{Certificate, Error, JwtRequest, RenewalWindow, Secret, SignRequest, Token, TokenRequest};
 
 /// What a provider can do besides signing.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -19,6 +19,10 @@ pub enum Ability {
     NamesFromRequest,
     /// [`Authority::renewal_info`]
     RenewalInfo,
+    /// [`Authority::revocations`]
+    Revocations,
+    /// [`Authority::sign_jwt`] and [`Authority::watch_jwt_keys`]
+    Jwt,
 }
 
 /// A CA that was opened with its settings. Many calls run at the same time; one whose caller goes
@@ -30,7 +34,7 @@ pub trait Authority: Send + Sync + Sized + 'static {
     /// `#[serde(deny_unknown_fields)]`. A field of type [`crate::Secret`] is never printed.
     type Settings: DeserializeOwned + JsonSchema + Send + 'static;
 
-    /// The methods below that are there, besides [`Authority::sign`].
+    /// The methods below that are there, besides [`Authority::sign`]; the host calls no others.
     const ABILITIES: &'static [Ability] = &[];
 
     /// Checks, without network, what types cannot say.
@@ -58,7 +62,7 @@ pub trait Authority: Send + Sync + Sized + 'static {
     }
 
     /// Sends the roots now and each later set, until a send fails.
-    fn watch_roots(&self, _roots: RootSender) -> impl Future<Output = Result<(), Error>> + Send {
+    fn watch_roots(&self, _roots: SetSender) -> impl Future<Output = Result<(), Error>> + Send {
         async { Err(missing()) }
     }
 
@@ -71,22 +75,42 @@ pub trait Authority: Send + Sync + Sized + 'static {
     fn renewal_info(&self, _certificate: String) -> impl Future<Output = Result<RenewalWindow, Error>> + Send {
         async { Err(missing()) }
     }
+
+    /// The revocation lists that the CA publishes: PEM blocks `X509 CRL`, complete lists with
+    /// nextUpdate, 3 MiB at most. Blocks `CERTIFICATE` among them are intermediate CAs that signed
+    /// one. Sign no list for each call: every change goes to every workload.
+    fn revocations(&self) -> impl Future<Output = Result<String, Error>> + Send {
+        async { Err(missing()) }
+    }
+
+    /// Signs a JWT-SVID: a JWS in compact form of at most 16,384 bytes, whose kid is one of the
+    /// published keys.
+    fn sign_jwt(&self, _request: JwtRequest) -> impl Future<Output = Result<Secret, Error>> + Send {
+        async { Err(missing()) }
+    }
+
+    /// Sends the JWK set (RFC 7517, section 5) that verifies JWT-SVIDs now, and each later one,
+    /// until a send fails: a key before it signs, and until its last token has expired.
+    fn watch_jwt_keys(&self, _keys: SetSender) -> impl Future<Output = Result<(), Error>> + Send {
+        async { Err(missing()) }
+    }
 }
 
 pub(crate) fn missing() -> Error {
     Error::new(crate::Reason::Unimplemented, "the provider has no such ability")
 }
 
-/// Takes sets of roots for the agent.
+/// Takes sets for the agent: of roots, or of keys.
 #[derive(Debug)]
-pub struct RootSender(pub(crate) mpsc::Sender<String>);
+pub struct SetSender(pub(crate) mpsc::Sender<String>);
 
-impl RootSender {
-    /// Sends a set, PEM; one that is as the last one is left out. It waits until the agent has room.
+impl SetSender {
+    /// Sends a whole set: roots in PEM, keys as JSON. One that is as the last one is left out. It
+    /// waits until the agent has room.
     ///
     /// # Errors
-    /// Fails when nobody watches any more.
-    pub async fn send(&self, roots: String) -> Result<(), Error> {
-        self.0.send(roots).await.map_err(|_| Error::unavailable("nobody watches any more"))
+    /// Fails when the watch has ended.
+    pub async fn send(&self, set: String) -> Result<(), Error> {
+        self.0.send(set).await.map_err(|_| Error::unavailable("the watch has ended"))
     }
 }

@@ -17,8 +17,9 @@ use tonic::transport::Server;
 use crate::{
     Authority,
     proto::{
-        certificate_authority_server::CertificateAuthorityServer, provider_server::ProviderServer, renewal_info_server::RenewalInfoServer,
-        root_source_server::RootSourceServer, root_watcher_server::RootWatcherServer, token_exchanger_server::TokenExchangerServer,
+        certificate_authority_server::CertificateAuthorityServer, jwt_svid_server::JwtSvidServer, provider_server::ProviderServer,
+        renewal_info_server::RenewalInfoServer, revocation_source_server::RevocationSourceServer, root_source_server::RootSourceServer,
+        root_watcher_server::RootWatcherServer, token_exchanger_server::TokenExchangerServer,
     },
     service::Service,
 };
@@ -91,7 +92,9 @@ async fn run<A: Authority>(
         .add_service(RootSourceServer::new(service.clone()).max_decoding_message_size(MAX_MESSAGE))
         .add_service(RootWatcherServer::new(service.clone()).max_decoding_message_size(MAX_MESSAGE))
         .add_service(TokenExchangerServer::new(service.clone()).max_decoding_message_size(MAX_MESSAGE))
-        .add_service(RenewalInfoServer::new(service.clone()).max_decoding_message_size(MAX_MESSAGE));
+        .add_service(RenewalInfoServer::new(service.clone()).max_decoding_message_size(MAX_MESSAGE))
+        .add_service(RevocationSourceServer::new(service.clone()).max_decoding_message_size(MAX_MESSAGE))
+        .add_service(JwtSvidServer::new(service.clone()).max_decoding_message_size(MAX_MESSAGE));
     // The one connection there is; only the host has its other end, so it needs no TLS.
     let connections = tokio_stream::once(Ok::<_, io::Error>(channel)).chain(tokio_stream::pending());
     let (stop, stopping) = tokio::sync::oneshot::channel::<()>();

@@ -14,10 +14,10 @@ mod settings;
 pub mod testing;
 mod text;
 
-pub use authority::{Ability, Authority, RootSender};
+pub use authority::{Ability, Authority, SetSender};
 pub use error::{Error, Reason};
 pub use host::serve;
-pub use messages::{Certificate, RenewalWindow, SignRequest, Token, TokenRequest};
+pub use messages::{Certificate, JwtRequest, RenewalWindow, SignRequest, Token, TokenRequest};
 pub use schemars;
 pub use serde;
 pub use settings::Secret;

@@ -10,6 +10,9 @@ const MAX_CSR: usize = 64 << 10;
 const MAX_TOKEN: usize = 64 << 10;
 const MAX_NAMES: usize = 1000;
 const MAX_WORD: usize = 2048;
+const MAX_LISTS: usize = 3 << 20;
+const MAX_AUDIENCES: usize = 64;
+const MAX_JWT: usize = 16 << 10;
 
 /// A certificate signing request. One that comes again with the same id is a retry.
 #[derive(Clone, Debug)]
@@ -75,6 +78,21 @@ pub struct RenewalWindow {
     pub retry_after: Option<Duration>,
 }
 
+/// A JWT-SVID to sign (SPIFFE's JWT-SVID standard).
+#[derive(Clone, Debug)]
+pub struct JwtRequest {
+    /// A UUID; a retry has the same.
+    pub id: String,
+    /// The SPIFFE ID that is the claim sub.
+    pub subject_id: String,
+    /// The claim aud: these and no others.
+    pub audiences: Vec<String>,
+    /// The lifetime that is asked for; the CA may give less.
+    pub ttl: Duration,
+    /// The workload's bearer credential, or empty.
+    pub token: Secret,
+}
+
 impl TryFrom<proto::CsrSignRequest> for SignRequest {
     type Error = Error;
 
@@ -121,6 +139,26 @@ impl TryFrom<proto::ExchangeTokenRequest> for TokenRequest {
     }
 }
 
+impl TryFrom<proto::SignJwtRequest> for JwtRequest {
+    type Error = Error;
+
+    /// Refuses what no host of ours sends.
+    fn try_from(m: proto::SignJwtRequest) -> Result<Self, Error> {
+        check_token(&m.token)?;
+        if m.audiences.is_empty() || m.audiences.len() > MAX_AUDIENCES {
+            return Err(Error::invalid(format!("the request has {} audiences, want 1 to {MAX_AUDIENCES}", m.audiences.len())));
+        }
+        check_words(m.audiences.iter().chain([&m.subject_id]), &m.token)?;
+        let ttl = m.ttl.and_then(|ttl| Duration::try_from(ttl).ok()).filter(|ttl| !ttl.is_zero());
+        match ttl {
+            Some(ttl) if !m.subject_id.is_empty() => {
+                Ok(JwtRequest { id: m.request_id, subject_id: m.subject_id, audiences: m.audiences, ttl, token: m.token.into() })
+            }
+            _ => Err(Error::invalid("the request has no SPIFFE ID or no lifetime")),
+        }
+    }
+}
+
 /// Returns the certificate that a request for advice is about.
 pub(crate) fn leaf(m: proto::GetRenewalInfoRequest) -> Result<String, Error> {
     pem(m.certificate, MAX_CSR, "the certificate")
@@ -157,10 +195,35 @@ pub(crate) fn certificate(reply: Certificate) -> Result<proto::CsrSignResponse, 
 
 /// Checks the size of a CA's certificates.
 pub(crate) fn bounded(pem: String, least: usize) -> Result<Vec<u8>, Error> {
-    if pem.len() < least || pem.len() > MAX_PEM {
-        return Err(Error::internal(format!("the CA's certificates have {} bytes, want {least} to {MAX_PEM}", pem.len())));
+    sized(pem, "certificates", least, MAX_PEM)
+}
+
+/// Checks the size of a CA's revocation lists.
+pub(crate) fn lists(pem: String) -> Result<proto::GetRevocationsResponse, Error> {
+    Ok(proto::GetRevocationsResponse { lists: sized(pem, "revocation lists", 1, MAX_LISTS)? })
+}
+
+/// Checks the size of a CA's set of JWT keys.
+pub(crate) fn keys(jwks: String) -> Result<Vec<u8>, Error> {
+    sized(jwks, "JWT keys", 1, MAX_PEM)
+}
+
+/// Checks the size of a JWT-SVID.
+pub(crate) fn jwt(svid: &Secret) -> Result<proto::SignJwtResponse, Error> {
+    let svid = svid.reveal().to_owned();
+    check_size(svid.len(), "JWT-SVIDs", 1, MAX_JWT)?;
+    Ok(proto::SignJwtResponse { svid })
+}
+
+fn sized(text: String, what: &str, least: usize, most: usize) -> Result<Vec<u8>, Error> {
+    check_size(text.len(), what, least, most).map(|()| text.into())
+}
+
+fn check_size(size: usize, what: &str, least: usize, most: usize) -> Result<(), Error> {
+    if size < least || size > most {
+        return Err(Error::internal(format!("the CA's {what} have {size} bytes, want {least} to {most}")));
     }
-    Ok(pem.into())
+    Ok(())
 }
 
 pub(crate) fn exchanged(reply: Token) -> proto::ExchangeTokenResponse {

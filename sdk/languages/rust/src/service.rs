@@ -11,7 +11,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use crate::{
-    Ability, Authority, Error, Reason, RootSender,
+    Ability, Authority, Error, Reason, SetSender,
     authority::missing,
     messages,
     proto::{self, diagnostic::Severity},
@@ -113,6 +113,8 @@ impl<A: Authority> proto::provider_server::Provider for Service<A> {
             Ability::ExchangeToken => proto::Ability::TokenExchanger,
             Ability::NamesFromRequest => proto::Ability::NamesFromRequest,
             Ability::RenewalInfo => proto::Ability::RenewalInfo,
+            Ability::Revocations => proto::Ability::RevocationSource,
+            Ability::Jwt => proto::Ability::JwtSvid,
         });
         Ok(Response::new(proto::GetMetadataResponse {
             name: self.0.name.into(),
@@ -199,16 +201,66 @@ impl<A: Authority> proto::renewal_info_server::RenewalInfo for Service<A> {
 }
 
 #[tonic::async_trait]
+impl<A: Authority> proto::revocation_source_server::RevocationSource for Service<A> {
+    async fn get_revocations(&self, _: Request<proto::GetRevocationsRequest>) -> Answer<proto::GetRevocationsResponse> {
+        let current = self.current(Some(Ability::Revocations));
+        let lists = guarded(async move { current?.authority.revocations().await });
+        answer(lists.await.and_then(messages::lists), "")
+    }
+}
+
+type Stream<M> = ReceiverStream<Result<M, Status>>;
+
+#[tonic::async_trait]
+impl<A: Authority> proto::jwt_svid_server::JwtSvid for Service<A> {
+    type WatchJwtKeysStream = Stream<proto::WatchJwtKeysResponse>;
+
+    async fn sign_jwt(&self, request: Request<proto::SignJwtRequest>) -> Answer<proto::SignJwtResponse> {
+        let request = request.into_inner();
+        let (token, current) = (request.token.clone(), self.current(Some(Ability::Jwt)));
+        let signed = guarded(async move { current?.authority.sign_jwt(request.try_into()?).await });
+        answer(signed.await.and_then(|svid| messages::jwt(&svid)), &token)
+    }
+
+    async fn watch_jwt_keys(&self, _: Request<proto::WatchJwtKeysRequest>) -> Answer<Self::WatchJwtKeysStream> {
+        let watch = |current: Arc<Current<A>>, keys| async move { current.authority.watch_jwt_keys(keys).await };
+        self.watch(Ability::Jwt, watch, |jwks| Ok(proto::WatchJwtKeysResponse { jwks: messages::keys(jwks)? }))
+    }
+}
+
+#[tonic::async_trait]
 impl<A: Authority> proto::root_watcher_server::RootWatcher for Service<A> {
-    type WatchRootsStream = ReceiverStream<Result<proto::WatchRootsResponse, Status>>;
+    type WatchRootsStream = Stream<proto::WatchRootsResponse>;
 
     async fn watch_roots(&self, _: Request<proto::WatchRootsRequest>) -> Answer<Self::WatchRootsStream> {
-        let current = self.current(Some(Ability::WatchRoots)).map_err(|e| e.status(""))?;
+        let watch = |current: Arc<Current<A>>, roots| async move { current.authority.watch_roots(roots).await };
+        self.watch(Ability::WatchRoots, watch, |pem| Ok(proto::WatchRootsResponse { roots: messages::bounded(pem, 1)? }))
+    }
+}
+
+impl<A: Authority> Service<A> {
+    /// Sends the messages of each changed set that an author's method sends, until new settings
+    /// replace the authority.
+    fn watch<M, W>(
+        &self,
+        ability: Ability,
+        method: impl FnOnce(Arc<Current<A>>, SetSender) -> W,
+        encode: impl Fn(String) -> Result<M, Error> + Send + 'static,
+    ) -> Answer<Stream<M>>
+    where
+        M: Send + 'static,
+        W: Future<Output = Result<(), Error>> + Send + 'static,
+    {
+        let current = self.current(Some(ability)).map_err(|e| e.status(""))?;
         let (out, stream) = mpsc::channel(1);
+        let (sender, sets) = mpsc::channel(1);
+        let told = method(current.clone(), SetSender(sender));
+        let signal = current.replaced.clone();
+        drop(current);
         tokio::spawn(async move {
             let ended = tokio::select! {
-                ended = relay(current.clone(), &out) => ended,
-                () = replaced(current.replaced.clone()) => Err(Error::unavailable("the settings changed: watch again")),
+                ended = relay(told, sets, encode, &out) => ended,
+                () = replaced(signal) => Err(Error::unavailable("the settings changed: watch again")),
                 () = out.closed() => return,
             };
             if let Err(e) = ended {
@@ -223,19 +275,22 @@ async fn replaced(mut signal: watch::Receiver<()>) {
     while signal.changed().await.is_ok() {}
 }
 
-/// Sends each changed set of roots.
-async fn relay<A: Authority>(current: Arc<Current<A>>, out: &mpsc::Sender<Result<proto::WatchRootsResponse, Status>>) -> Result<(), Error> {
-    let (sender, mut sets) = mpsc::channel(1);
+/// Sends each changed set, as a message.
+async fn relay<M>(
+    method: impl Future<Output = Result<(), Error>> + Send + 'static,
+    mut sets: mpsc::Receiver<String>,
+    encode: impl Fn(String) -> Result<M, Error>,
+    out: &mpsc::Sender<Result<M, Status>>,
+) -> Result<(), Error> {
     let mut watch = JoinSet::new();
-    watch.spawn(async move { current.authority.watch_roots(RootSender(sender)).await });
+    watch.spawn(method);
     let mut sent = String::new();
-    while let Some(roots) = sets.recv().await {
-        if roots != sent {
-            let message = proto::WatchRootsResponse { roots: messages::bounded(roots.clone(), 1)? };
-            if out.send(Ok(message)).await.is_err() {
+    while let Some(set) = sets.recv().await {
+        if set != sent {
+            if out.send(Ok(encode(set.clone())?)).await.is_err() {
                 return Ok(());
             }
-            sent = roots;
+            sent = set;
         }
     }
     watch.join_next().await.unwrap_or(Ok(Ok(()))).unwrap_or_else(|e| Err(bug(&e)))

@@ -7,17 +7,18 @@ use std::{
     os::unix::fs::OpenOptionsExt,
     path::Path,
     sync::Mutex,
-    time::Duration,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateSigningRequestParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
-    KeyPair, KeyUsagePurpose, SanType, SerialNumber,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertificateSigningRequestParams, DistinguishedName, DnType,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, SanType, SerialNumber, SigningKey,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use time::OffsetDateTime;
 
-use crate::{Authority, Certificate, Error, SignRequest, settings};
+use crate::{Authority, Certificate, Error, JwtRequest, Secret, SignRequest, settings};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const MAX_ANSWERS: usize = 1024;
@@ -28,6 +29,8 @@ pub struct Ca {
     issuer: Issuer<'static, KeyPair>,
     root: String,
     trust_domain: String,
+    lists: String,
+    jwt: KeyPair,
     answers: Mutex<HashMap<(String, String), String>>, // a retry gets the same certificate
 }
 
@@ -42,7 +45,9 @@ impl Ca {
         let (key, root) =
             opened.map_err(|e| Error::invalid(format!("the folder of the CA: {} with root-key.pem or root.pem", e.kind())))?;
         let issuer = Issuer::from_ca_cert_pem(&root, key).map_err(|_| Error::invalid("root.pem does not fit root-key.pem"))?;
-        Ok(Ca { issuer, root, trust_domain: trust_domain.to_owned(), answers: Mutex::default() })
+        let lists = empty_list(&issuer).map_err(|_| Error::internal("the CA cannot sign a revocation list"))?;
+        let jwt = KeyPair::generate().map_err(|_| Error::internal("the CA cannot make a key"))?;
+        Ok(Ca { issuer, root, trust_domain: trust_domain.to_owned(), lists, jwt, answers: Mutex::default() })
     }
 
     /// The root, PEM.
@@ -67,6 +72,43 @@ impl Ca {
         Ok(Certificate { chain: answers[&id].clone(), roots: self.roots() })
     }
 
+    /// A revocation list without entries, PEM, made at the start and valid for a week.
+    #[must_use]
+    pub fn revocations(&self) -> String {
+        self.lists.clone()
+    }
+
+    /// The JWK set of the key that signs JWT-SVIDs.
+    #[must_use]
+    pub fn jwt_keys(&self) -> String {
+        let point = self.jwt.public_key_raw(); // 4, x, y
+        let [x, y] = [1, 33].map(|at| URL_SAFE_NO_PAD.encode(&point[at..at + 32]));
+        json!({"keys": [{"kty": "EC", "crv": "P-256", "x": x, "y": y, "kid": "test", "use": "jwt-svid"}]}).to_string()
+    }
+
+    /// Signs a JWT-SVID with a key that is made at the start.
+    ///
+    /// # Errors
+    /// [`crate::Reason::Denied`] outside the trust domain.
+    pub fn sign_jwt(&self, request: &JwtRequest) -> Result<Secret, Error> {
+        self.check_id(&request.subject_id)?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let claims = json!({"sub": request.subject_id, "aud": request.audiences, "iat": now, "exp": now + request.ttl.as_secs()});
+        let text =
+            [json!({"alg": "ES256", "kid": "test", "typ": "JWT"}), claims].map(|part| URL_SAFE_NO_PAD.encode(part.to_string())).join(".");
+        let der = self.jwt.sign(text.as_bytes()).map_err(|_| Error::internal("the CA cannot sign"))?;
+        let signature = plain_signature(&der).ok_or_else(|| Error::internal("the CA's signature is not ECDSA"))?;
+        Ok(format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature)).into())
+    }
+
+    fn check_id(&self, id: &str) -> Result<(), Error> {
+        let inside = if self.trust_domain.is_empty() { "spiffe://".to_owned() } else { format!("spiffe://{}/", self.trust_domain) };
+        if !id.is_empty() && !id.starts_with(&inside) {
+            return Err(Error::denied(format!("the SPIFFE ID is outside the trust domain {}", self.trust_domain)));
+        }
+        Ok(())
+    }
+
     fn issue(&self, request: &SignRequest) -> Result<String, Error> {
         let csr = CertificateSigningRequestParams::from_pem(&request.csr)
             .map_err(|_| Error::invalid("the CSR is no PEM CERTIFICATE REQUEST that is signed by its own key"))?;
@@ -86,11 +128,8 @@ impl Ca {
 
     /// Returns the names of the request, which count, whatever the CSR says.
     fn names(&self, request: &SignRequest) -> Result<Vec<SanType>, Error> {
-        let inside = if self.trust_domain.is_empty() { "spiffe://".to_owned() } else { format!("spiffe://{}/", self.trust_domain) };
         let id = &request.subject_id;
-        if !id.is_empty() && !id.starts_with(&inside) {
-            return Err(Error::denied(format!("the SPIFFE ID is outside the trust domain {}", self.trust_domain)));
-        }
+        self.check_id(id)?;
         let text = |name: &String| name.as_str().try_into().map_err(|_| Error::invalid("a name of the request is not ASCII"));
         let mut names = Vec::new();
         if !id.is_empty() {
@@ -105,6 +144,35 @@ impl Ca {
         }
         Ok(names)
     }
+}
+
+/// Returns a revocation list of a week without entries. Its number is the time.
+fn empty_list(issuer: &Issuer<'_, KeyPair>) -> Result<String, rcgen::Error> {
+    let now = OffsetDateTime::now_utc();
+    let list = CertificateRevocationListParams {
+        this_update: now - Duration::from_secs(60),
+        next_update: now + 7 * 24 * HOUR,
+        crl_number: SerialNumber::from(now.unix_timestamp().unsigned_abs()),
+        issuing_distribution_point: None,
+        revoked_certs: Vec::new(),
+        key_identifier_method: KeyIdMethod::Sha256,
+    };
+    list.signed_by(issuer)?.pem()
+}
+
+/// Returns the r and s of an ECDSA signature in DER, 32 bytes each, as JWS has them.
+fn plain_signature(der: &[u8]) -> Option<Vec<u8>> {
+    let mut rest = der.get(2..)?;
+    let mut out = Vec::new();
+    for _ in 0..2 {
+        let size = usize::from(*rest.get(1)?);
+        let number = rest.get(2..2 + size)?;
+        rest = &rest[2 + size..];
+        let number = &number[size.saturating_sub(32)..];
+        out.resize(out.len() + 32 - number.len(), 0);
+        out.extend(number);
+    }
+    Some(out)
 }
 
 fn make_root() -> io::Result<(KeyPair, String)> {

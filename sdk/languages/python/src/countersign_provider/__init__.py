@@ -33,11 +33,11 @@ from .errors import (
     clean_text,
 )
 from .host import serve
-from .messages import Certificate, RenewalWindow, SignRequest, Token, TokenRequest
+from .messages import Certificate, JwtRequest, RenewalWindow, SignRequest, Token, TokenRequest
 from .settings import setting
 
 __all__ = [
-    "Aborted", "Authority", "Certificate", "Denied", "Internal", "Invalid", "NotConfigured", "ProviderError",
-    "RateLimited", "RenewalWindow", "RetryAfter", "SignRequest", "Token", "TokenRequest", "Unauthenticated", "Unavailable",
+    "Aborted", "Authority", "Certificate", "Denied", "Internal", "Invalid", "JwtRequest", "NotConfigured",
+    "ProviderError", "RateLimited", "RenewalWindow", "RetryAfter", "SignRequest", "Token", "TokenRequest", "Unauthenticated", "Unavailable",
     "clean_text", "serve", "setting",
 ]

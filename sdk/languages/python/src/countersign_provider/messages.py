@@ -69,3 +69,21 @@ class Token:
     issued_type: str = ""
     expiry: datetime | None = None
     """When it ends, with its time zone; None: not known."""
+
+
+@dataclass(frozen=True)
+class JwtRequest:
+    """A JWT-SVID to sign (SPIFFE's JWT-SVID standard)."""
+
+    id: str
+    """A UUID; a retry has the same."""
+    subject_id: str
+    """The SPIFFE ID that is the claim sub."""
+    audiences: tuple[str, ...]
+    """The claim aud: these and no others."""
+    ttl: timedelta
+    """The lifetime that is asked for; the CA may give less."""
+    token: str = field(default="", repr=False)
+    """The workload's bearer credential. Never log it."""
+    timeout: float | None = None
+    """Seconds until the agent gives up."""

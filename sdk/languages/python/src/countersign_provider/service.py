@@ -7,6 +7,7 @@ import logging
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
 from typing import Any
 
 import grpc
@@ -128,7 +129,17 @@ class Service:
 
     async def GetRoots(self, request: Any, context: Any) -> Any:
         with self._configured("roots") as authority:
-            return wire.roots("GetRootsResponse", await self._run(authority.roots))
+            return wire.MESSAGES["GetRootsResponse"](roots=wire.roots(await self._run(authority.roots)))
+
+    async def GetRevocations(self, request: Any, context: Any) -> Any:
+        with self._configured("revocations") as authority:
+            return wire.MESSAGES["GetRevocationsResponse"](lists=wire.lists(await self._run(authority.revocations)))
+
+    async def SignJwt(self, request: Any, context: Any) -> Any:
+        current = self._configured("sign_jwt")
+        asked = wire.jwt_request(request, context.time_remaining())
+        with current as authority:
+            return wire.jwt(await self._run(authority.sign_jwt, asked))
 
     async def ExchangeToken(self, request: Any, context: Any) -> Any:
         current = self._configured("exchange_token")
@@ -143,15 +154,27 @@ class Service:
             return wire.renewal(await self._run(authority.renewal_info, certificate))
 
     async def WatchRoots(self, request: Any, context: Any) -> AsyncIterator[Any]:
-        current = self._configured("watch_roots")
+        async with aclosing(self._watch("watch_roots", wire.roots)) as sets:
+            async for roots in sets:
+                yield wire.MESSAGES["WatchRootsResponse"](roots=roots)
+
+    async def WatchJwtKeys(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        async with aclosing(self._watch("watch_jwt_keys", wire.keys)) as sets:
+            async for jwks in sets:
+                yield wire.MESSAGES["WatchJwtKeysResponse"](jwks=jwks)
+
+    async def _watch(self, method: str, encode: Callable[[Any], bytes]) -> AsyncIterator[bytes]:
+        """Yields each changed set that a method of the authority yields."""
+        current = self._configured(method)
         sent = None
         with current as authority:
-            watch = authority.watch_roots()
+            watch = getattr(authority, method)()
             try:
-                while (pem := await _next(watch, current.replaced)) is not None:
-                    if pem != sent:
-                        yield wire.roots("WatchRootsResponse", pem)
-                    sent = pem
+                while (told := await _next(watch, current.replaced)) is not None:
+                    encoded = encode(told)
+                    if encoded != sent:
+                        yield encoded
+                    sent = encoded
             finally:
                 await watch.aclose()
 
@@ -169,8 +192,8 @@ class Service:
         return await asyncio.get_running_loop().run_in_executor(self.threads, method, *args)
 
 
-async def _next(watch: AsyncIterator[bytes], replaced: asyncio.Event) -> bytes | None:
-    """Returns the next set of roots, None at the end, or raises when the settings change."""
+async def _next(watch: AsyncIterator[Any], replaced: asyncio.Event) -> Any:
+    """Returns the next set, None at the end, or raises when the settings change."""
     tasks = [asyncio.ensure_future(anext(watch, None)), asyncio.ensure_future(replaced.wait())]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -234,7 +257,10 @@ _SERVICES = {
     "RootWatcher": ("WatchRoots",),
     "TokenExchanger": ("ExchangeToken",),
     "RenewalInfo": ("GetRenewalInfo",),
+    "RevocationSource": ("GetRevocations",),
+    "JwtSvid": ("SignJwt", "WatchJwtKeys"),
 }
+_STREAMS = ("WatchRoots", "WatchJwtKeys")
 
 
 def handlers(service: Service) -> list[grpc.GenericRpcHandler]:
@@ -246,7 +272,7 @@ def handlers(service: Service) -> list[grpc.GenericRpcHandler]:
 
 
 def _handler(service: Service, method: str) -> grpc.RpcMethodHandler:
-    wrap, make = (_stream, grpc.unary_stream_rpc_method_handler) if method == "WatchRoots" else (
+    wrap, make = (_stream, grpc.unary_stream_rpc_method_handler) if method in _STREAMS else (
         _unary, grpc.unary_unary_rpc_method_handler)
     return make(
         wrap(getattr(service, method)), request_deserializer=wire.MESSAGES[method + "Request"].FromString,

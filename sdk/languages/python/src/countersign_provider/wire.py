@@ -1,6 +1,7 @@
 """The protocol's messages, from its descriptor, and what they are to an author."""
 
 import ipaddress
+import json
 from datetime import timezone
 from importlib import resources
 from typing import Any
@@ -9,11 +10,12 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.rpc import error_details_pb2, status_pb2
 
 from .errors import Internal, Invalid, ProviderError, clean_text
-from .messages import Certificate, RenewalWindow, SignRequest, Token, TokenRequest
+from .messages import Certificate, JwtRequest, RenewalWindow, SignRequest, Token, TokenRequest
 
 PACKAGE = "countersign.provider.v1"
 MAX_MESSAGE = 4 << 20
 _MAX_PEM, _MAX_CSR, _MAX_TOKEN, _MAX_NAMES, _MAX_WORD = 1 << 20, 64 << 10, 64 << 10, 1000, 2048
+_MAX_LISTS, _MAX_AUDIENCES, _MAX_JWT = 3 << 20, 64, 16 << 10
 
 
 def _load() -> dict[str, Any]:
@@ -70,10 +72,46 @@ def certificate(reply: Certificate) -> Any:
     return MESSAGES["CSRSignResponse"](chain=reply.chain, roots=reply.roots)
 
 
-def roots(name: str, pem: bytes) -> Any:
-    if not pem or len(pem) > _MAX_PEM:
-        raise Internal(f"the CA has {len(pem)} bytes of roots, want 1 to {_MAX_PEM}")
-    return MESSAGES[name](roots=pem)
+def roots(pem: bytes) -> bytes:
+    return _bounded(pem, "roots", _MAX_PEM)
+
+
+def lists(pem: bytes) -> bytes:
+    return _bounded(pem, "revocation lists", _MAX_LISTS)
+
+
+def keys(jwks: bytes | str | dict[str, Any]) -> bytes:
+    """Returns a JWK set, which may be given as text or as a dict."""
+    text = json.dumps(jwks) if isinstance(jwks, dict) else jwks
+    return _bounded(text.encode() if isinstance(text, str) else text, "JWT keys", _MAX_PEM)
+
+
+def _bounded(text: bytes, what: str, most: int) -> bytes:
+    if not text or len(text) > most:
+        raise Internal(f"the CA has {len(text or b'')} bytes of {what}, want 1 to {most}")
+    return text
+
+
+def jwt_request(message: Any, timeout: float | None) -> JwtRequest:
+    """Raises Invalid for what no host of ours sends."""
+    check_token(message.token)
+    if not 0 < len(message.audiences) <= _MAX_AUDIENCES:
+        raise Invalid(f"the request has {len(message.audiences)} audiences, want 1 to {_MAX_AUDIENCES}")
+    _check_words(message.subject_id, *message.audiences, token=message.token)
+    try:
+        ttl = message.ttl.ToTimedelta()
+    except (ValueError, OverflowError):
+        raise Invalid("the request has a lifetime that cannot be read") from None
+    if not message.subject_id or ttl.total_seconds() <= 0:
+        raise Invalid("the request has no SPIFFE ID or no lifetime")
+    return JwtRequest(id=message.request_id, subject_id=message.subject_id, audiences=tuple(message.audiences), ttl=ttl,
+                      token=message.token, timeout=timeout)
+
+
+def jwt(svid: str) -> Any:
+    if not isinstance(svid, str) or not 0 < len(svid) <= _MAX_JWT:
+        raise Internal(f"sign_jwt returned no text of 1 to {_MAX_JWT} bytes")
+    return MESSAGES["SignJwtResponse"](svid=svid)
 
 
 def token_request(message: Any, timeout: float | None) -> TokenRequest:
