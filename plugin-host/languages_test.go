@@ -110,7 +110,7 @@ func TestForeignLanguageErrorKeepsItsReason(t *testing.T) {
 		p := h.open(t, full(nil))
 		for word, reason := range map[string]ca.Reason{
 			"invalid": ca.Invalid, "denied": ca.Denied, "unauthenticated": ca.Unauthenticated, "rate-limited": ca.RateLimited,
-			"unavailable": ca.Unavailable, "aborted": ca.Aborted, "internal": ca.Internal, "unknown": ca.Unknown,
+			"unavailable": ca.Unavailable, "pending": ca.Pending, "aborted": ca.Aborted, "internal": ca.Internal, "unknown": ca.Unknown,
 			"retry-after": ca.RateLimited, "bug": ca.Internal,
 		} {
 			req := request(t)
@@ -125,6 +125,16 @@ func TestForeignLanguageErrorKeepsItsReason(t *testing.T) {
 		}
 		if strings.Contains(h.rec.log(), token) {
 			t.Errorf("the token is in the log:\n%s", h.rec.log())
+		}
+	})
+}
+
+func TestForeignLanguageProviderGetsTheRequester(t *testing.T) {
+	inEachLanguage(t, func(t *testing.T, h *host, _ language) {
+		req := request(t)
+		req.SubjectID, req.Requester = "spiffe://example.org/requester", "agent on machine-7"
+		if _, err := h.open(t, full(nil)).CSRSign(t.Context(), req); err == nil || !strings.Contains(err.Error(), "asked by agent on machine-7") {
+			t.Error(err)
 		}
 	})
 }
@@ -198,6 +208,9 @@ func TestForeignLanguageProviderDeclaresItsAbilities(t *testing.T) {
 		slices.Sort(m.Abilities)
 		if want := []wire.Ability{1, 2, 3, 4, 5, 6, 7, 8}; !slices.Equal(m.Abilities, want) {
 			t.Errorf("abilities %v", m.Abilities)
+		}
+		if want := (ca.Facts{FixedLifetime: true, NameMatch: ca.MatchTrustDomain}); m.Facts != want {
+			t.Errorf("facts %+v", m.Facts)
 		}
 	})
 }

@@ -48,6 +48,11 @@ type SignRequest struct {
 	TTL time.Duration
 	// Token is the caller's bearer credential; it may be empty.
 	Token Token
+	// Requester describes who asks, for the authority's audit log, such as "pod
+	// cluster/namespace/name"; it may be empty. It is information, no credential: an
+	// authority decides nothing by it. Over the boundary to a provider process, it is cut to
+	// 256 bytes, escaped, and the token is removed from it.
+	Requester string
 }
 
 // Certificate is an authority's reply. The caller may keep it and must not modify it.
@@ -60,6 +65,8 @@ type Certificate struct {
 	// Signer identifies who answered, such as "file 1.2.0", for logs and pages. The host that
 	// runs the provider sets it; it does not cross the boundary.
 	Signer string
+	// Facts are those of the provider that answered. The host sets them like Signer.
+	Facts Facts
 }
 
 // RootSource is an authority that returns its roots without signing anything. It is

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Reason is why an authority did not do what it was asked. Reasons and gRPC status
-// codes map one to one; the table is in sdk/provider/wire.
+// Reason is why an authority did not do what it was asked. Each has a gRPC status code;
+// the table is in sdk/provider/wire.
 type Reason int
 
 // The reasons. Unknown is the zero value: an unclassified error.
@@ -25,11 +25,13 @@ const (
 	NotConfigured                 // the provider has no settings yet
 	Unimplemented                 // the ability is missing
 	Canceled                      // the caller went away
+	Pending                       // the authority has the request and has not decided on it yet
 )
 
 var reasonNames = [...]string{
 	"unknown", "invalid request", "denied", "unauthenticated", "rate limited", "unavailable",
 	"aborted", "internal error", "deadline exceeded", "not configured", "unimplemented", "canceled",
+	"pending",
 }
 
 // String returns the reason in words, such as "rate limited". The list is fixed, so the
@@ -55,6 +57,7 @@ var (
 	ErrNotConfigured   = &Error{Reason: NotConfigured}
 	ErrUnimplemented   = &Error{Reason: Unimplemented}
 	ErrCanceled        = &Error{Reason: Canceled}
+	ErrPending         = &Error{Reason: Pending}
 )
 
 // Error is a failure with its reason. The text must contain no key and no token. An
@@ -145,7 +148,7 @@ const (
 )
 
 var actions = map[Reason]Action{
-	Unknown: Wait, RateLimited: Wait, Unavailable: Wait, Aborted: Wait, Internal: Wait, Deadline: Wait,
+	Unknown: Wait, RateLimited: Wait, Unavailable: Wait, Aborted: Wait, Internal: Wait, Deadline: Wait, Pending: Wait,
 	Invalid: EndAttempt, Denied: EndAttempt,
 	Unauthenticated: RefreshToken, NotConfigured: Configure, Unimplemented: Missing, Canceled: Drop,
 }

@@ -20,7 +20,7 @@ func TestEachReasonHasItsAction(t *testing.T) {
 		action ca.Action
 	}{
 		{ca.ErrUnknown, ca.Wait}, {ca.ErrRateLimited, ca.Wait}, {ca.ErrUnavailable, ca.Wait},
-		{ca.ErrAborted, ca.Wait}, {ca.ErrInternal, ca.Wait}, {ca.ErrDeadline, ca.Wait},
+		{ca.ErrAborted, ca.Wait}, {ca.ErrInternal, ca.Wait}, {ca.ErrDeadline, ca.Wait}, {ca.ErrPending, ca.Wait},
 		{ca.ErrInvalid, ca.EndAttempt}, {ca.ErrDenied, ca.EndAttempt},
 		{ca.ErrUnauthenticated, ca.RefreshToken}, {ca.ErrNotConfigured, ca.Configure},
 		{ca.ErrUnimplemented, ca.Missing}, {ca.ErrCanceled, ca.Drop},

@@ -17,6 +17,7 @@ import (
 type Definition struct {
 	name, version string
 	abilities     []wire.Ability
+	facts         ca.Facts
 	schema        func() (string, error)
 	check         func(settings map[string]any) []Diagnostic
 	ask           func(ctx context.Context, settings map[string]any) ([]Diagnostic, error)
@@ -81,6 +82,18 @@ func read[S any](settings map[string]any) (out S, found []Diagnostic, err error)
 	return out, found, nil
 }
 
+// WithFacts returns the same provider with what its author knows about the CA:
+//
+//	provider.Define("acme", "1.0.0", Open).WithFacts(provider.Facts{FixedLifetime: true}).Serve()
+//
+// Facts hold for all settings; they become the defaults of the host, and its operator may
+// override them.
+func (d *Definition) WithFacts(facts ca.Facts) *Definition {
+	other := *d
+	other.facts = facts
+	return &other
+}
+
 // WithProtocols returns the same provider with other versions of the protocol.
 func (d *Definition) WithProtocols(protocols ...wire.Protocol) *Definition {
 	other := *d
@@ -102,6 +115,6 @@ func (d *Definition) metadata() (wire.Metadata, error) {
 	if err != nil {
 		return wire.Metadata{}, err
 	}
-	m := wire.Metadata{Name: d.name, Version: d.version, Abilities: d.abilities, SettingsSchema: schema}
+	m := wire.Metadata{Name: d.name, Version: d.version, Abilities: d.abilities, SettingsSchema: schema, Facts: d.facts}
 	return m, m.Check()
 }

@@ -28,6 +28,11 @@ func RateLimited(err error) error { return because(ca.RateLimited, err) }
 // Unavailable means that the authority cannot be reached or is not ready. The host waits.
 func Unavailable(err error) error { return because(ca.Unavailable, err) }
 
+// Pending means that the authority has the request and has not decided on it yet, such as while
+// a person has to approve it. The host repeats the request, with the same ID and CSR: after the
+// authority's delay ([RetryAfter]), else within 10 minutes. It asks no other authority meanwhile.
+func Pending(err error) error { return because(ca.Pending, err) }
+
 // Aborted means a conflict with another request. The host waits.
 func Aborted(err error) error { return because(ca.Aborted, err) }
 

@@ -9,6 +9,9 @@
 // methods of the type. Wrap an error in the function for what it means to the host: [Denied],
 // [Unavailable], [RetryAfter] and so on.
 //
+// What the author knows about the CA beforehand, such as that it chooses the lifetime, is
+// stated by [Definition.WithFacts].
+//
 // The struct of the settings documents and checks them. Its fields take these tags beside
 // `json`:
 //
@@ -57,8 +60,16 @@ type (
 	JWTRequest       = ca.JWTRequest
 	TokenRequest     = ca.TokenRequest
 	ExchangedToken   = ca.ExchangedToken
+	Facts            = ca.Facts
+	NameMatch        = ca.NameMatch
 	Token            = ca.Token
 	Error            = ca.Error
 	Reason           = ca.Reason
 	Diagnostic       = wire.Diagnostic
+)
+
+// The matches of [Facts]; the default is the exact one.
+const (
+	MatchTrustDomain = ca.MatchTrustDomain
+	MatchAny         = ca.MatchAny
 )

@@ -9,12 +9,14 @@ const {setTimeout: sleep} = require('node:timers/promises');
 
 const ERRORS = {
   'invalid': cp.Invalid, 'denied': cp.Denied, 'unauthenticated': cp.Unauthenticated, 'rate-limited': cp.RateLimited,
-  'unavailable': cp.Unavailable, 'aborted': cp.Aborted, 'internal': cp.Internal, 'unknown': cp.ProviderError,
+  'unavailable': cp.Unavailable, 'pending': cp.Pending, 'aborted': cp.Aborted, 'internal': cp.Internal, 'unknown': cp.ProviderError,
   'not-configured': cp.NotConfigured,
 };
 
 class Full {
   static namesFromRequest = true;
+  static fixedLifetime = true;
+  static nameMatch = 'trust-domain';
   static settings = {
     zone: cp.string('zone of the CA', {default: 'a', enum: ['a', 'b']}),
     pools: cp.list(cp.string('a pool'), 'pools to sign from', {default: []}),
@@ -39,6 +41,7 @@ class Full {
     if (ERRORS[word]) throw new ERRORS[word](`${word} was asked for with ${request.token}`);
     switch (word) {
       case 'retry-after': throw new cp.RetryAfter(90_000, 'come back later');
+      case 'requester': throw new cp.Denied(`asked by ${request.requester}`);
       case 'bug': throw new TypeError(request.token);
       case 'hang':
         console.log('the call began');

@@ -11,7 +11,7 @@ from countersign_provider.testing import CA
 
 ERRORS = {
     "invalid": cp.Invalid, "denied": cp.Denied, "unauthenticated": cp.Unauthenticated, "rate-limited": cp.RateLimited,
-    "unavailable": cp.Unavailable, "aborted": cp.Aborted, "internal": cp.Internal, "unknown": cp.ProviderError,
+    "unavailable": cp.Unavailable, "pending": cp.Pending, "aborted": cp.Aborted, "internal": cp.Internal, "unknown": cp.ProviderError,
     "not-configured": cp.NotConfigured,
 }
 
@@ -40,6 +40,7 @@ class Settings:
 
 class Full:
     names_from_request = True
+    fixed_lifetime, name_match = True, "trust-domain"
 
     def __init__(self, settings):
         self.ca, self.zone, self.issued = CA(), settings.zone, set()
@@ -51,6 +52,8 @@ class Full:
         match word:
             case "retry-after":
                 raise cp.RetryAfter(timedelta(seconds=90), "come back later")
+            case "requester":
+                raise cp.Denied(f"asked by {request.requester}")
             case "bug":
                 raise KeyError(request.token)
             case "hang":

@@ -7,8 +7,8 @@ use std::{
 };
 
 use countersign_provider::{
-    Ability, Authority, Certificate, Error, JwtRequest, Reason, RenewalWindow, Secret, SetSender, SignRequest, Token, TokenRequest, serve,
-    testing::Ca,
+    Ability, Authority, Certificate, Error, JwtRequest, NameMatch, Reason, RenewalWindow, Secret, SetSender, SignRequest, Token,
+    TokenRequest, serve, testing::Ca,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -96,6 +96,8 @@ impl Authority for Full {
         Ability::Revocations,
         Ability::Jwt,
     ];
+    const FIXED_LIFETIME: bool = true;
+    const NAME_MATCH: NameMatch = NameMatch::TrustDomain;
 
     fn validate(settings: &Settings) -> Result<(), Error> {
         match settings.tries {
@@ -124,6 +126,8 @@ impl Authority for Full {
             "unauthenticated" => Reason::Unauthenticated,
             "rate-limited" => Reason::RateLimited,
             "unavailable" => Reason::Unavailable,
+            "pending" => Reason::Pending,
+            "requester" => return Err(Error::denied(format!("asked by {}", request.requester))),
             "aborted" => Reason::Aborted,
             "internal" => Reason::Internal,
             "unknown" => Reason::Unknown,

@@ -714,7 +714,7 @@ type CSRSignRequest struct {
 	// Optional. The bearer credential of the workload. Never log it.
 	Token string `protobuf:"bytes,7,opt,name=token,proto3" json:"token,omitempty"`
 	// Optional. Who asks, as the host knows it, for the authority's audit log: at most
-	// 1,024 printable bytes, and never a credential. Decide nothing by it.
+	// 256 printable bytes, and never a credential. Decide nothing by it.
 	Requester     string `protobuf:"bytes,8,opt,name=requester,proto3" json:"requester,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

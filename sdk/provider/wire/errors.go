@@ -34,8 +34,8 @@ type row struct {
 	upstream ca.Reason
 }
 
-// table has a row for every gRPC code except OK, in order.
-func table() [16]row {
+// byCode has a row for every gRPC code except OK, in order: the reason of a bare code.
+func byCode() [16]row {
 	return [...]row{
 		{codes.Canceled, ca.Canceled, "CANCELED", ca.Unavailable},
 		{codes.Unknown, ca.Unknown, "UNKNOWN", ca.Unknown},
@@ -56,9 +56,16 @@ func table() [16]row {
 	}
 }
 
+// table adds the reasons that share the code of another one. A host that does not know such a
+// reason goes by the code.
+func table() []row {
+	rows := byCode()
+	return append(rows[:], row{codes.Unavailable, ca.Pending, "PENDING", ca.Unavailable})
+}
+
 // rowOfCode treats codes of a later gRPC as Unknown.
 func rowOfCode(code codes.Code) row {
-	rows := table()
+	rows := byCode()
 	if code < codes.Canceled || int(code) > len(rows) {
 		code = codes.Unknown
 	}

@@ -26,6 +26,7 @@ func TestReasonsSurviveRoundTrip(t *testing.T) {
 		ca.Unauthenticated: codes.Unauthenticated, ca.RateLimited: codes.ResourceExhausted, ca.Unavailable: codes.Unavailable,
 		ca.Aborted: codes.Aborted, ca.Internal: codes.Internal, ca.Deadline: codes.DeadlineExceeded,
 		ca.NotConfigured: codes.FailedPrecondition, ca.Unimplemented: codes.Unimplemented, ca.Canceled: codes.Canceled,
+		ca.Pending: codes.Unavailable,
 	} {
 		sent := wire.ToStatus(fmt.Errorf("provider: %w", &ca.Error{Reason: reason, Message: "a sentence", RetryAfter: 90 * time.Second}))
 		if got := status.Code(sent); got != code {
@@ -127,6 +128,10 @@ func TestReasonWinsOverVagueCodeOnly(t *testing.T) {
 		"contradiction":      {codes.PermissionDenied, wire.ErrorDomain, "UNAVAILABLE", ca.Denied},
 		"another domain":     {codes.Unknown, "googleapis.com", "RATE_LIMITED", ca.Unknown},
 		"unknown word":       {codes.Aborted, wire.ErrorDomain, "LATER", ca.Aborted},
+		"of a later version": {codes.Unavailable, wire.ErrorDomain, "LATER", ca.Unavailable},
+		"pending":            {codes.Unavailable, wire.ErrorDomain, "PENDING", ca.Pending},
+		"pending elsewhere":  {codes.Unavailable, "googleapis.com", "PENDING", ca.Unavailable},
+		"pending, denied":    {codes.PermissionDenied, wire.ErrorDomain, "PENDING", ca.Denied},
 		"empty word":         {codes.NotFound, wire.ErrorDomain, "", ca.Invalid},
 	} {
 		st, err := status.New(c.code, "x").WithDetails(&errdetails.ErrorInfo{Domain: c.domain, Reason: c.word})

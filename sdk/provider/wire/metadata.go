@@ -63,6 +63,8 @@ type Metadata struct {
 	Abilities []Ability
 	// SettingsSchema is a JSON Schema, draft 2020-12. Empty means no settings.
 	SettingsSchema string
+	// Facts are what the provider knows about its authority.
+	Facts ca.Facts
 }
 
 // Has reports whether the provider has an ability.
@@ -101,16 +103,31 @@ func isJSONObject(s string) bool {
 func ValidName(s string) bool { return text.IsProviderName(s) }
 
 func metadataToProto(m Metadata) *providerv1.GetMetadataResponse {
-	out := &providerv1.GetMetadataResponse{Name: m.Name, Version: m.Version, SettingsSchema: m.SettingsSchema}
+	out := &providerv1.GetMetadataResponse{
+		Name: m.Name, Version: m.Version, SettingsSchema: m.SettingsSchema, FixedLifetime: m.Facts.FixedLifetime,
+		NameMatch: providerv1.NameMatch(m.Facts.NameMatch) + 1, NeedsToken: m.Facts.NeedsToken, //nolint:gosec // one of three
+	}
 	for _, a := range m.Abilities {
 		out.Abilities = append(out.Abilities, providerv1.Ability(a))
 	}
 	return out
 }
 
+// factsFromProto takes a match of a later version as exact, so that nothing is accepted in error.
+func factsFromProto(in *providerv1.GetMetadataResponse) ca.Facts {
+	facts := ca.Facts{FixedLifetime: in.GetFixedLifetime(), NeedsToken: in.GetNeedsToken()}
+	switch in.GetNameMatch() {
+	case providerv1.NameMatch_NAME_MATCH_TRUST_DOMAIN:
+		facts.NameMatch = ca.MatchTrustDomain
+	case providerv1.NameMatch_NAME_MATCH_ANY:
+		facts.NameMatch = ca.MatchAny
+	}
+	return facts
+}
+
 // metadataFromProto ignores abilities that this host does not know.
 func metadataFromProto(in *providerv1.GetMetadataResponse) (Metadata, error) {
-	m := Metadata{Name: in.GetName(), Version: in.GetVersion(), SettingsSchema: in.GetSettingsSchema()}
+	m := Metadata{Name: in.GetName(), Version: in.GetVersion(), SettingsSchema: in.GetSettingsSchema(), Facts: factsFromProto(in)}
 	if n := len(in.GetAbilities()); n > maxAbilities {
 		return Metadata{}, fmt.Errorf("the provider lists %d abilities, %d are allowed", n, maxAbilities)
 	}

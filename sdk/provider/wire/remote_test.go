@@ -95,7 +95,7 @@ func good() ca.SignRequest {
 	return ca.SignRequest{
 		ID: "8d7f1b1e-6f0a-4b7e-9d0c-3f1c2b4a5d6e", CSR: []byte(csr), SubjectID: "spiffe://example.org/web",
 		DNSNames: []string{"web.example"}, IPAddresses: []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("2001:db8::1")},
-		TTL: 90 * time.Minute, Token: "eyJhbGciOi.the-token",
+		TTL: 90 * time.Minute, Token: "eyJhbGciOi.the-token", Requester: "pod main/shop/web-7",
 	}
 }
 
@@ -109,6 +109,36 @@ func TestRequestAndReplyArriveUnchanged(t *testing.T) {
 	cert, err := remote.CSRSign(t.Context(), good())
 	if err != nil || !reflect.DeepEqual(cert, want) || !reflect.DeepEqual(got, good()) {
 		t.Errorf("arrived %+v, answered %s, %v", got, cert.Chain, err)
+	}
+}
+
+func TestRequesterIsBoundedAndHasNoToken(t *testing.T) {
+	var got ca.SignRequest
+	remote := wire.NewRemote(serve(t, &fake{sign: func(_ context.Context, req ca.SignRequest) (ca.Certificate, error) {
+		got = req
+		return ca.Certificate{Chain: []byte("chain")}, nil
+	}}), wire.RemoteOptions{})
+	req := good()
+	req.Requester = "\x1b[1m " + req.Token.Reveal() + strings.Repeat("x", 1000)
+	if _, err := remote.CSRSign(t.Context(), req); err != nil || len(got.Requester) > 256 || !strings.HasPrefix(got.Requester, `\x1b[1m (secret)x`) {
+		t.Errorf("got %q, %v", got.Requester, err)
+	}
+}
+
+func TestFactsArriveUnchanged(t *testing.T) {
+	f := &fake{}
+	remote := wire.NewRemote(serve(t, f), wire.RemoteOptions{})
+	for _, facts := range []ca.Facts{
+		{}, {FixedLifetime: true}, {NeedsToken: true}, {NameMatch: ca.MatchTrustDomain}, {NameMatch: ca.MatchAny, FixedLifetime: true},
+	} {
+		f.metadata = wire.Metadata{Name: "x", Version: "1", Abilities: []wire.Ability{wire.CertificateAuthority}, Facts: facts}
+		if m, err := remote.Metadata(t.Context()); err != nil || m.Facts != facts {
+			t.Errorf("%+v arrived as %+v, %v", facts, m.Facts, err)
+		}
+	}
+	f.metadata.Facts = ca.Facts{NameMatch: 7} // of a later version
+	if m, err := remote.Metadata(t.Context()); err != nil || m.Facts.NameMatch != ca.MatchExact {
+		t.Errorf("an unknown match arrived as %s, %v", m.Facts.NameMatch, err)
 	}
 }
 

@@ -32,6 +32,7 @@ func SignRequestToProto(req ca.SignRequest) (*providerv1.CSRSignRequest, error) 
 	}
 	out := &providerv1.CSRSignRequest{
 		RequestId: req.ID, Csr: req.CSR, SubjectId: req.SubjectID, DnsNames: req.DNSNames, Token: req.Token.Reveal(),
+		Requester: CleanText(req.Requester, req.Token),
 	}
 	for _, ip := range req.IPAddresses {
 		out.IpAddresses = append(out.IpAddresses, ip.String())
@@ -47,6 +48,7 @@ func SignRequestToProto(req ca.SignRequest) (*providerv1.CSRSignRequest, error) 
 func SignRequestFromProto(in *providerv1.CSRSignRequest) (ca.SignRequest, error) {
 	req := ca.SignRequest{
 		ID: in.GetRequestId(), CSR: in.GetCsr(), SubjectID: in.GetSubjectId(), DNSNames: in.GetDnsNames(), Token: ca.Token(in.GetToken()),
+		Requester: CleanText(in.GetRequester(), ca.Token(in.GetToken())),
 	}
 	if n := len(in.GetIpAddresses()); n > maxNames {
 		return ca.SignRequest{}, ca.Errorf(ca.Invalid, "the request has %d IP addresses, %d are allowed", n, maxNames)

@@ -25,6 +25,7 @@ const Denied = kind(status.PERMISSION_DENIED, 'DENIED', 'Denied');
 const Unauthenticated = kind(status.UNAUTHENTICATED, 'UNAUTHENTICATED', 'Unauthenticated');
 const RateLimited = kind(status.RESOURCE_EXHAUSTED, 'RATE_LIMITED', 'RateLimited');
 const Unavailable = kind(status.UNAVAILABLE, 'UNAVAILABLE', 'Unavailable');
+const Pending = kind(status.UNAVAILABLE, 'PENDING', 'Pending');
 const Aborted = kind(status.ABORTED, 'ABORTED', 'Aborted');
 const Internal = kind(status.INTERNAL, 'INTERNAL', 'Internal');
 const NotConfigured = kind(status.FAILED_PRECONDITION, 'NOT_CONFIGURED', 'NotConfigured');
@@ -67,5 +68,6 @@ function without(text, token) {
 }
 
 module.exports = {
-  ProviderError, Invalid, Denied, Unauthenticated, RateLimited, RetryAfter, Unavailable, Aborted, Internal, NotConfigured, cleanText,
+  ProviderError, Invalid, Denied, Unauthenticated, RateLimited, RetryAfter, Unavailable, Pending, Aborted, Internal, NotConfigured,
+  cleanText,
 };

@@ -12,6 +12,8 @@ export interface SignRequest {
   readonly ttl?: number;
   /** The workload's bearer credential, or ''. Never log it. */
   readonly token: string;
+  /** Who asks, as the host knows it, for the CA's audit log. Decide nothing by it. */
+  readonly requester: string;
 }
 
 /** PEM: the leaf first, then each one's issuer, never the root. Leave out roots if only roots() tells them. */
@@ -101,6 +103,12 @@ export interface AuthorityClass<S = any> {
   settings?: Record<string, Field>;
   /** sign certifies the names of the request, whatever the CSR says. */
   namesFromRequest?: boolean;
+  /** The CA chooses how long certificates live. The host's default; its operator may change it. */
+  fixedLifetime?: boolean;
+  /** How closely a certificate's names match the request: a SPIFFE ID of the trust domain, or any names. Default: exact. */
+  nameMatch?: 'exact' | 'trust-domain' | 'any';
+  /** The CA signs nothing without a token. */
+  needsToken?: boolean;
   /** Opens the authority instead of new, where that must wait. */
   open?(settings: S): Authority | Promise<Authority>;
   /** Checks, without network, what types cannot say; throws Invalid. */
@@ -145,6 +153,11 @@ export class RateLimited extends ProviderError {}
 export class RetryAfter extends RateLimited { constructor(milliseconds: number, text: string) }
 /** The CA cannot be reached or is not ready: the agent waits. */
 export class Unavailable extends ProviderError {}
+/**
+ * The CA has the request and has not decided on it yet, as while a person has to approve it. The agent repeats
+ * the request: after retryAfter, else within 10 minutes.
+ */
+export class Pending extends ProviderError {}
 /** A conflict with another request: the agent waits. */
 export class Aborted extends ProviderError {}
 /** The CA or this provider failed: the agent waits. */

@@ -17,6 +17,8 @@ const ABILITIES = {
   watchJwtKeys: ['JwtSvid', 'ABILITY_JWT_SVID'],
 };
 
+const NAME_MATCHES = {exact: 'NAME_MATCH_EXACT', 'trust-domain': 'NAME_MATCH_TRUST_DOMAIN', any: 'NAME_MATCH_ANY'};
+
 // abilitiesOf returns the abilities among the methods of a class. A method that is none of them is
 // an error, because a misspelled ability, or one of a later library, would be left out silently.
 function abilitiesOf({prototype}) {
@@ -74,6 +76,8 @@ class Service {
   constructor(name, version, authority) {
     Object.assign(this, {name, version, authority, schema: settings.schemaOf(authority.settings)});
     this.abilities = abilitiesOf(authority);
+    const {nameMatch = 'exact'} = authority;
+    if (!NAME_MATCHES[nameMatch]) throw new TypeError(`nameMatch is '${nameMatch}': want one of ${Object.keys(NAME_MATCHES).join(', ')}`);
   }
 
   // services names the services of this provider's abilities.
@@ -87,6 +91,9 @@ class Service {
     return {
       name: this.name, version: this.version, abilities,
       settings_schema: JSON.stringify(this.schema),
+      fixed_lifetime: Boolean(this.authority.fixedLifetime),
+      name_match: NAME_MATCHES[this.authority.nameMatch ?? 'exact'],
+      needs_token: Boolean(this.authority.needsToken),
     };
   }
 

@@ -61,14 +61,14 @@ function plain(struct) {
 }
 
 // signRequest throws Invalid for what no host of ours sends.
-function signRequest({request_id: id = '', csr = '', subject_id: subjectId = '', dns_names: dnsNames = [], ip_addresses: ipAddresses = [], ttl, token = ''}) {
+function signRequest({request_id: id = '', csr = '', subject_id: subjectId = '', dns_names: dnsNames = [], ip_addresses: ipAddresses = [], ttl, token = '', requester = ''}) {
   checkToken(token);
   if (!csr.length || csr.length > MAX_CSR) throw new Invalid(`the CSR has ${csr.length} bytes, want 1 to ${MAX_CSR}`);
   if (dnsNames.length > MAX_NAMES || ipAddresses.length > MAX_NAMES) throw new Invalid(`the request has more than ${MAX_NAMES} names`);
-  checkWords(token, subjectId, ...dnsNames);
+  checkWords(token, subjectId, requester, ...dnsNames);
   const wrong = ipAddresses.find((ip) => !net.isIP(ip));
   if (wrong !== undefined) throw new Invalid(`"${cleanText(wrong, token)}" in the request is no IP address`);
-  return hidden({id, csr: csr.toString(), subjectId, dnsNames, ipAddresses, ttl: milliseconds(ttl)}, {token});
+  return hidden({id, csr: csr.toString(), subjectId, dnsNames, ipAddresses, ttl: milliseconds(ttl), requester}, {token});
 }
 
 function tokenRequest(message) {

@@ -25,6 +25,18 @@ pub enum Ability {
     Jwt,
 }
 
+/// How closely the names of a certificate match those of its request.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum NameMatch {
+    /// The names of the request, no more and no fewer.
+    #[default]
+    Exact,
+    /// A SPIFFE ID in the trust domain of the request's.
+    TrustDomain,
+    /// The CA chooses the names.
+    Any,
+}
+
 /// A CA that was opened with its settings. Many calls run at the same time; one whose caller goes
 /// away is dropped where it awaits. New settings open another one; the old one is dropped after
 /// its last call. A panic is an error to the agent.
@@ -36,6 +48,16 @@ pub trait Authority: Send + Sync + Sized + 'static {
 
     /// The methods below that are there, besides [`Authority::sign`]; the host calls no others.
     const ABILITIES: &'static [Ability] = &[];
+
+    /// Whether the CA chooses how long certificates live. This and the next two are the host's
+    /// defaults, which its operator may change.
+    const FIXED_LIFETIME: bool = false;
+
+    /// How closely the names of a certificate match those of its request.
+    const NAME_MATCH: NameMatch = NameMatch::Exact;
+
+    /// Whether the CA signs nothing without a token.
+    const NEEDS_TOKEN: bool = false;
 
     /// Checks, without network, what types cannot say.
     ///

@@ -20,6 +20,8 @@ pub enum Reason {
     RateLimited,
     /// The CA cannot be reached or is not ready: the agent waits.
     Unavailable,
+    /// The CA has the request and has not decided on it yet, as while a person has to approve it.
+    Pending,
     /// A conflict with another request: the agent waits.
     Aborted,
     /// The CA or this provider failed: the agent waits.
@@ -41,6 +43,7 @@ impl Reason {
             Reason::Unauthenticated => (Code::Unauthenticated, "UNAUTHENTICATED"),
             Reason::RateLimited => (Code::ResourceExhausted, "RATE_LIMITED"),
             Reason::Unavailable => (Code::Unavailable, "UNAVAILABLE"),
+            Reason::Pending => (Code::Unavailable, "PENDING"),
             Reason::Aborted => (Code::Aborted, "ABORTED"),
             Reason::Internal => (Code::Internal, "INTERNAL"),
             Reason::Deadline => (Code::DeadlineExceeded, "DEADLINE"),
@@ -88,6 +91,12 @@ impl Error {
     /// [`Reason::Unavailable`].
     pub fn unavailable(text: impl Into<String>) -> Self {
         Error::new(Reason::Unavailable, text)
+    }
+
+    /// [`Reason::Pending`]. The agent repeats the request: after [`Error::retry_after`], else within
+    /// 10 minutes.
+    pub fn pending(text: impl Into<String>) -> Self {
+        Error::new(Reason::Pending, text)
     }
 
     /// [`Reason::Aborted`].

@@ -14,7 +14,7 @@ mod settings;
 pub mod testing;
 mod text;
 
-pub use authority::{Ability, Authority, SetSender};
+pub use authority::{Ability, Authority, NameMatch, SetSender};
 pub use error::{Error, Reason};
 pub use host::serve;
 pub use messages::{Certificate, JwtRequest, RenewalWindow, SignRequest, Token, TokenRequest};

@@ -31,6 +31,8 @@ pub struct SignRequest {
     pub ttl: Option<Duration>,
     /// The workload's bearer credential, or empty.
     pub token: Secret,
+    /// Who asks, as the host knows it, for the CA's audit log. Decide nothing by it.
+    pub requester: String,
 }
 
 /// The answer to a [`SignRequest`], in PEM.
@@ -102,7 +104,7 @@ impl TryFrom<proto::CsrSignRequest> for SignRequest {
         if m.dns_names.len() > MAX_NAMES || m.ip_addresses.len() > MAX_NAMES {
             return Err(Error::invalid(format!("the request has more than {MAX_NAMES} names")));
         }
-        check_words(m.dns_names.iter().chain([&m.subject_id]), &m.token)?;
+        check_words(m.dns_names.iter().chain([&m.subject_id, &m.requester]), &m.token)?;
         let ip = |text: &String| text.parse().map_err(|_| Error::invalid("the request has an IP address that cannot be read"));
         let ttl = m.ttl.map(Duration::try_from).transpose().map_err(|_| Error::invalid("the lifetime in the request is negative"))?;
         Ok(SignRequest {
@@ -113,6 +115,7 @@ impl TryFrom<proto::CsrSignRequest> for SignRequest {
             ip_addresses: m.ip_addresses.iter().map(ip).collect::<Result<_, _>>()?,
             ttl: ttl.filter(|t| !t.is_zero()),
             token: m.token.into(),
+            requester: m.requester,
         })
     }
 }

@@ -11,7 +11,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use crate::{
-    Ability, Authority, Error, Reason, SetSender,
+    Ability, Authority, Error, NameMatch, Reason, SetSender,
     authority::missing,
     messages,
     proto::{self, diagnostic::Severity},
@@ -116,11 +116,19 @@ impl<A: Authority> proto::provider_server::Provider for Service<A> {
             Ability::Revocations => proto::Ability::RevocationSource,
             Ability::Jwt => proto::Ability::JwtSvid,
         });
+        let name_match = match A::NAME_MATCH {
+            NameMatch::Exact => proto::NameMatch::Exact,
+            NameMatch::TrustDomain => proto::NameMatch::TrustDomain,
+            NameMatch::Any => proto::NameMatch::Any,
+        };
         Ok(Response::new(proto::GetMetadataResponse {
             name: self.0.name.into(),
             version: self.0.version.into(),
             abilities: std::iter::once(proto::Ability::CertificateAuthority).chain(abilities).map(Into::into).collect(),
             settings_schema: self.0.schema.to_string(),
+            fixed_lifetime: A::FIXED_LIFETIME,
+            name_match: name_match.into(),
+            needs_token: A::NEEDS_TOKEN,
         }))
     }
 

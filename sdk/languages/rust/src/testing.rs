@@ -240,5 +240,6 @@ pub fn sign_request(subject_id: &str) -> Result<SignRequest, Error> {
         ip_addresses: Vec::new(),
         ttl: Some(HOUR),
         token: String::new().into(),
+        requester: String::new(),
     })
 }

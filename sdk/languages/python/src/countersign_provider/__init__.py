@@ -25,6 +25,7 @@ from .errors import (
     Internal,
     Invalid,
     NotConfigured,
+    Pending,
     ProviderError,
     RateLimited,
     RetryAfter,
@@ -38,6 +39,6 @@ from .settings import setting
 
 __all__ = [
     "Aborted", "Authority", "Certificate", "Denied", "Internal", "Invalid", "JwtRequest", "NotConfigured",
-    "ProviderError", "RateLimited", "RenewalWindow", "RetryAfter", "SignRequest", "Token", "TokenRequest", "Unauthenticated", "Unavailable",
-    "clean_text", "serve", "setting",
+    "Pending", "ProviderError", "RateLimited", "RenewalWindow", "RetryAfter", "SignRequest", "Token",
+    "TokenRequest", "Unauthenticated", "Unavailable", "clean_text", "serve", "setting",
 ]

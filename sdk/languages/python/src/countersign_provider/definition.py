@@ -13,6 +13,7 @@ _ABILITIES = {"sign": 1, "roots": 2, "watch_roots": 3, "exchange_token": 4, "ren
               "sign_jwt": 8, "watch_jwt_keys": 8}
 _NAMES_FROM_REQUEST = 5
 _OTHERS = ("open", "close")
+_NAME_MATCHES = {"exact": 1, "trust-domain": 2, "any": 3}
 
 
 class Authority(Protocol):
@@ -34,6 +35,12 @@ class Authority(Protocol):
     intermediate CAs that signed one. Sign none for each call: every change goes to every workload.
 
     With names_from_request = True, sign certifies the names of the request, whatever the CSR says.
+
+    What is known of the CA, the host's defaults that its operator may change:
+
+        fixed_lifetime = True           the CA chooses how long certificates live
+        name_match = "trust-domain"     it chooses the SPIFFE ID in the trust domain; "any": all names
+        needs_token = True              it signs nothing without a token
 
     A method without async runs in a thread, and goes on there when its caller has gone away: end
     it within request.timeout. An async one is cancelled. Many calls run at the same time.
@@ -58,6 +65,15 @@ class Definition:
         found = {number: None for method, number in _ABILITIES.items() if hasattr(self.open, method)}
         return [*found] + [_NAMES_FROM_REQUEST] * bool(getattr(self.open, "names_from_request", False))
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What is known of the CA, as the metadata have it."""
+        return {
+            "fixed_lifetime": bool(getattr(self.open, "fixed_lifetime", False)),
+            "name_match": _NAME_MATCHES[getattr(self.open, "name_match", "exact")],
+            "needs_token": bool(getattr(self.open, "needs_token", False)),
+        }
+
 
 def define(name: str, version: str, settings_class: type, authority: Callable[[Any], Authority]) -> Definition:
     """Raises TypeError for a class that no settings or no authority can be made of."""
@@ -66,6 +82,8 @@ def define(name: str, version: str, settings_class: type, authority: Callable[[A
     if hasattr(authority, "sign_jwt") is not hasattr(authority, "watch_jwt_keys"):
         raise TypeError("the class of the authority needs both sign_jwt and watch_jwt_keys, or neither")
     _check_methods(authority)
+    if (match := getattr(authority, "name_match", "exact")) not in _NAME_MATCHES:
+        raise TypeError(f"name_match is {match!r}: want one of {', '.join(_NAME_MATCHES)}")
     return Definition(name, version, settings_class, authority, settings.schema_of(settings_class))
 
 

@@ -63,6 +63,13 @@ class Unavailable(ProviderError):
     code, reason = grpc.StatusCode.UNAVAILABLE, "UNAVAILABLE"
 
 
+class Pending(ProviderError):
+    """The CA has the request and has not decided on it yet, as while a person has to approve it.
+    The agent repeats the request: after retry_after, else within 10 minutes."""
+
+    code, reason = grpc.StatusCode.UNAVAILABLE, "PENDING"
+
+
 class Aborted(ProviderError):
     """A conflict with another request. The agent waits."""
 

@@ -25,6 +25,8 @@ class SignRequest:
     """The workload's bearer credential. Never log it."""
     timeout: float | None = None
     """Seconds until the agent gives up."""
+    requester: str = ""
+    """Who asks, as the host knows it, for the CA's audit log. Decide nothing by it."""
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,8 @@ class Service:
     async def GetMetadata(self, request: Any, context: Any) -> Any:
         d = self.definition
         return wire.MESSAGES["GetMetadataResponse"](
-            name=d.name, version=d.version, abilities=d.abilities, settings_schema=json.dumps(d.schema))
+            name=d.name, version=d.version, abilities=d.abilities, settings_schema=json.dumps(d.schema),
+            **d.facts)
 
     async def Validate(self, request: Any, context: Any) -> Any:
         out = wire.MESSAGES["ValidateResponse"]()

@@ -53,7 +53,7 @@ def sign_request(message: Any, timeout: float | None) -> SignRequest:
         raise Invalid(f"the CSR has {len(message.csr)} bytes, want 1 to {_MAX_CSR}")
     if len(message.dns_names) > _MAX_NAMES or len(message.ip_addresses) > _MAX_NAMES:
         raise Invalid(f"the request has too many names: {_MAX_NAMES} are allowed")
-    _check_words(message.subject_id, *message.dns_names, token=message.token)
+    _check_words(message.subject_id, message.requester, *message.dns_names, token=message.token)
     try:
         ips = tuple(ipaddress.ip_address(ip) for ip in message.ip_addresses)
         ttl = message.ttl.ToTimedelta() if message.HasField("ttl") else None
@@ -61,7 +61,7 @@ def sign_request(message: Any, timeout: float | None) -> SignRequest:
         raise Invalid("the request has an IP address or a lifetime that cannot be read") from None
     return SignRequest(
         id=message.request_id, csr=message.csr, subject_id=message.subject_id, dns_names=tuple(message.dns_names),
-        ip_addresses=ips, ttl=ttl or None, token=message.token, timeout=timeout)
+        ip_addresses=ips, ttl=ttl or None, token=message.token, timeout=timeout, requester=message.requester)
 
 
 def certificate(reply: Certificate) -> Any:
