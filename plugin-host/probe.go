@@ -63,7 +63,10 @@ func (p *Probe) Connect(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, p.opts.StartTimeout, fmt.Errorf("start timed out after %s", p.opts.StartTimeout))
 	defer cancel()
 	if err := p.life.Connect(ctx); err != nil {
-		return p.Why(err)
+		if ended := p.Why(err); process.HasEnded(p.life) {
+			return fmt.Errorf("the provider ended before the handshake, run it by hand to see why: %w", ended)
+		}
+		return err
 	}
 	p.Provider = p.life
 	return nil

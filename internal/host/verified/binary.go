@@ -62,6 +62,8 @@ func (b *Binary) Explain(err error) error {
 	switch {
 	case errors.Is(err, syscall.ENOEXEC):
 		return Refuse(b.Path, "%s", whyNotExecutable(b.file))
+	case errors.Is(err, fs.ErrNotExist): // the kernel's error for a missing interpreter, too
+		return CheckProgram(b.Path)
 	case errors.Is(err, fs.ErrPermission) && mountedNoexec(b.file):
 		return Refuse(b.Path, "its file system is mounted noexec; move the file, or remount without noexec")
 	}

@@ -22,9 +22,12 @@ var machines = map[elf.Machine]string{
 
 // whyNotExecutable explains more than "exec format error".
 func whyNotExecutable(f *os.File) string {
+	if info, err := f.Stat(); err == nil && info.Size() == 0 {
+		return "the file is empty; build or copy it again"
+	}
 	program, err := elf.NewFile(f)
 	if err != nil {
-		return fmt.Sprintf("not a program for this system (%s/%s): neither an ELF file nor a script that starts with #!", runtime.GOOS, runtime.GOARCH)
+		return fmt.Sprintf("not a program for this system (%s/%s): neither an ELF file nor a script that starts with #!; install the provider's build for this system", runtime.GOOS, runtime.GOARCH)
 	}
 	found := cmp.Or(machines[program.Machine], program.Machine.String())
 	return fmt.Sprintf("built for %s, but this machine is %s; install the provider's build for %s/%s", found, runtime.GOARCH, runtime.GOOS, runtime.GOARCH)

@@ -111,7 +111,7 @@ func checkAddress(network, address, folder string) error {
 		return nil
 	}
 	if filepath.Clean(address) != address || filepath.Dir(address) != folder {
-		return fmt.Errorf("handshake line names the socket %s, outside the folder %s (PLUGIN_UNIX_SOCKET_DIR)",
+		return fmt.Errorf("handshake line names the socket %s, outside the folder %s: create the socket in the folder that PLUGIN_UNIX_SOCKET_DIR names",
 			text.Quote(address), folder)
 	}
 	return nil
@@ -131,7 +131,7 @@ func readHandshake(r io.Reader) (string, error) {
 			return string(buf[:end]), nil
 		}
 		if len(buf) >= maxHandshake {
-			return "", fmt.Errorf("handshake line is longer than %d bytes: %s", maxHandshake, text.Quote(string(buf)))
+			return "", fmt.Errorf("handshake line is longer than %d bytes: %s; print only the handshake line to standard output", maxHandshake, text.Quote(string(buf)))
 		}
 		if err != nil {
 			return string(buf), err

@@ -70,7 +70,10 @@ func (p *Process) protocol() wire.Protocol {
 // silent returns why there is no handshake line.
 func (p *Process) silent(ctx context.Context, line string, err error) error {
 	if !errors.Is(err, io.EOF) {
-		return errors.Join(context.Cause(ctx), err)
+		if cause := context.Cause(ctx); cause != nil {
+			return fmt.Errorf("%w: the provider printed no handshake line to standard output", cause)
+		}
+		return err
 	}
 	select {
 	case <-p.ended: // Err returns why

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -111,8 +112,8 @@ func (c *Catalog) file(path string) (Target, error) {
 	if err != nil {
 		return Target{}, err
 	}
-	if _, err := os.Stat(path); err != nil {
-		return Target{}, fmt.Errorf("no provider to run: %w", err)
+	if err := checkExists(path); err != nil {
+		return Target{}, err
 	}
 	name, version, ok := verified.ParseBinaryName(filepath.Base(path))
 	if !ok || !wire.ValidName(name) {
@@ -187,6 +188,9 @@ type Description struct {
 
 // Describe runs the target once, without settings, and queries its metadata.
 func (c *Catalog) Describe(ctx context.Context, t Target) (Description, error) {
+	if err := CheckFile(t.Path); err != nil {
+		return Description{}, err
+	}
 	opts := c.Options
 	opts.Dev = true // the caller has decided that it may run
 	probe, err := pluginhost.NewProbe(opts, t.Entry())
@@ -207,6 +211,38 @@ func (c *Catalog) Describe(ctx context.Context, t Target) (Description, error) {
 	settings, err := schema.Parse(m.SettingsSchema)
 	s := probe.Status()
 	return Description{m, s.Protocol, s.Authentication, s.SHA256, settings}, errors.Join(t.Check(m), err)
+}
+
+// CheckFile returns why the file at path cannot run here, without running it. An error names the
+// path.
+func CheckFile(path string) error {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return err
+	}
+	if err := checkExists(path); err != nil {
+		return err
+	}
+	if err := verified.CheckFile(path); err != nil {
+		return err
+	}
+	return verified.CheckProgram(path)
+}
+
+func checkExists(path string) error {
+	_, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s does not exist: build the provider first, or correct the path", path)
+	}
+	return err
+}
+
+// Named adds the path of a provider's file to an error, unless the error has it.
+func Named(path string, err error) error {
+	if _, ok := errors.AsType[*verified.RefusedError](err); ok {
+		return err
+	}
+	return fmt.Errorf("%s: %w", path, err)
 }
 
 // bare removes the name of the entry, which exists only for this call.

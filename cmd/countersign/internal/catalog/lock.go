@@ -21,7 +21,7 @@ func (c *Catalog) Lock(ctx context.Context, t Target) (now, before lock.Provider
 	}
 	d, err := c.Describe(ctx, t)
 	if err != nil {
-		return now, before, fmt.Errorf("%s (%s) is not locked: %w", t.Label(), t.Path, err)
+		return now, before, fmt.Errorf("%s is not locked: %w", t.Label(), Named(t.Path, err))
 	}
 	before, _ = c.locked(t.Name)
 	now = lock.Provider{

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/countersign-dev/countersign/cmd/countersign/internal/catalog"
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/settings"
 	"github.com/countersign-dev/countersign/cmd/internal/cli"
 	"github.com/countersign-dev/countersign/cmd/internal/environ"
@@ -33,7 +34,7 @@ go-plugin's plugin.Serve.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name, path, err := settings.ParseBuild(args[0])
 			if err == nil {
-				_, err = os.Stat(path)
+				err = catalog.CheckFile(path)
 			}
 			if err != nil {
 				return cli.Wrong(err)

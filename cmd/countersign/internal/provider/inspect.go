@@ -114,7 +114,7 @@ func inspect(cmd *cobra.Command, in *settings.Flags, what string) (inspected, er
 	}
 	d, err := look.Describe(cmd.Context(), target)
 	if err != nil {
-		return inspected{}, fmt.Errorf("%s: %w", target.Path, err)
+		return inspected{}, catalog.Named(target.Path, err)
 	}
 	seen := inspected{
 		Name: d.Name, Version: d.Version, Protocol: d.Protocol, Authentication: string(d.Authentication),

@@ -3,12 +3,15 @@ package provider
 import (
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/countersign-dev/countersign/cmd/countersign/internal/catalog"
 	"github.com/countersign-dev/countersign/cmd/internal/cli"
+	"github.com/countersign-dev/countersign/internal/host/verified"
 	"github.com/countersign-dev/countersign/plugin-host/providertest"
 	"github.com/countersign-dev/countersign/sdk/catest/conformance"
 )
@@ -112,6 +115,11 @@ func (p *providerTest) write(w io.Writer, report *conformance.Report) error {
 // target reads the files given by flags.
 func (p *providerTest) target(path string) (providertest.Target, error) {
 	target := providertest.Target{Path: path, Only: p.only}
+	if _, _, named := verified.ParseBinaryName(filepath.Base(path)); named {
+		if err := catalog.CheckFile(path); err != nil {
+			return target, err
+		}
+	}
 	for _, name := range p.levels {
 		if !slices.Contains(conformance.Levels(), conformance.Level(name)) {
 			return target, fmt.Errorf("--level is %.256q: must be one of %s", name, strings.Join(levels(), ", "))
