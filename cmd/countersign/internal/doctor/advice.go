@@ -47,6 +47,7 @@ var byReason = map[ca.Reason]string{
 	ca.Deadline:        "check that the CA can be reached from here and is not overloaded: no reply came in time",
 	ca.NotConfigured:   reportBug + ": it lost the settings that it had accepted",
 	ca.Unimplemented:   "use a provider, or a version of it, that has this ability; \"countersign provider inspect\" shows its abilities",
+	ca.Pending:         "have the request approved at the CA; an agent asks again with the same request, \"doctor --sign\" makes a new one",
 	ca.Canceled:        "run it again: it was interrupted",
 }
 

@@ -32,7 +32,7 @@ func TestAdviceGoesByTheReason(t *testing.T) {
 	wants := map[ca.Reason]string{
 		ca.Unknown: "give the error a reason", ca.Denied: "have the CA permit this", ca.Unauthenticated: "token or client certificate that the CA accepts",
 		ca.RateLimited: "quota", ca.Unavailable: "can be reached from here", ca.Aborted: "try again", ca.Internal: "log", ca.Deadline: "no reply came in time",
-		ca.NotConfigured: "lost the settings", ca.Unimplemented: "has this ability", ca.Canceled: "interrupted",
+		ca.NotConfigured: "lost the settings", ca.Unimplemented: "has this ability", ca.Canceled: "interrupted", ca.Pending: "approved at the CA",
 	}
 	e := &examination{}
 	for _, name := range []string{"authority", "configure", "ready", "jwt-svid", "sign"} {
