@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -106,9 +107,20 @@ func LoadYAML(path string, into any) error {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(into); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+		return fmt.Errorf("%s: %w", path, asEntry(err))
 	}
 	return nil
+}
+
+// asEntry describes an error of package json in the words of a kit file.
+func asEntry(err error) error {
+	if name, unknown := strings.CutPrefix(err.Error(), "json: unknown field "); unknown {
+		return fmt.Errorf("there is no entry %s: docs/conformance.md lists all", name)
+	}
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		return fmt.Errorf("%s is a %s: docs/conformance.md shows how to write it", cmp.Or(wrong.Field, "the file"), wrong.Value)
+	}
+	return err
 }
 
 func readToken(dir, name string, into *ca.Token) error {

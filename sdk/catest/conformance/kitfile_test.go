@@ -43,7 +43,9 @@ env: {AWS_REGION: eu-central-1}
 
 func TestWrongKitFileIsRefused(t *testing.T) {
 	for kit, want := range map[string]string{
-		"setings: {}":                      `unknown field "setings"`,
+		"setings: {}":                      `there is no entry "setings": docs/conformance.md lists all`,
+		"fixed_lifetime: often":            "fixed_lifetime is a string: docs/conformance.md shows how to write it",
+		"settings":                         "the file is a string: docs/conformance.md",
 		"token_file: empty":                "empty is empty",
 		"token_file: large":                "has more than 1048576 bytes",
 		"token_file: none":                 "no such file",
@@ -52,7 +54,7 @@ func TestWrongKitFileIsRefused(t *testing.T) {
 		"settings: {pin: {file: FILL-IN}}": "settings.pin.file is still FILL-IN",
 		"settings: {a: [{b: FILL-IN}]}":    "settings.a.0.b is still FILL-IN",
 		"settings: {a: {FILL-IN: {b: c}}}": "settings.a.FILL-IN is still FILL-IN",
-		"secret_files: {pin: token}":       `unknown field "secret_files"`,
+		"secret_files: {pin: token}":       `there is no entry "secret_files"`,
 		"settings: [1":                     "yaml",
 		"settings: {a: {1: 2, b: .nan}}":   "kit.yaml",
 		"settings: {a: 1, a: 2}":           "already defined",

@@ -73,6 +73,9 @@ func (c *Catalog) Find(what string) (Target, error) {
 	if strings.ContainsRune(what, filepath.Separator) || strings.Contains(what, "/") {
 		return c.file(what)
 	}
+	if _, _, file := verified.ParseBinaryName(what); file {
+		return Target{}, fmt.Errorf("%s is the name of a file: name it by its path, such as ./%s", text.Quote(what), what)
+	}
 	name, version, at := strings.Cut(what, "@")
 	if at && version == "" {
 		return Target{}, fmt.Errorf("no version follows the @ of %s: write NAME or NAME@VERSION", text.Quote(what))
