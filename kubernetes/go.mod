@@ -109,4 +109,5 @@ require (
 )
 
 replace github.com/countersign-dev/countersign => ..
+
 replace github.com/countersign-dev/countersign/ra/istioca => ../ra/istioca

@@ -89,7 +89,11 @@ require (
 )
 
 replace github.com/countersign-dev/countersign => ../..
+
 replace github.com/countersign-dev/countersign/plugin-host => ../../plugin-host
+
 replace github.com/countersign-dev/countersign/cmd => ../../cmd
+
 replace github.com/countersign-dev/countersign/kubernetes => ../../kubernetes
+
 replace github.com/countersign-dev/countersign/ra/istioca => ../../ra/istioca

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/countersign-dev/countersign/cmd/internal/output"
 	"github.com/countersign-dev/countersign/internal/text"
-	"github.com/countersign-dev/countersign/sdk/filesecret/output"
 	"github.com/countersign-dev/countersign/sdk/revocation"
 )
 

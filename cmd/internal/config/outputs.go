@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/countersign-dev/countersign/cmd/internal/output"
 	"github.com/countersign-dev/countersign/internal/text"
-	"github.com/countersign-dev/countersign/sdk/filesecret/output"
 )
 
 // Output writes a secret to a set of files.

@@ -13,12 +13,12 @@ import (
 	"github.com/countersign-dev/countersign/cmd/internal/cli"
 	"github.com/countersign-dev/countersign/cmd/internal/config"
 	"github.com/countersign-dev/countersign/cmd/internal/otlp"
+	"github.com/countersign-dev/countersign/cmd/internal/output"
 	"github.com/countersign-dev/countersign/internal/host/protect"
 	"github.com/countersign-dev/countersign/internal/memory"
 	"github.com/countersign-dev/countersign/internal/program/buildinfo"
 	"github.com/countersign-dev/countersign/internal/program/operatorpage"
 	"github.com/countersign-dev/countersign/sdk/agent"
-	"github.com/countersign-dev/countersign/sdk/filesecret/output"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 

@@ -7,8 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/status"
+	"github.com/countersign-dev/countersign/cmd/internal/output"
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
-	"github.com/countersign-dev/countersign/sdk/filesecret/output"
 	"github.com/countersign-dev/countersign/sdk/secret"
 	"github.com/countersign-dev/countersign/sdk/xds"
 )

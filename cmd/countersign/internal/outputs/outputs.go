@@ -18,8 +18,8 @@ import (
 
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/status"
 	"github.com/countersign-dev/countersign/cmd/internal/config"
+	"github.com/countersign-dev/countersign/cmd/internal/output"
 	"github.com/countersign-dev/countersign/internal/text"
-	"github.com/countersign-dev/countersign/sdk/filesecret/output"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 

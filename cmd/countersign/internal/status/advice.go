@@ -3,10 +3,10 @@ package status
 import (
 	"strings"
 
+	"github.com/countersign-dev/countersign/cmd/internal/output"
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/filesecret"
-	"github.com/countersign-dev/countersign/sdk/filesecret/output"
 	"github.com/countersign-dev/countersign/sdk/secret"
 	"github.com/countersign-dev/countersign/sdk/spiresecret"
 )

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/countersign-dev/countersign/sdk/filesecret/output"
+	"github.com/countersign-dev/countersign/cmd/internal/output"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 

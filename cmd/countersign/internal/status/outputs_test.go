@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/countersign-dev/countersign/sdk/filesecret/output"
+	"github.com/countersign-dev/countersign/cmd/internal/output"
 )
 
 // told returns a recorder with events of the output "web".

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/cmd/internal/output"
 	"github.com/countersign-dev/countersign/internal/test/logtest"
 	"github.com/countersign-dev/countersign/sdk/catest"
-	"github.com/countersign-dev/countersign/sdk/filesecret/output"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )

@@ -20,8 +20,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/countersign-dev/countersign/cmd/internal/output"
 	"github.com/countersign-dev/countersign/internal/test/logtest"
-	"github.com/countersign-dev/countersign/sdk/filesecret/output"
 )
 
 // asWriter in the environment, a job, makes the test binary a process that does it.

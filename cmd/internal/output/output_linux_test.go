@@ -20,8 +20,8 @@ import (
 	"go.uber.org/goleak"
 	"software.sslmate.com/src/go-pkcs12"
 
+	"github.com/countersign-dev/countersign/cmd/internal/output"
 	"github.com/countersign-dev/countersign/internal/test/secrettest"
-	"github.com/countersign-dev/countersign/sdk/filesecret/output"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/countersign-dev/countersign/sdk/filesecret/output"
+	"github.com/countersign-dev/countersign/cmd/internal/output"
 )
 
 // another returns a user and a group that files may be given to: others, where this

@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/cmd/internal/output"
 	"github.com/countersign-dev/countersign/internal/test/logtest"
-	"github.com/countersign-dev/countersign/sdk/filesecret/output"
 )
 
 func waitForHangup() {
