@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/peer"
 
 	"github.com/countersign-dev/countersign/providers/file/fileca"
-	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/secret"
 	"github.com/countersign-dev/countersign/sdk/tlsconfig"
 	"github.com/countersign-dev/countersign/sdk/tlsconfig/grpccreds"
@@ -37,29 +37,18 @@ func run(ctx context.Context) error {
 		return err
 	}
 	defer authority.Close()
-	config := secret.Config{
-		Authorities: []secret.Authority{{Name: "file", Client: authority}},
-		Secrets:     []secret.Spec{{Name: "ROOTCA", Kind: secret.TrustBundle, Authorities: []string{"file"}}},
-	}
-	for _, name := range []string{"web", "app"} {
-		id, err := pki.NewIdentity("spiffe://example.org/"+name, nil, nil)
-		if err != nil {
-			return err
-		}
-		config.Secrets = append(config.Secrets, secret.Spec{Name: name, Kind: secret.KeyPair, Identity: id, Authorities: []string{"file"}})
-	}
-	secrets, err := secret.New(config)
+	web, err := obtain(ctx, authority, "spiffe://example.org/web")
 	if err != nil {
 		return err
 	}
-	defer secrets.Close()
-	for _, spec := range config.Secrets {
-		if _, err := secrets.Get(ctx, secret.Caller{}, spec.Name); err != nil { // wait for the first certificate
-			return err
-		}
+	defer web.Close()
+	app, err := obtain(ctx, authority, "spiffe://example.org/app")
+	if err != nil {
+		return err
 	}
-	options := tlsconfig.Options{Source: secrets, Certificate: "web", Roots: "ROOTCA", Peer: tlsconfig.TrustDomain("example.org")}
-	creds, err := grpccreds.Server(options)
+	defer app.Close()
+
+	creds, err := grpccreds.Server(tlsconfig.Options{Source: web, Certificate: "default", Roots: "ROOTCA", Peer: tlsconfig.TrustDomain("example.org")})
 	if err != nil {
 		return err
 	}
@@ -71,13 +60,21 @@ func run(ctx context.Context) error {
 	healthv1.RegisterHealthServer(server, health.NewServer())
 	go server.Serve(listener)
 	defer server.Stop()
-	options.Certificate, options.Peer = "app", tlsconfig.SPIFFEID("spiffe://example.org/web")
-	return call(ctx, listener.Addr().String(), options)
+	return call(ctx, listener.Addr().String(), app)
+}
+
+// obtain waits for the roots, too, by which each end verifies the other.
+func obtain(ctx context.Context, authority ca.Client, id string) (*secret.Manager, error) {
+	secrets, err := secret.Obtain(ctx, authority, id)
+	if err != nil {
+		return nil, err
+	}
+	return secrets, secret.Ready(ctx, secrets, "ROOTCA")
 }
 
 // call calls the health service and prints who answered.
-func call(ctx context.Context, address string, o tlsconfig.Options) error {
-	creds, err := grpccreds.Client(o)
+func call(ctx context.Context, address string, secrets secret.Source) error {
+	creds, err := grpccreds.Client(tlsconfig.Options{Source: secrets, Certificate: "default", Roots: "ROOTCA", Peer: tlsconfig.SPIFFEID("spiffe://example.org/web")})
 	if err != nil {
 		return err
 	}

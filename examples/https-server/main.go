@@ -15,8 +15,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/providers/file/fileca"
-	"github.com/countersign-dev/countersign/sdk/pki"
-	"github.com/countersign-dev/countersign/sdk/secret"
+	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/tlsconfig"
 )
 
@@ -34,43 +33,32 @@ func run() error {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-
-	authority, err := fileca.Open(ctx, fileca.Settings{Dir: *dir, SelfSigned: true})
+	authority, err := fileca.Open(ctx, fileca.Settings{Dir: *dir, SelfSigned: true, MaxTTL: *ttl})
 	if err != nil {
 		return err
 	}
 	defer authority.Close()
-	id, err := pki.NewIdentity("", []string{"localhost"}, nil)
-	if err != nil {
+	if err := serve(ctx, authority, *listen); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
-	secrets, err := secret.New(secret.Config{
-		Authorities: []secret.Authority{{Name: "file", Client: authority}},
-		Secrets:     []secret.Spec{{Name: "default", Kind: secret.KeyPair, Identity: id, TTL: *ttl, Authorities: []string{"file"}}},
-	})
+	return nil
+}
+
+// serve is all that an HTTPS server with an authority needs.
+func serve(ctx context.Context, authority ca.Client, address string) error {
+	cfg, secrets, err := tlsconfig.Obtain(ctx, authority, "localhost")
 	if err != nil {
 		return err
 	}
 	defer secrets.Close()
-	if _, err := secrets.Get(ctx, secret.Caller{}, "default"); err != nil { // wait for the first certificate
-		return err
-	}
-
-	cfg, err := tlsconfig.Server(tlsconfig.Options{Source: secrets, Certificate: "default"})
-	if err != nil {
-		return err
-	}
-	listener, err := net.Listen("tcp", *listen)
-	if err != nil {
-		return err
-	}
-	fmt.Println(listener.Addr())
-	server := &http.Server{TLSConfig: cfg, Handler: http.HandlerFunc(hello), ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{Addr: address, TLSConfig: cfg, Handler: http.HandlerFunc(hello), BaseContext: printAddress, ReadHeaderTimeout: 10 * time.Second}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
-	if err := server.ServeTLS(listener, "", ""); !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
+	return server.ListenAndServeTLS("", "")
+}
+
+func printAddress(l net.Listener) context.Context {
+	fmt.Println(l.Addr())
+	return context.Background()
 }
 
 func hello(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") }

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/providers/file/fileca"
-	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/secret"
 	"github.com/countersign-dev/countersign/sdk/workloadapi"
 )
@@ -39,17 +38,7 @@ func run() error {
 		return err
 	}
 	defer authority.Close()
-	id, err := pki.NewIdentity(*name, nil, nil)
-	if err != nil {
-		return err
-	}
-	secrets, err := secret.New(secret.Config{
-		Authorities: []secret.Authority{{Name: "file", Client: authority}},
-		Secrets: []secret.Spec{
-			{Name: "default", Kind: secret.KeyPair, Identity: id, Authorities: []string{"file"}},
-			{Name: "ROOTCA", Kind: secret.TrustBundle, Authorities: []string{"file"}},
-		},
-	})
+	secrets, err := secret.Obtain(ctx, authority, *name)
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/clock"
-	"github.com/countersign-dev/countersign/internal/version"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
@@ -15,9 +14,6 @@ import (
 const Authority = "mounted files"
 
 const authority = Authority
-
-// maxChain is the maximum number of certificates in a chain, as in package pki.
-const maxChain = 10
 
 // reader reads a file or refuses to.
 type reader func(path string) ([]byte, error)
@@ -30,30 +26,21 @@ func readPair(spec Spec, read reader, now time.Time) (*secret.Item, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, err := read(spec.Key)
+	key, err := read(spec.Key)
 	if err != nil {
 		return nil, err
 	}
-	key, err := pki.ParseKey(text)
+	item, err := secret.NewKeyPair(spec.Name, authority, pki.EncodeCertificates(certs), key)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", spec.Key, err)
+		return nil, fmt.Errorf("%s with the chain %s: %w", spec.Key, spec.Chain, err)
 	}
-	leaf := certs[0]
-	if !pki.SameKey(key.Public(), leaf.PublicKey) {
-		return nil, fmt.Errorf("%s is not the key of the first certificate in %s", spec.Key, spec.Chain)
-	}
-	if err := checkTimes(leaf, spec.Chain, now); err != nil {
+	if err := checkTimes(certs[0], spec.Chain, now); err != nil {
 		return nil, err
 	}
-	encoded, err := pki.EncodeKey(key)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", spec.Key, err)
-	}
-	return pairItem(spec.Name, certs, encoded), nil
+	return item, nil
 }
 
-// readChain returns the leaf and the intermediates. It drops a trailing root: a verifier
-// either has it already or must not trust it.
+// readChain returns the certificates of a chain, whose file may hold its key, too.
 func readChain(spec Spec, read reader) ([]*x509.Certificate, error) {
 	path, parse := spec.Chain, pki.ParseCertificates
 	if spec.Key == path {
@@ -67,12 +54,6 @@ func readChain(spec Spec, read reader) ([]*x509.Certificate, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	if len(certs) > maxChain {
-		return nil, fmt.Errorf("%s has %d certificates, %d are allowed in a chain", path, len(certs), maxChain)
-	}
-	for len(certs) > 1 && pki.SelfSigned(certs[len(certs)-1]) {
-		certs = certs[:len(certs)-1]
-	}
 	return certs, nil
 }
 
@@ -84,15 +65,4 @@ func checkTimes(leaf *x509.Certificate, path string, now time.Time) error {
 		return fmt.Errorf("the certificate in %s begins at %s", path, clock.Stamp(leaf.NotBefore))
 	}
 	return nil
-}
-
-func pairItem(name string, certs []*x509.Certificate, key []byte) *secret.Item {
-	leaf, chain := certs[0], pki.EncodeCertificates(certs)
-	// Serve a leaf even if its names are not a valid identity: the operator chose it.
-	identity, _ := pki.IdentityOf(leaf)
-	return &secret.Item{
-		Name: name, Kind: secret.KeyPair, Version: version.Of(chain), Chain: chain, Key: key,
-		Identity: identity, Serial: leaf.SerialNumber.Text(16), Fingerprint: pki.Fingerprint(leaf),
-		NotBefore: leaf.NotBefore, NotAfter: leaf.NotAfter, Authority: authority,
-	}
 }

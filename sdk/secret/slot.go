@@ -50,6 +50,27 @@ func (p *places) watch(w *watcher) (stop func()) {
 	}
 }
 
+// peek returns the item of a name, which may be nil, and whether the name is configured.
+func (p *places) peek(name string) (item *Item, known bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s := p.byName[name]; s != nil && s.configured {
+		return s.item.Load(), true
+	}
+	return nil, false
+}
+
+// remove clears the slot of one name that is no longer configured.
+func (p *places) remove(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s := p.byName[name]; s != nil {
+		s.configured = false
+		s.item.Store(nil)
+		p.tidy(name)
+	}
+}
+
 // configured keeps the slots of names without a watcher and clears all others.
 func (p *places) configured(names map[string]holder) {
 	p.mu.Lock()
