@@ -1,8 +1,8 @@
-// Package discovery serves Envoy resources to authenticated callers: the aggregated and secret
-// discovery services (ADS, SDS) over TLS, with one [Type] per kind of resource. A control plane
-// calls [New], then [Server.Run] with its listeners; Run also ends expired streams. The
-// package depends on neither Kubernetes nor secrets: kubernetes/secrets is a source of the latter.
-// README.md follows one stream.
+// Package discovery (experimental) serves Envoy resources to authenticated callers: the
+// aggregated and secret discovery services (ADS, SDS) over TLS, with one [Type] per kind of
+// resource. A control plane calls [New], then [Server.Run] with its listeners; Run also ends
+// expired streams. The package depends on neither Kubernetes nor secrets: kubernetes/secrets is a
+// source of the latter. README.md follows one stream.
 package discovery
 
 import (

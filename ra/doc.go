@@ -1,5 +1,5 @@
-// Package ra is a registration authority: it decides which names a verified caller may
-// have, and gets the certificate from a CA. Make an [Engine] with [New] and call
+// Package ra (experimental) is a registration authority: it decides which names a verified caller
+// may have, and gets the certificate from a CA. Make an [Engine] with [New] and call
 // [Engine.Issue]; [Policy.Try] explains a decision without effect.
 //
 // A door (Kubernetes' pod certificates, Istio's CA API) verifies who asks and passes a

@@ -1,7 +1,7 @@
-// Package folder serves listeners, routes, clusters, endpoints and a name table from a folder of
-// files that contain Envoy resources in YAML or JSON. A control plane calls [New], passes
-// [Folder.Types] to the server of package discovery, and runs [Folder.Run], whose goroutine reloads
-// the folder.
+// Package folder (experimental) serves listeners, routes, clusters, endpoints and a name table
+// from a folder of files that contain Envoy resources in YAML or JSON. A control plane calls
+// [New], passes [Folder.Types] to the server of package discovery, and runs [Folder.Run], whose
+// goroutine reloads the folder.
 //
 // # Files
 //

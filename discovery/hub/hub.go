@@ -1,6 +1,6 @@
-// Package hub notifies watchers of changed keys for sources of xDS resources. It
-// coalesces a burst of changes into one notification and spreads a change that concerns
-// many watchers over time, so that they do not all look at once.
+// Package hub (experimental) notifies watchers of changed keys for sources of xDS resources. It
+// coalesces a burst of changes into one notification and spreads a change that concerns many
+// watchers over time, so that they do not all look at once.
 package hub
 
 import (

@@ -1,7 +1,7 @@
-// Package providertest holds a compiled provider, in whatever language it is written,
-// against the suite of package conformance, under the real host: [Run] is what
-// `countersign provider test` does. It adds the checks that need a process: it is
-// stopped, killed and left alone, and what it writes and holds is looked at.
+// Package providertest (for Countersign's own programs) holds a compiled provider, in whatever
+// language it is written, against the suite of package conformance, under the real host: [Run] is
+// what `countersign provider test` does. It adds the checks that need a process: it is stopped,
+// killed and left alone, and what it writes and holds is looked at.
 package providertest
 
 import (

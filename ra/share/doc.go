@@ -1,6 +1,6 @@
-// Package share divides the quota of a certificate authority among several engines that issue
-// at once: [Keeper.Share] is the part of one of them. Make a Keeper with [New], give its Share
-// to [ra.Authority], and run it with [Keeper.Run].
+// Package share (for Countersign's own programs) divides the quota of a certificate authority
+// among several engines that issue at once: [Keeper.Share] is the part of one of them. Make a
+// Keeper with [New], give its Share to [ra.Authority], and run it with [Keeper.Run].
 //
 // The members see each other in one small record, which a [Store] keeps and replaces only as it
 // was read. Each member writes it every sixth of [Config.Duration]: what it wants, and what it

@@ -37,10 +37,10 @@ type Config struct {
 	// those of mounted files. The agent's status includes that of a source with a Status
 	// method like [secret.Manager]'s. The caller closes them.
 	Sources []secret.Source
-	// Revocation adds revocation lists to trust bundles. The agent sets its Observe and Log.
+	// Revocation adds revocation lists to trust bundles. Experimental. The agent sets its Observe and Log.
 	// Default: none.
 	Revocation revocation.Config
-	// Identities makes this an agent of many identities: each stream gets the certificate
+	// Identities makes this an agent of many identities. Experimental. Each stream gets the certificate
 	// that its own credential is entitled to. The agent sets its Manager, Observe and Log.
 	// Secrets may then hold only trust bundles and Sources must be empty, as every stream
 	// would share their key pairs. Default: all streams share the same secrets.

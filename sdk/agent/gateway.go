@@ -15,7 +15,7 @@ type Gateway struct {
 	// Socket is where the secrets are served. Its Policy is that of Config.Socket; its Log
 	// defaults to the agent's. An empty Path means no gateway.
 	Socket sds.Config
-	// Service is where the secrets come from. The agent sets its Secrets, which are its
+	// Service is where the secrets come from. Experimental. The agent sets its Secrets, which are its
 	// credential; its Log defaults to the agent's.
 	Service gateway.Config
 }
@@ -68,7 +68,7 @@ func (c Config) checkGateway() error {
 }
 
 // Gateway returns the state of the gateway's secrets; ok is false without a gateway
-// socket.
+// socket. Experimental.
 func (a *Agent) Gateway() (gateway.Status, bool) {
 	if a.relay == nil {
 		return gateway.Status{}, false

@@ -69,6 +69,7 @@ func (a *Agent) rootAcknowledged(bundles []string, root string) bool {
 }
 
 // Identities returns the counts of an agent of many identities; false for any other.
+// Experimental.
 func (a *Agent) Identities() (identities.Counts, bool) {
 	if a.identities == nil {
 		return identities.Counts{}, false
@@ -118,6 +119,7 @@ func (a *Agent) kickIdentities() {
 }
 
 // SetRevocation replaces the trust bundles with revocation lists; see [revocation.Set.Reload].
+// Experimental.
 func (a *Agent) SetRevocation(bundles []revocation.Bundle) error { return a.revocation.Reload(bundles) }
 
 // SetPolicy sets which peers the sockets serve; see [sds.Server.SetPolicy].

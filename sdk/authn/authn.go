@@ -1,7 +1,7 @@
-// Package authn identifies callers: an [Authenticator] turns a [Credential] into an
-// [Identity]. [Certificates] handles client certificates; the packages jwt and
-// tokenreview below handle tokens; [Ordered] tries several. Stream servers call it once
-// per stream; it starts no goroutine and has neither secrets nor streams.
+// Package authn (experimental) identifies callers: an [Authenticator] turns a [Credential] into
+// an [Identity]. [Certificates] handles client certificates; the packages jwt and tokenreview
+// below handle tokens; [Ordered] tries several. Stream servers call it once per stream; it starts
+// no goroutine and has neither secrets nor streams.
 package authn
 
 import (

@@ -1,7 +1,7 @@
-// Package gateway fetches a gateway's secrets from a discovery service (istiod or
+// Package gateway (experimental) fetches a gateway's secrets from a discovery service (istiod or
 // countersign-discovery) and holds them. The agent creates a [Client] with [New], runs
-// [Client.Run] and uses the client as the resource source of an SDS socket. If the service
-// goes away, the client keeps serving what it holds.
+// [Client.Run] and uses the client as the resource source of an SDS socket. If the service goes
+// away, the client keeps serving what it holds.
 //
 // Run's goroutine owns the one stream to the service, incremental ADS, however many Envoys
 // connect. State of the world would resend the whole list for every name added and

@@ -1,8 +1,7 @@
-// Package identities serves many identities from one agent: each stream has its own
-// credential and gets the certificate of the identity verified by it. [New] makes a [Set];
-// [Set.Join] admits a stream and returns its caller for the Set, which is a
-// [secret.Source]. One goroutine schedules, a fixed pool sends requests; a lock guards all
-// state.
+// Package identities (experimental) serves many identities from one agent: each stream has its
+// own credential and gets the certificate of the identity verified by it. [New] makes a [Set];
+// [Set.Join] admits a stream and returns its caller for the Set, which is a [secret.Source]. One
+// goroutine schedules, a fixed pool sends requests; a lock guards all state.
 //
 // A token's claims are only claims. A token joins an identity only after a [Verifier] has
 // verified that token or the authority has signed a request with it; the identity is then

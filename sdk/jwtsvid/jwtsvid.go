@@ -1,7 +1,8 @@
-// Package jwtsvid gets JWT-SVIDs from an authority that signs them. A [Source] verifies each one
-// before a caller gets it, keeps it until half of its life is over, and follows the authority's
-// keys: [New] starts it, [Source.Fetch] returns a token, [Source.Validate] judges those of
-// others. It is what sdk/workloadapi serves JWT-SVIDs from. One goroutine watches the keys.
+// Package jwtsvid (experimental) gets JWT-SVIDs from an authority that signs them. A [Source]
+// verifies each one before a caller gets it, keeps it until half of its life is over, and follows
+// the authority's keys: [New] starts it, [Source.Fetch] returns a token, [Source.Validate] judges
+// those of others. It is what sdk/workloadapi serves JWT-SVIDs from. One goroutine watches the
+// keys.
 //
 // The standard: https://github.com/spiffe/spiffe/blob/main/standards/JWT-SVID.md
 package jwtsvid

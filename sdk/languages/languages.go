@@ -1,7 +1,8 @@
-// Package languages embeds the libraries for providers in other languages: what sdk/provider is
-// to Go, python, node and rust are to theirs. Each folder is a package in its language's form, with
-// a complete provider in example. `countersign provider new --lang` writes both into a new project,
-// which refers to the folder and never to a package of that name in a registry.
+// Package languages (for Countersign's own programs) embeds the libraries for providers in other
+// languages: what sdk/provider is to Go, python, node and rust are to theirs. Each folder is a
+// package in its language's form, with a complete provider in example. `countersign provider new
+// --lang` writes both into a new project, which refers to the folder and never to a package of that
+// name in a registry.
 package languages
 
 import (

@@ -1,6 +1,6 @@
-// Package provider is the one package that the author of a provider imports. Write a type with
-// one method, CSRSign, a struct for its settings, and a function that opens the type with
-// settings. Then main is
+// Package provider (for authors of providers) is the one package that the author of a provider
+// imports. Write a type with one method, CSRSign, a struct for its settings, and a function that
+// opens the type with settings. Then main is
 //
 //	func main() { provider.Main("acme", "1.0.0", Open) }
 //

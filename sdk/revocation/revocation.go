@@ -1,7 +1,7 @@
-// Package revocation adds certificate revocation lists (CRLs) to trust bundles. Call [New] with the
-// files of the lists, or with feeds of a CA's lists, and serve [Set.Over] of a source instead of
-// that source: its trust bundles then carry the lists that belong to them, so that roots and lists
-// change in one push.
+// Package revocation (experimental) adds certificate revocation lists (CRLs) to trust bundles.
+// Call [New] with the files of the lists, or with feeds of a CA's lists, and serve [Set.Over] of
+// a source instead of that source: its trust bundles then carry the lists that belong to them, so
+// that roots and lists change in one push.
 //
 // A list is served only if a CA of the bundle signed it. The last good one stays until there is a
 // later one. One goroutine reads the files, verifies the lists, notices that time passes, and logs;

@@ -1,7 +1,6 @@
-// Package state stores an agent's secrets in an encrypted folder, so that they survive a
-// restart. [Open] returns the [secret.Storage] for [secret.Config]. The caller provides
-// the key; [ReadKey] reads one from a file. There are no goroutines; a lock serializes
-// writes.
+// Package state (experimental) stores an agent's secrets in an encrypted folder, so that they
+// survive a restart. [Open] returns the [secret.Storage] for [secret.Config]. The caller provides
+// the key; [ReadKey] reads one from a file. There are no goroutines; a lock serializes writes.
 //
 // Each record is one file: a line with the format's version, a line of JSON that describes
 // the record, and the content, encrypted with AES-256-GCM. Each write uses a new

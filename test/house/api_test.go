@@ -13,27 +13,22 @@ import (
 	"testing"
 )
 
-// go doc and an embedder's editor show nothing of an internal type: what a public package exports
-// is declared in public packages.
+// go doc and an embedder's editor show no field of an internal type, so public packages declare all
+// that they export.
 func TestPublicPackagesExportNoInternalTypes(t *testing.T) {
 	for _, file := range goFiles(t) {
 		if !isPublic(path.Dir(file)) {
 			continue
 		}
-		parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, file), nil, parser.SkipObjectResolution)
+		parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, file), nil, parser.SkipObjectResolution|parser.ParseComments)
 		if err != nil {
 			t.Fatal(err)
 		}
-		internal := internalImports(parsed)
+		internal := imports(parsed, func(full string) bool { return strings.Contains(full, "/internal/") })
 		for name, typ := range exportedTypes(parsed) {
-			ast.Inspect(typ, func(n ast.Node) bool {
-				if s, ok := n.(*ast.SelectorExpr); ok {
-					if pkg, ok := s.X.(*ast.Ident); ok && internal[pkg.Name] {
-						t.Errorf("%s: %s shows the internal type %s.%s: declare a type in the public package", file, name, pkg.Name, s.Sel.Name)
-					}
-				}
-				return true
-			})
+			for _, shown := range selected(typ, internal, false) {
+				t.Errorf("%s: %s shows the internal type %s: declare a type in the public package", file, name, shown)
+			}
 		}
 	}
 }
@@ -48,11 +43,12 @@ func isPublic(dir string) bool {
 	return wing == "sdk" || wing == "plugin-host" || wing == "ra" || wing == "discovery"
 }
 
-func internalImports(file *ast.File) map[string]bool {
+// imports returns the names that a file has for the packages that match.
+func imports(file *ast.File, match func(full string) bool) map[string]bool {
 	names := map[string]bool{}
 	for _, spec := range file.Imports {
 		full, err := strconv.Unquote(spec.Path.Value)
-		if err != nil || !strings.Contains(full, "/internal/") {
+		if err != nil || !match(full) {
 			continue
 		}
 		name := path.Base(full)
@@ -64,6 +60,23 @@ func internalImports(file *ast.File) map[string]bool {
 	return names
 }
 
+// selected returns what a type shows of the packages; stable leaves out fields and functions that
+// their comment calls experimental.
+func selected(typ ast.Node, packages map[string]bool, stable bool) (shown []string) {
+	ast.Inspect(typ, func(n ast.Node) bool {
+		if f, ok := n.(*ast.Field); ok && stable && strings.Contains(f.Doc.Text(), "Experimental.") {
+			return false
+		}
+		if s, ok := n.(*ast.SelectorExpr); ok {
+			if pkg, ok := s.X.(*ast.Ident); ok && packages[pkg.Name] {
+				shown = append(shown, pkg.Name+"."+s.Sel.Name)
+			}
+		}
+		return true
+	})
+	return shown
+}
+
 // exportedTypes returns what a reader sees of a file's declarations, by name: signatures, declared
 // types without their unexported fields, and the stated types of constants and variables.
 func exportedTypes(file *ast.File) map[string]ast.Node {
@@ -72,7 +85,7 @@ func exportedTypes(file *ast.File) map[string]ast.Node {
 		switch decl := decl.(type) {
 		case *ast.FuncDecl:
 			if decl.Name.IsExported() && (decl.Recv == nil || ast.IsExported(receiver(decl))) {
-				seen[receiver(decl)+"."+decl.Name.Name] = decl.Type
+				seen[receiver(decl)+"."+decl.Name.Name] = &ast.Field{Doc: decl.Doc, Type: decl.Type}
 			}
 		case *ast.GenDecl:
 			for _, spec := range decl.Specs {
@@ -123,4 +136,64 @@ func receiver(f *ast.FuncDecl) string {
 		return true
 	})
 	return name
+}
+
+// inDoc is how the first sentence of a package's doc names its class, for those who read no list.
+var inDoc = map[string]string{
+	"# stable: for embedders":            "",
+	"# stable: for authors of providers": " (for authors of providers) ",
+	"# experimental":                     " (experimental) ",
+	"# for Countersign's own programs":   " (for Countersign's own programs) ",
+}
+
+func classOf(t *testing.T, pkg string) string {
+	t.Helper()
+	class, _, _ := strings.Cut(read(t, "api/"+pkg+".txt"), "\n")
+	return class
+}
+
+func TestEachPublicPackageNamesItsClass(t *testing.T) {
+	page := read(t, "docs/embed.md")
+	for _, line := range lines(t, ".", "-f", "{{.Name}}\t{{.ImportPath}}\t{{.Doc}}", "work") {
+		words := strings.SplitN(line, "\t", 3)
+		pkg := strings.TrimPrefix(words[1], house+"/")
+		if words[0] == "main" || !isPublic(pkg) {
+			continue
+		}
+		word, known := inDoc[classOf(t, pkg)]
+		if !known {
+			t.Errorf("api/%s.txt begins with no class: run make generate NAME=api", pkg)
+		}
+		for class, other := range inDoc {
+			if other != "" && strings.Contains(words[2], other) != (other == word) {
+				t.Errorf("the doc of %s and %q do not agree: %s", pkg, class, words[2])
+			}
+		}
+		if !strings.Contains(page, "`"+pkg+"`") {
+			t.Errorf("docs/embed.md does not list %s", pkg)
+		}
+	}
+}
+
+// What is promised must not depend on what is not.
+func TestStablePackagesShowStableTypes(t *testing.T) {
+	for _, file := range goFiles(t) {
+		dir := path.Dir(file)
+		if !isPublic(dir) || !strings.HasPrefix(classOf(t, dir), "# stable") {
+			continue
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, file), nil, parser.SkipObjectResolution|parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		unstable := imports(parsed, func(full string) bool {
+			pkg, ours := strings.CutPrefix(full, house+"/")
+			return ours && isPublic(pkg) && !strings.HasPrefix(classOf(t, pkg), "# stable")
+		})
+		for name, typ := range exportedTypes(parsed) {
+			for _, shown := range selected(typ, unstable, true) {
+				t.Errorf("%s: %s shows %s, of which nothing is promised", file, name, shown)
+			}
+		}
+	}
 }

@@ -1,6 +1,6 @@
 // Command api writes down the public API: for each package below sdk and plugin-host, for the
 // engine of ra and for discovery a file in api/ with its exported declarations, one on a line, sorted, so that a
-// change shows in review. Run it by `make generate NAME=api`; it needs no network. See lines.go for
+// change shows in review. The first line is the package's class: what is promised of it. Run it by `make generate NAME=api`; it needs no network. See lines.go for
 // the lines.
 package main
 
@@ -35,6 +35,13 @@ func run() error {
 	if err != nil {
 		return err
 	}
+	names := make([]string, len(public))
+	for i, path := range public {
+		names[i] = strings.TrimPrefix(path, house)
+	}
+	if err := checkClasses(names); err != nil {
+		return err
+	}
 	exports, err := exportData(public)
 	if err != nil {
 		return err
@@ -43,12 +50,13 @@ func run() error {
 		return err
 	}
 	imports := importer.ForCompiler(token.NewFileSet(), "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
-	for _, path := range public {
+	for i, path := range public {
 		pkg, err := imports.Import(path)
 		if err != nil {
 			return err
 		}
-		if err := write(filepath.Join(folder, strings.TrimPrefix(path, house)+".txt"), lines(pkg)); err != nil {
+		declarations := append([]string{"# " + string(classes[names[i]])}, lines(pkg)...)
+		if err := write(filepath.Join(folder, names[i]+".txt"), declarations); err != nil {
 			return err
 		}
 	}

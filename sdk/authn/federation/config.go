@@ -1,4 +1,4 @@
-// Package federation keeps the roots of trust domains published at SPIFFE bundle
+// Package federation (experimental) keeps the roots of trust domains published at SPIFFE bundle
 // endpoints (SPIFFE Federation standard). A server creates a [Source] with [New], runs
 // [Source.Run], which has a goroutine per endpoint, and passes Source.Bundle to
 // authn.Certificates as Roots. An agent instead gives each [Source.Authority] to a

@@ -1,6 +1,6 @@
-// Package jwt authenticates callers by JSON Web Tokens (RFC 7519) of an OpenID Connect
-// issuer: a server calls [New] once per issuer. Verification is offline, with the issuer's
-// keys from discovery, a URL or a file; a goroutine runs only while keys are fetched.
+// Package jwt (experimental) authenticates callers by JSON Web Tokens (RFC 7519) of an OpenID
+// Connect issuer: a server calls [New] once per issuer. Verification is offline, with the
+// issuer's keys from discovery, a URL or a file; a goroutine runs only while keys are fetched.
 package jwt
 
 import (

@@ -1,7 +1,7 @@
-// Package tokenreview authenticates callers by Kubernetes tokens, which the API server
-// of their cluster reviews (authentication.k8s.io/v1, TokenReview): a server calls
-// [New] once per cluster. Each review runs in its own goroutine. It uses plain HTTPS
-// and links no Kubernetes package.
+// Package tokenreview (experimental) authenticates callers by Kubernetes tokens, which the API
+// server of their cluster reviews (authentication.k8s.io/v1, TokenReview): a server calls [New]
+// once per cluster. Each review runs in its own goroutine. It uses plain HTTPS and links no
+// Kubernetes package.
 package tokenreview
 
 import (

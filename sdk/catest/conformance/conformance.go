@@ -1,6 +1,6 @@
-// Package conformance is the test suite for all providers. A Go provider's test calls
-// [Run], which checks it as a value and over the in-memory wire protocol; `countersign
-// provider test` checks a compiled binary in any language.
+// Package conformance (for authors of providers) is the test suite for all providers. A Go
+// provider's test calls [Run], which checks it as a value and over the in-memory wire protocol;
+// `countersign provider test` checks a compiled binary in any language.
 //
 // Each [Check] has an id, a rule and its reason. Input that only the author can provide
 // (a refused name, an expired token) is in the [Kit]; a check without its input is

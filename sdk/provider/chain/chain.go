@@ -1,7 +1,7 @@
-// Package chain puts an authority's certificates in order, for providers whose authority
-// returns them in a bag: [Certificate] makes the reply to CSRSign, [Roots] that to Roots. A
-// bag is PEM, or PKCS #7 with certificates only (RFC 5652, section 5.1; RFC 7030) as DER, BER,
-// PEM or bare base64; see [Parse].
+// Package chain (for authors of providers) puts an authority's certificates in order, for
+// providers whose authority returns them in a bag: [Certificate] makes the reply to CSRSign,
+// [Roots] that to Roots. A bag is PEM, or PKCS #7 with certificates only (RFC 5652, section 5.1;
+// RFC 7030) as DER, BER, PEM or bare base64; see [Parse].
 //
 // The order follows signatures, not names. Everything is bounded: 1 MiB and 64 certificates
 // in all bags, and the number of signatures that are checked; keys whose signatures are expensive

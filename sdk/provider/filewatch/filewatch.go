@@ -1,6 +1,6 @@
-// Package filewatch notifies a provider when files that its settings name may have changed:
-// written in place, replaced, removed and made again, or reached through another link. Compare
-// the content to see what changed.
+// Package filewatch (for authors of providers) notifies a provider when files that its settings
+// name may have changed: written in place, replaced, removed and made again, or reached through
+// another link. Compare the content to see what changed.
 package filewatch
 
 import (

@@ -1,8 +1,9 @@
-// Package rest is for providers whose authority speaks JSON over HTTPS. [New] returns a
-// [Client] that verifies the server with roots from a file, presents a client certificate,
-// bounds what it reads, follows no redirect, and maps failures to errors of package ca.
-// Files are read for each call, so that a changed one needs no restart. [Client.Send] does the
-// same for bodies that are not JSON, and [Transport] for a library that brings its own client.
+// Package rest (for authors of providers) calls authorities that speak JSON over HTTPS. [New]
+// returns a [Client] that verifies the server with roots from a file, presents a client
+// certificate, bounds what it reads, follows no redirect, and maps failures to errors of package
+// ca. Files are read for each call, so that a changed one needs no restart. [Client.Send] does
+// the same for bodies that are not JSON, and [Transport] for a library that brings its own
+// client.
 //
 // The package has no goroutine and keeps no connection between two calls.
 package rest

@@ -1,7 +1,8 @@
-// Package setting has types for the fields of a provider's settings: [Size], [URL], [File],
-// [Certificates], [KeyPair] and [TLS]. Each is checked when the settings are read, with an
-// error that has the setting's path and what is allowed, and describes itself in the JSON
-// Schema. A time.Duration needs no type of this package: package provider reads "24h".
+// Package setting (for authors of providers) has types for the fields of a provider's settings:
+// [Size], [URL], [File], [Certificates], [KeyPair] and [TLS]. Each is checked when the settings
+// are read, with an error that has the setting's path and what is allowed, and describes itself
+// in the JSON Schema. A time.Duration needs no type of this package: package provider reads
+// "24h".
 //
 //	type settings struct {
 //		URL     setting.URL   `json:"url" jsonschema:"base URL of the CA"`

@@ -1,5 +1,5 @@
-// Package testkit helps to test a provider, beside the conformance suite in
-// sdk/catest/conformance.
+// Package testkit (for authors of providers) helps to test a provider, beside the conformance
+// suite in sdk/catest/conformance.
 //
 // In the test's own process, [Request] makes a signing request and [Check] and [Passes]
 // verify the reply as an agent does; [Fails] verifies an error. [Log] collects log output.

@@ -1,5 +1,6 @@
-// Package wire implements both sides of the protocol between a Countersign host and a provider
-// process, over any gRPC connection, with the one table of its errors.
+// Package wire (for authors of providers) implements both sides of the protocol between a
+// Countersign host and a provider process, over any gRPC connection, with the one table of its
+// errors.
 //
 // A host calls [NewRemote] with its connection; a provider process calls [Register] with its
 // server. Both sides are a [Provider], so that an authority in the same process and one behind

@@ -1,5 +1,5 @@
-// Package exchange is a client for OAuth 2.0 Token Exchange (RFC 8693) over HTTPS. [New]
-// returns a [Client], a stateless ca.TokenExchanger. Put a token.Cache before it: every
+// Package exchange (experimental) is a client for OAuth 2.0 Token Exchange (RFC 8693) over HTTPS.
+// [New] returns a [Client], a stateless ca.TokenExchanger. Put a token.Cache before it: every
 // call makes a request over a new connection.
 package exchange
 
