@@ -2,14 +2,8 @@ package main
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"math/big"
 	"net"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,7 +18,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/countersign-dev/countersign/discovery/folder"
-	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/catest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -32,7 +26,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const cluster = `{"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "web"}`
 
 func TestCustomTypeIsServedBesideFolders(t *testing.T) {
-	dir, root := t.TempDir(), newRoot(t)
+	dir, root := t.TempDir(), catest.NewCA(catest.Options{})
 	if err := os.WriteFile(filepath.Join(dir, "web.json"), []byte(cluster), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +39,7 @@ func TestCustomTypeIsServedBesideFolders(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- run(ctx, listener, root.leaf(t, "spiffe://example.org/ns/system/sa/discovery"), pki.NewBundle(root.Leaf), dir, f)
+		ended <- run(ctx, listener, leaf(t, root, "spiffe://example.org/ns/system/sa/discovery"), root.Bundle(), dir, f)
 	}()
 	t.Cleanup(func() {
 		stop()
@@ -72,12 +66,10 @@ func TestCustomTypeIsServedBesideFolders(t *testing.T) {
 
 type ads = discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient
 
-func dial(t *testing.T, address string, root *root, id string) ads {
+func dial(t *testing.T, address string, root *catest.CA, id string) ads {
 	t.Helper()
-	pool := x509.NewCertPool()
-	pool.AddCert(root.Leaf)
 	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{
-		RootCAs: pool, ServerName: "discovery", Certificates: []tls.Certificate{root.leaf(t, id)}, MinVersion: tls.VersionTLS12,
+		RootCAs: root.Bundle().Pool(), ServerName: "discovery", Certificates: []tls.Certificate{leaf(t, root, id)}, MinVersion: tls.VersionTLS12,
 	})))
 	if err != nil {
 		t.Fatal(err)
@@ -118,44 +110,12 @@ func percent(t *testing.T, stream ads) float64 {
 	return runtime.Layer.Fields["checkout.percent"].GetNumberValue()
 }
 
-// root is a certificate authority.
-type root struct{ tls.Certificate }
-
-func newRoot(t *testing.T) *root {
-	return &root{issue(t, nil, &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign})}
-}
-
-func (r *root) leaf(t *testing.T, id string) tls.Certificate {
+// leaf returns a certificate with its key for a SPIFFE ID and the name of the service.
+func leaf(t *testing.T, authority *catest.CA, id string) tls.Certificate {
 	t.Helper()
-	uri, err := url.Parse(id)
+	pair, err := tls.X509KeyPair(authority.Pair(time.Hour, id, "discovery"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return issue(t, r, &x509.Certificate{
-		URIs: []*url.URL{uri}, DNSNames: []string{"discovery"}, KeyUsage: x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
-	})
-}
-
-// issue makes a certificate that r has signed, or which has signed itself.
-func issue(t *testing.T, r *root, template *x509.Certificate) tls.Certificate {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template.SerialNumber, template.NotBefore, template.NotAfter = big.NewInt(time.Now().UnixNano()), time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
-	parent, signer := template, any(key)
-	if r != nil {
-		parent, signer = r.Leaf, r.PrivateKey
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
+	return pair
 }
