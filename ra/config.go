@@ -99,8 +99,9 @@ type Roots struct {
 	// Confirmed says that a root counts as published when [Engine.RootsWritten] says so.
 	// Default: at once.
 	Confirmed bool
-	// Unplanned is how long certificates are held back which an authority that rotates by
-	// itself signs below a root that is not published long enough. Default: 10 minutes.
+	// Unplanned is how long after a root was announced certificates below it are held back at
+	// most, if the authority signs below it before it is published long enough. Default: 10
+	// minutes.
 	Unplanned time.Duration
 	// Interval is the time between calls to a [ca.RootSource]. Default: 5 minutes.
 	Interval time.Duration

@@ -18,22 +18,24 @@ func (m *Machine) since(r *root) time.Time {
 // ripe reports whether a root may be trusted by now. For one that is led the record says so, unless
 // the authority leaves no choice.
 func (m *Machine) ripe(r *root, now time.Time) bool {
-	if m.led && !r.unplanned || m.since(r).IsZero() {
-		return false
-	}
-	return !m.due(r).After(now)
+	due := m.due(r)
+	return (!m.led || r.unplanned) && !due.IsZero() && !due.After(now)
 }
 
-// due returns when a published root is trusted.
-func (m *Machine) due(r *root) time.Time {
-	planned := m.since(r).Add(m.conf.Wait)
-	if m.conf.Outstanding {
-		planned = clock.Later(planned, r.after.at)
+// due returns when a root is trusted; zero while that depends on where it is written. Objects that
+// others own can delay a planned root. Once the authority signs below it, the end is Unplanned after
+// it was announced, wherever it is written by then.
+func (m *Machine) due(r *root) (at time.Time) {
+	if since := m.since(r); !since.IsZero() {
+		at = since.Add(m.conf.Wait)
+		if m.conf.Outstanding {
+			at = clock.Later(at, r.after.at)
+		}
 	}
-	if early := m.since(r).Add(m.conf.Unplanned); r.unplanned && early.Before(planned) {
-		return early
+	if end := r.announced.Add(m.conf.Unplanned); r.unplanned && (at.IsZero() || end.Before(at)) {
+		return end
 	}
-	return planned
+	return at
 }
 
 // gone reports whether a root goes: it has ended, or nothing below it lives any more. The
@@ -74,7 +76,7 @@ func (m *Machine) changes(r *root) time.Time {
 	switch {
 	case !r.withdrawn.IsZero() && m.another(r):
 		return m.leaves(r)
-	case r.withdrawn.IsZero() && r.trusted.IsZero() && !m.since(r).IsZero():
+	case r.withdrawn.IsZero() && r.trusted.IsZero() && !m.due(r).IsZero():
 		return m.due(r)
 	}
 	return r.cert.NotAfter

@@ -39,8 +39,8 @@ type Config struct {
 	// Confirmed says that roots count as written when Wrote says so. Otherwise they do as
 	// soon as they are told.
 	Confirmed bool
-	// Unplanned is how long certificates are held back that the authority signs under a
-	// root before its time.
+	// Unplanned is how long after its announcement a root is trusted at the latest once the
+	// authority signs below it.
 	Unplanned time.Duration
 	// Led says that another decides, as soon as its record has roots.
 	Led bool
@@ -197,9 +197,6 @@ func (m *Machine) Early(cert *x509.Certificate, now time.Time) time.Duration {
 	}
 	if !r.trusted.IsZero() {
 		return 0
-	}
-	if m.since(r).IsZero() {
-		return max(m.conf.Unplanned, time.Second) // until it is written, and then that long
 	}
 	return max(m.due(r).Sub(now), time.Second)
 }

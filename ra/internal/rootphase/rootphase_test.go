@@ -184,6 +184,27 @@ func TestUnplannedRootIsHeldBackShortly(t *testing.T) {
 	}
 }
 
+// The owner of a bundle overwrites it, or a cluster is away: for two days.
+func TestRootThatIsNotWrittenIsHeldBackUntilUnplannedEnds(t *testing.T) {
+	r := roots(t, 2)
+	m := New(bundles)
+	told(t, m, begin, r[0])
+	told(t, m, at(time.Hour), r...)
+	for _, row := range []struct{ now, want time.Duration }{{0, 5 * time.Minute}, {4 * time.Minute, time.Minute}, {5 * time.Minute, 0}, {48 * time.Hour, 0}} {
+		now := at(time.Hour + row.now)
+		m.Wrote(m.Bundle(), now)
+		m.Wrote(set(), now)
+		if got := m.Early(r[1], now); got != row.want {
+			t.Errorf("held back for %s after %s, want %s", got, row.now, row.want)
+		}
+	}
+	led := New(Config{Wait: 10 * time.Minute, Confirmed: true, Unplanned: 5 * time.Minute, Led: true})
+	if _, err := led.Sync(m.Record(), at(2*time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	want(t, "trusted by who is led", led.Trusted(), r...)
+}
+
 func TestOutdatedReplyBringsNoRootBack(t *testing.T) {
 	r := roots(t, 2)
 	m := New(bundles)
@@ -260,13 +281,15 @@ func TestCertificateOfSameMinutesLeavesRecordAlone(t *testing.T) {
 }
 
 // Whatever happens, and whenever it is restarted: who holds a certificate finds its root in
-// the bundle, and none is given out below a root that was not everywhere.
+// the bundle, and none is given out below a root that was not everywhere, unless the authority has
+// signed below it and Unplanned is over.
 func TestRandomEventsKeepRootRules(t *testing.T) {
 	all := roots(t, 4)
 	rapid.Check(t, func(r *rapid.T) {
 		conf := Config{Wait: 10 * time.Minute, Outstanding: rapid.Bool().Draw(r, "outstanding"), Confirmed: true, Unplanned: 10 * time.Minute}
 		m, now := New(conf), begin
 		ends, written := map[string]time.Time{}, map[string]time.Time{}
+		announced, signed := map[string]time.Time{}, map[string]bool{}
 		some := func() *pki.Bundle {
 			return set(rapid.SliceOfNDistinct(rapid.SampledFrom(all), 1, 3, func(c *x509.Certificate) string { return c.Subject.CommonName }).Draw(r, "roots")...)
 		}
@@ -291,7 +314,9 @@ func TestRandomEventsKeepRootRules(t *testing.T) {
 					ends[pki.Fingerprint(cert)] = now.Add(time.Hour)
 				}
 			case 3:
-				m.Early(rapid.SampledFrom(all).Draw(r, "signs"), now)
+				signs := rapid.SampledFrom(all).Draw(r, "signs")
+				signed[pki.Fingerprint(signs)] = m.Bundle().Contains(signs)
+				m.Early(signs, now)
 			case 4:
 				again, err := Restore(conf, m.Record(), now)
 				if err != nil {
@@ -314,6 +339,11 @@ func TestRandomEventsKeepRootRules(t *testing.T) {
 				m.Wrote(left, now)
 			}
 			published := m.Bundle().Fingerprints()
+			for _, print := range published {
+				if announced[print].IsZero() {
+					announced[print] = now
+				}
+			}
 			for print, end := range ends {
 				if end.After(now) && !contains(published, print) {
 					r.Fatalf("a root is gone below which a certificate lives until %s", end)
@@ -324,7 +354,16 @@ func TestRandomEventsKeepRootRules(t *testing.T) {
 					delete(written, print)
 				}
 			}
+			for print := range announced {
+				if !contains(published, print) {
+					delete(announced, print)
+					delete(signed, print)
+				}
+			}
 			for _, print := range m.Trusted().Fingerprints() {
+				if signed[print] && now.Sub(announced[print]) >= conf.Unplanned {
+					continue
+				}
 				if w := written[print]; w.IsZero() || now.Sub(w) < 10*time.Minute && print != pki.Fingerprint(all[0]) {
 					r.Fatalf("a root is trusted that was written at %s, it is %s", w, now)
 				}

@@ -42,5 +42,5 @@ func (m *Machine) phase(r *root) (p Phase, since, until time.Time) {
 	case !m.since(r).IsZero():
 		return Waiting, m.since(r), m.due(r)
 	}
-	return Announced, r.announced, time.Time{}
+	return Announced, r.announced, m.due(r)
 }
