@@ -21,6 +21,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
@@ -61,8 +62,9 @@ type Config struct {
 	// Further roots are published beside them, such as those of the CA that the mesh had
 	// before. Default: none.
 	Further *pki.Bundle
-	// Written hears which of the authority's roots all namespaces have, often the same ones;
-	// none, if some have had others for a minute, or had when Run began. It must not block.
+	// Written receives the authority's roots that all namespaces have, often the same ones. A
+	// namespace in which others keep the ConfigMap from having them counts for an hour only:
+	// its owner cannot delay a root of the mesh for longer. It receives none, if some have had others for a minute, or had when Run began. It must not block.
 	// Default: none.
 	Written func(authority string, roots *pki.Bundle)
 	// Adopt takes over ConfigMaps that exist without our label. Default: they are left
@@ -80,11 +82,15 @@ type Keeper struct {
 	changed chan struct{} // the authority's roots may have
 	telling sync.Mutex
 
+	selector atomic.Pointer[labels.Selector]
+	reselect chan struct{} // it has changed
+
 	mu     sync.Mutex
 	want   *want             // what all should have; nil: no roots were ever known
 	told   *want             // that all have it
 	places map[string]*place // by namespace: those of the current run
 	right  int               // how many of places have want
+	left   int               // how many others no root waits for
 	listed bool              // all namespaces are in places
 	fault  error             // why roots are not published anywhere
 	notes  notes
@@ -104,6 +110,9 @@ type Status struct {
 	Roots []string
 	// Namespaces are chosen, and Lacking of them do not have these roots.
 	Namespaces, Lacking int
+	// Left are namespaces that no new root waits for, as others have kept their ConfigMap from
+	// having the roots for an hour.
+	Left []string
 	// Disputed is in how many somebody else keeps writing, and Rival a program that does,
 	// where that is known.
 	Disputed int
@@ -127,7 +136,32 @@ func New(cfg Config) (*Keeper, error) {
 		cfg.Log = slog.Default()
 	}
 	cfg.Log = loglimit.Limit(cfg.Log).With("cluster", cfg.Cluster)
-	return &Keeper{cfg: cfg, changed: make(chan struct{}, 1), places: map[string]*place{}}, nil
+	k := &Keeper{cfg: cfg, changed: make(chan struct{}, 1), reselect: make(chan struct{}, 1), places: map[string]*place{}}
+	k.selector.Store(&cfg.Namespaces)
+	return k, nil
+}
+
+// SetNamespaces replaces [Config].Namespaces. ConfigMaps of namespaces that are not chosen any more
+// stay as they are.
+func (k *Keeper) SetNamespaces(chosen labels.Selector) {
+	k.selector.Store(&chosen)
+	poke(k.reselect)
+}
+
+// Tried reports whether each chosen namespace has the roots, or others keep it from having them. Until
+// then, pods of the cluster may lack a root although their namespaces can be written.
+func (k *Keeper) Tried() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.listed || k.want == nil {
+		return false
+	}
+	for _, p := range k.places {
+		if p.has != k.want && p.wrong.IsZero() {
+			return false
+		}
+	}
+	return true
 }
 
 // Changed says that an authority has other roots now. It never blocks: what to publish is asked
@@ -136,8 +170,13 @@ func (k *Keeper) Changed(authority string, _ *pki.Bundle) {
 	if authority != k.cfg.Authority {
 		return
 	}
+	poke(k.changed)
+}
+
+// poke leaves one notice in a channel that holds one.
+func poke(notices chan<- struct{}) {
 	select {
-	case k.changed <- struct{}{}:
+	case notices <- struct{}{}:
 	default:
 	}
 }
@@ -203,6 +242,12 @@ func (k *Keeper) Status() Status {
 		s.Roots = k.want.roots.Fingerprints()
 		s.Namespaces, s.Lacking = len(k.places), len(k.places)-k.right
 	}
+	for namespace, p := range k.places {
+		if p.left {
+			s.Left = append(s.Left, namespace)
+		}
+	}
+	slices.Sort(s.Left)
 	s.Disputed, s.Rival = k.notes.disputed, k.notes.rival
 	return s
 }

@@ -2,6 +2,7 @@ package meshroots_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -236,6 +237,82 @@ func TestAnotherWriterIsNamedOnceAndNotFought(t *testing.T) {
 	}, namespace("shop"), namespace("bank"))
 }
 
+// Who may write in one namespace does not decide about a root of the mesh.
+func TestOwnerOfANamespaceDelaysARootForAnHourAtMost(t *testing.T) {
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, meshroots.Name, errAway)
+	for name, row := range map[string]struct {
+		does func(s *site)
+		left bool
+	}{
+		"overwrites it": {func(s *site) {
+			s.after = func(in string) {
+				if in == "shop" {
+					time.Sleep(time.Millisecond)
+					s.overwrite(in)
+				}
+			}
+		}, true},
+		"refuses it": {func(s *site) { s.refuse = func(in string) error { return map[string]error{"shop": forbidden}[in] } }, true},
+		"alters it": {func(s *site) {
+			s.alter = func(in string) string { return map[string]string{"shop": "altered", "bank": string(s.roots.PEM())}[in] }
+		}, true},
+		"the API server is away": {func(s *site) { s.refuse = func(in string) error { return map[string]error{"shop": errAway}[in] } }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, nil, func(s *site) {
+				each, both := ratest.Bundles(t, 2)
+				s.has(each[0])
+				s.start()
+				s.ready(each[0])
+				s.set(func() { row.does(s) })
+				s.has(both)
+				s.pass(55 * time.Minute)
+				if st := s.Status(); st.Left != nil {
+					t.Errorf("left behind within the hour: %q", st.Left)
+				}
+				s.pass(10 * time.Minute)
+				for range 48 * 60 { // and stays so
+					if confirmed := s.confirmed().Equal(both); confirmed != row.left {
+						t.Fatalf("confirmed: %t\n%s", confirmed, &s.log)
+					}
+					s.pass(time.Minute)
+				}
+				if got := fmt.Sprint(s.Status().Left); got != map[bool]string{true: "[shop]", false: "[]"}[row.left] {
+					t.Errorf("left behind: %s", got)
+				}
+				if n := s.lines("no new root waits for a namespace"); n > 1 || n == 0 == row.left {
+					t.Errorf("said %d times", n)
+				}
+				s.set(func() { s.after, s.refuse, s.alter = nil, nil, nil })
+				s.pass(time.Hour)
+				s.ready(both)
+				if st := s.Status(); st.Left != nil {
+					t.Errorf("left behind after it ended: %q", st.Left)
+				}
+			}, namespace("shop"), namespace("bank"))
+		})
+	}
+}
+
+func TestNamespacesAreChosenAnew(t *testing.T) {
+	inBubble(t, nil, func(s *site) {
+		each, _ := ratest.Bundles(t, 1)
+		s.put(foreign("shop", nil))
+		s.has(each[0])
+		s.start()
+		if s.confirmed().Len() > 0 {
+			t.Error("confirmed with a namespace that lacks the roots")
+		}
+		s.SetNamespaces(labels.SelectorFromSet(labels.Set{"team": "a"}))
+		s.pass(time.Second)
+		s.ready(each[0])
+		s.holds(each[0], "lab")
+		s.SetNamespaces(labels.Everything())
+		s.pass(time.Second)
+		s.waits("not ours")
+	}, namespace("shop"), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "lab", Labels: map[string]string{"team": "a"}}})
+}
+
 // A new root does not turn a fight quick again.
 func TestFightStaysSlowWhileRootsChange(t *testing.T) {
 	inBubble(t, nil, func(s *site) {
@@ -265,7 +342,7 @@ func TestForeignConfigMapIsLeftAlone(t *testing.T) {
 				each, _ := ratest.Bundles(t, 1)
 				s.has(each[0])
 				s.start()
-				s.pass(time.Hour)
+				s.pass(50 * time.Minute)
 				if got := s.get("shop").Data[meshroots.Key]; got != "theirs" || s.wrote("shop") > 0 {
 					t.Errorf("it has %q", got)
 				}

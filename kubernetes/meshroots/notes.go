@@ -16,6 +16,31 @@ type notes struct {
 	others   bool   // namespaces had other roots a minute ago
 }
 
+// leaveBehind finds namespaces that others have kept from having the roots for too long: no root
+// waits for them from now on.
+func (k *Keeper) leaveBehind(now time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for namespace, p := range k.places {
+		if p.left || p.wrong.IsZero() || now.Sub(p.wrong) < exit {
+			continue
+		}
+		k.count(p, -1)
+		p.left = true
+		k.count(p, 1)
+		k.cfg.Log.Error("no new root waits for a namespace any more, as its ConfigMap cannot be kept: its pods will refuse peers with certificates below a new root",
+			"config_map", Name, "namespace", namespace, "error", text.Clean(k.why(p).Error()))
+	}
+}
+
+// why returns why a namespace is left behind.
+func (k *Keeper) why(p *place) error {
+	if p.err != nil {
+		return p.err
+	}
+	return errDisputed
+}
+
 // dispute records that somebody keeps writing in a namespace, and says so once. The lock is held.
 func (k *Keeper) dispute(namespace string, p *place, rival string) {
 	if p.disputed {
@@ -34,7 +59,9 @@ func (k *Keeper) dispute(namespace string, p *place, rival string) {
 
 // settle ends what was disputed about a place. The lock is held.
 func (k *Keeper) settle(p *place) {
-	p.repairs = 0
+	if p.repairs = 0; p.has != nil && p.has == k.want {
+		p.wrong, p.left = time.Time{}, false
+	}
 	if !p.disputed {
 		return
 	}
@@ -67,6 +94,7 @@ func (k *Keeper) repair(namespace string, p *place, before *seen, now time.Time)
 	k.notes.where = namespace
 	p.repairs++
 	p.repaired = now
+	p.blame(now)
 	if p.repairs < quarrel {
 		return
 	}

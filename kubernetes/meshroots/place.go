@@ -3,8 +3,10 @@ package meshroots
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -20,12 +22,17 @@ const (
 	lag = 5 * time.Second
 	// peace is how long nobody must touch a ConfigMap for repairs to be quick again.
 	peace = 2 * longest
+	// exit is how long a namespace can delay a new root whose ConfigMap another client keeps
+	// changing, or where writing it is refused.
+	exit = time.Hour
 	// quarrel is how many repairs without peace are another writer's doing, and not a
 	// mistake of somebody's.
 	quarrel = 5
 )
 
 var (
+	errAltered    = errors.New("the API server stored other roots than were written: does an admission webhook change them?")
+	errDisputed   = errors.New("another client keeps changing or deleting it")
 	errNotWritten = errors.New("not written yet")
 	errForeign    = fmt.Errorf("a ConfigMap is there and not ours: stop what writes it, and delete it, hand it over with the label %s=%s, or allow its adoption", ManagedBy, Manager)
 )
@@ -45,6 +52,9 @@ type place struct {
 	repairs  int // without peace
 	repaired time.Time
 	disputed bool
+
+	wrong time.Time // since when others keep it from having what it should; zero: they do not
+	left  bool      // that lasted for exit: no root waits for it
 }
 
 // until returns when the next repair may be.
@@ -71,17 +81,44 @@ func (p *place) owned(found *seen) bool {
 
 // set records what a place has. The lock is held.
 func (k *Keeper) set(p *place, has *want) {
-	k.right += k.counts(has) - k.counts(p.has)
+	k.count(p, -1)
 	if p.has = has; has != nil {
 		p.due, p.err, p.pause = has, nil, 0
+		if p.repairs == 0 {
+			p.wrong, p.left = time.Time{}, false
+		}
+	}
+	k.count(p, 1)
+}
+
+// count adds a place to those that have the roots, or to those that no root waits for.
+func (k *Keeper) count(p *place, by int) {
+	switch {
+	case p.has != nil && p.has == k.want:
+		k.right += by
+	case p.left:
+		k.left += by
 	}
 }
 
-func (k *Keeper) counts(has *want) int {
-	if has != nil && has == k.want {
-		return 1
+// blame records that others keep a place from having what it should.
+func (p *place) blame(now time.Time) {
+	if p.wrong.IsZero() {
+		p.wrong = now
 	}
-	return 0
+}
+
+// refused reports whether an API server answered, and does not take what is written. One that does
+// not answer says nothing about a namespace.
+func refused(err error) bool {
+	if errors.Is(err, errAltered) {
+		return true
+	}
+	code := int32(0)
+	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
+		code = status.Status().Code
+	}
+	return code >= 400 && code <= 500 && code != http.StatusTooManyRequests && code != http.StatusRequestTimeout && code != http.StatusUnauthorized
 }
 
 // visit returns the place of a namespace, which may be new. The lock is held.
@@ -98,25 +135,32 @@ func (k *Keeper) visit(namespace string) *place {
 // still need it. The lock is held.
 func (k *Keeper) leave(namespace string) {
 	if p := k.places[namespace]; p != nil {
-		k.set(p, nil)
+		k.count(p, -1)
 		k.settle(p)
 		delete(k.places, namespace)
 	}
 }
 
-// confirm tells once that all namespaces have what they should. The lock must not be held.
+// everywhere reports whether all namespaces have the roots, apart from those that no root waits for. If
+// none has them, another program writes them all, and the mesh does not have the root. The lock is held.
+func (k *Keeper) everywhere() bool {
+	return k.listed && k.want != nil && k.right+k.left == len(k.places) && (k.right > 0 || len(k.places) == 0)
+}
+
+// confirm tells once that the roots are everywhere. The lock must not be held.
 func (k *Keeper) confirm() {
 	k.telling.Lock() // the last word is the newest
 	defer k.telling.Unlock()
 	k.mu.Lock()
-	all := k.listed && k.want != nil && k.told != k.want && k.right == len(k.places)
+	all := k.told != k.want && k.everywhere()
+	left := k.left
 	if all {
 		k.told = k.want
 	}
 	told := k.told
 	k.mu.Unlock()
 	if all {
-		k.cfg.Log.Info("all namespaces of the mesh have the roots", "authority", k.cfg.Authority, "fingerprints", told.roots.Fingerprints())
+		k.cfg.Log.Info("the namespaces of the mesh have the roots", "authority", k.cfg.Authority, "fingerprints", told.roots.Fingerprints(), "left_behind", left)
 		k.cfg.Written(k.cfg.Authority, told.roots)
 	}
 }

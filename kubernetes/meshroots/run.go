@@ -63,7 +63,7 @@ func (k *Keeper) Run(ctx context.Context) {
 func (k *Keeper) reset() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.places, k.right, k.listed, k.told, k.notes = map[string]*place{}, 0, false, nil, notes{}
+	k.places, k.right, k.left, k.listed, k.told, k.notes = map[string]*place{}, 0, 0, false, nil, notes{}
 }
 
 // list makes a place for each namespace, before the first is looked at.
@@ -91,7 +91,10 @@ func (r *run) others() bool {
 	if r.want == nil {
 		return false
 	}
-	for namespace := range r.places {
+	for namespace, p := range r.places {
+		if p.left {
+			continue
+		}
 		found := r.found(namespace)
 		if found != nil && found.sum != r.want.sum && (r.told == nil || found.sum != r.told.sum) {
 			return true
@@ -103,6 +106,7 @@ func (r *run) others() bool {
 // look retracts the confirmation after a minute of drift: a ConfigMap that is restored sooner
 // was hardly gone.
 func (r *run) look() {
+	r.leaveBehind(time.Now())
 	others := r.others()
 	r.mu.Lock()
 	lasts := others && r.notes.others && r.told != nil
@@ -122,7 +126,12 @@ func (r *run) follow(ctx context.Context) {
 			r.refresh()
 		case <-tick.C:
 			r.look()
+			r.confirm()
 			r.complain()
+		case <-r.reselect:
+			for _, namespace := range r.all() {
+				r.add(namespace)
+			}
 		case <-ctx.Done():
 			return
 		}
@@ -157,7 +166,10 @@ func (k *Keeper) take(w *want) (changed bool) {
 	if k.want != nil && k.want.text == w.text {
 		return false
 	}
-	k.want, k.right = w, 0
+	k.want, k.right, k.left = w, 0, 0
+	for _, p := range k.places {
+		k.count(p, 1)
+	}
 	return true
 }
 

@@ -29,9 +29,7 @@ type seen struct {
 // namespaces, and all ConfigMaps have the same content.
 func (r *run) watch() error {
 	client := r.cfg.Client
-	r.namespaces = informers.NewFilteredNamespaceInformer(client, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
-		o.LabelSelector = r.cfg.Namespaces.String()
-	})
+	r.namespaces = informers.NewNamespaceInformer(client, 0, cache.Indexers{}) // all, as the selector may change
 	r.maps = informers.NewFilteredConfigMapInformer(client, metav1.NamespaceAll, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector("metadata.name", Name).String()
 	})
@@ -73,7 +71,7 @@ func (r *run) await(ctx context.Context) bool {
 func (r *run) chosen(namespace string) bool {
 	object, known, err := r.namespaces.GetStore().GetByKey(namespace)
 	found, ok := object.(*corev1.Namespace)
-	return known && ok && err == nil && found.DeletionTimestamp == nil && r.cfg.Namespaces.Matches(labels.Set(found.Labels))
+	return known && ok && err == nil && found.DeletionTimestamp == nil && (*r.selector.Load()).Matches(labels.Set(found.Labels))
 }
 
 // all returns the namespaces that are known.

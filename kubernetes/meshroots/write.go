@@ -2,7 +2,6 @@ package meshroots
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -66,6 +65,7 @@ func (r *run) decide(namespace string) (o *order, again time.Duration) {
 	r.set(p, nil)
 	if found != nil && !p.owned(found) && !r.cfg.Adopt {
 		p.err = errForeign
+		p.blame(now)
 		return nil, 0
 	}
 	if wait := r.wait(p).Sub(now); wait > 0 {
@@ -122,13 +122,16 @@ func (r *run) wrote(o *order, made *corev1.ConfigMap, err error) (again time.Dur
 		return 0
 	}
 	if err == nil && made.Data[Key] != o.text {
-		err = errors.New("the API server stored other roots than were written: does an admission webhook change them?")
+		err = errAltered
 	}
 	p.last, p.over, p.unseen = time.Now(), o.over, err == nil
 	if err != nil {
 		p.pause = min(max(2*p.pause, shortest), retries)
 		if !apierrors.IsConflict(err) { // then the watch will tell what there is
 			p.err = err
+			if refused(err) {
+				p.blame(p.last)
+			}
 		}
 		return p.pause
 	}
