@@ -32,6 +32,7 @@ type authority struct {
 	met     bool          // it has answered with a certificate, so that is known
 	began   time.Time     // when a call began with no other in flight
 	phases  *rootphase.Machine
+	behind  []string    // clusters that no new root waits for, sorted
 	shown   *pki.Bundle // the bundle that RootsChanged was last told
 	given   *pki.Bundle // the roots of the last reply that had others than the one before
 	mute    bool        // they are all that it tells

@@ -195,6 +195,27 @@ func TestCertificatesOfWhoIsLedCount(t *testing.T) {
 	})
 }
 
+// A replica of Istio's CA API makes the pods of such a cluster wait.
+func TestClusterThatIsLeftBehindIsKnownToAllReplicas(t *testing.T) {
+	inPair(t, ra.Roots{Confirmed: true}, nil, func(p *pair) {
+		behind := func(want ...string) {
+			t.Helper()
+			time.Sleep(15 * time.Second)
+			if got := p.led.Behind("ca"); !slices.Equal(got, want) {
+				t.Errorf("%q are left behind, want %q", got, want)
+			}
+		}
+		p.lead.SetBehind("ca", "west", true)
+		p.lead.SetBehind("ca", "east", true)
+		behind("east", "west")
+		p.lead.Close()
+		p.lead.open() // the next leader goes by the record
+		behind("east", "west")
+		p.lead.SetBehind("ca", "east", false)
+		behind("west")
+	})
+}
+
 // What is held back for hours is not, once the root is trusted.
 func TestHoldEndsWithItsReason(t *testing.T) {
 	inPair(t, ra.Roots{Confirmed: true, Wait: 10 * time.Minute, Unplanned: 24 * time.Hour}, nil, func(p *pair) {

@@ -23,6 +23,7 @@ type authorityRecord struct {
 	Version    int             `json:"version"`
 	Backdating time.Duration   `json:"backdating"`
 	Roots      json.RawMessage `json:"roots"`
+	Behind     []string        `json:"behind,omitempty"` // clusters that no new root waits for
 }
 
 // parseRecord reads a record; nothing is an empty one. The error wraps [peers.ErrNewer] for a record
@@ -73,6 +74,9 @@ func (a *authority) begin(kept authorityRecord, err error) {
 	conf := a.conf.Roots.phases()
 	a.phases, a.back = rootphase.New(conf), max(0, kept.Backdating)
 	a.met = a.back > 0
+	if a.behind == nil {
+		a.behind = kept.Behind
+	}
 	if len(kept.Roots) > 0 && err == nil {
 		var phases *rootphase.Machine
 		if phases, err = rootphase.Restore(conf, kept.Roots, e.cfg.Now()); err == nil {
@@ -147,7 +151,7 @@ func (a *authority) save() {
 	e.mu.Lock()
 	dirty := a.dirty && e.cfg.Store != nil && !errors.Is(a.useless, peers.ErrNewer)
 	a.dirty = false
-	kept := authorityRecord{recordVersion, a.back, nil}
+	kept := authorityRecord{Version: recordVersion, Backdating: a.back, Behind: a.behind}
 	if dirty {
 		kept.Roots = a.phases.Record()
 	}

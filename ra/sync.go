@@ -66,6 +66,7 @@ func (a *authority) exchange(before []byte) []byte {
 		err = cmp.Or(err, useless)
 	}
 	a.judged(err)
+	behind := a.shareBehind(kept.Behind)
 	switch {
 	case errors.Is(err, peers.ErrNewer), led && err != nil, led && string(roots) == string(kept.Roots):
 		return before
@@ -74,7 +75,7 @@ func (a *authority) exchange(before []byte) []byte {
 	}
 	kept.Version, kept.Roots = recordVersion, roots
 	if !led {
-		kept.Backdating = a.backdating()
+		kept.Backdating, kept.Behind = a.backdating(), behind
 	}
 	record, err := json.Marshal(kept)
 	if err != nil {

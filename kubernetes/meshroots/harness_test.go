@@ -42,7 +42,7 @@ type site struct {
 	writes  map[string]int                     // by namespace
 	refuse  func(namespace string) error       // a write; optional
 	after   func(namespace string)             // what somebody does after a write; optional
-	alter   func(namespace string) (to string) // what an admission webhook makes of the roots; optional
+	alter   func(namespace string) (to string) // what an admission webhook makes of the roots; optional, and empty for nothing
 
 	stop context.CancelFunc
 	done chan struct{}
@@ -99,7 +99,7 @@ func (s *site) write(action clienttesting.Action) (handled bool, made runtime.Ob
 			return true, nil, err
 		}
 	}
-	if alter != nil {
+	if alter != nil && alter(namespace) != "" {
 		return true, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: meshroots.Name}, Data: map[string]string{meshroots.Key: alter(namespace)}}, nil
 	}
 	if after != nil {

@@ -103,8 +103,8 @@ type Roots struct {
 	// was published, too: for those who learn roots only with their own certificates.
 	// Default: false.
 	ByReply bool `json:"by_reply"`
-	// Unplanned is how long certificates are held back that an authority signs below a
-	// root which is not published long enough. Default: 10m.
+	// Unplanned is how long after a root was announced certificates below it are held back at
+	// most, if the authority signs below it before it is published long enough. Default: 10m.
 	Unplanned agent.Duration `json:"unplanned"`
 	// Interval is the time between calls for the roots of an authority that does not
 	// announce changes. Default: 5m.

@@ -151,6 +151,9 @@ func (c Config) With(next *Config) Config {
 		i.Limits, i.Hold = c.Istio.Limits, c.Istio.Hold
 		c.Istio = i
 	}
+	if c.Mesh.Roots.Enabled && next.Mesh.Roots.Enabled {
+		c.Mesh.Roots.Namespaces = next.Mesh.Roots.Namespaces
+	}
 	return c
 }
 

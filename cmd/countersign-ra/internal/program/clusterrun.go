@@ -61,13 +61,12 @@ func (t *leaderSession) openClusterRun(ctx context.Context, cluster *fleet.Clust
 
 func (o *clusterRun) make(t *leaderSession, former *guard.ClientCA) error {
 	var errs [7]error
-	written := t.writtenIn(o.cluster.ID())
 	id, client, issuer := o.cluster.ID(), o.cluster.Client(), t.issuer
 	o.clientCA, errs[0] = guard.NewClientCA(guard.ClientCAConfig{Cluster: id, Client: client, Former: former, Log: t.log})
 	if bundles := bundlesOf(t.config.Signers); len(bundles) > 0 {
 		o.bundles, errs[1] = trustbundle.New(trustbundle.Config{
 			Cluster: id, Client: client, Bundles: bundles, Roots: t.engine.Roots,
-			Written: written.by(trustBundles), Held: t.held, Log: t.log,
+			Written: t.written.hook(id, trustBundles), Held: t.held, Log: t.log,
 		})
 		if errs[1] != nil {
 			return errs[1]
@@ -80,7 +79,7 @@ func (o *clusterRun) make(t *leaderSession, former *guard.ClientCA) error {
 		})
 		o.admission, errs[3] = guard.NewAdmission(guard.AdmissionConfig{Cluster: id, Client: client, Signers: names, Log: t.log})
 	}
-	errs[5] = o.makeMesh(t, issuer, written.by(meshRoots))
+	errs[5] = o.makeMesh(t, issuer, t.written.hook(id, meshRoots))
 	if signers := requestSigners(t.config.Signers); len(signers) > 0 {
 		o.requests, errs[4] = csr.New(csr.Config{
 			Cluster: id, Client: client, Issuer: issuer, Decide: t.engine.Decide, Signers: signers, Observe: t.metrics.signingRequest(id), Log: t.log,

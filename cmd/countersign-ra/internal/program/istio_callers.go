@@ -108,6 +108,9 @@ func (d *door) reviews(c *config.Config) authn.Clusters {
 		if len(allowed) > 0 && !slices.Contains(allowed, id) {
 			return nil
 		}
+		if d.behind(id) {
+			return leftBehind{}
+		}
 		if cluster, ok := fleet.Cluster(id); ok {
 			return cluster.Authenticator()
 		}

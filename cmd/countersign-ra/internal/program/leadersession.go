@@ -36,6 +36,8 @@ type leaderSession struct {
 	mu          sync.Mutex
 	clusterRuns map[string]*clusterRun // by cluster ID
 	unable      string                 // rules that their authorities cannot serve
+
+	returned map[string]time.Time // of run: since when clusters that were left behind can be reached again
 }
 
 // lead signs until ctx ends, and returns when all is closed.
@@ -55,7 +57,7 @@ func (s *service) lead(ctx context.Context) {
 }
 
 func (s *service) newLeaderSession() (*leaderSession, error) {
-	t := &leaderSession{service: s, clusterRuns: map[string]*clusterRun{}}
+	t := &leaderSession{service: s, clusterRuns: map[string]*clusterRun{}, returned: map[string]time.Time{}}
 	cfg := s.engineConfig()
 	cfg.Store, cfg.RootsChanged = s.records, t.rootsChanged
 	for _, a := range s.providers.Authorities {
@@ -72,7 +74,7 @@ func (s *service) newLeaderSession() (*leaderSession, error) {
 	if t.engine, err = ra.New(cfg); err != nil {
 		return nil, err
 	}
-	t.written = newWritten(t.engine.RootsWritten)
+	t.written = newWritten(t.engine.RootsWritten, t.engine.Roots, publishersOf(s.config))
 	t.issuer = guard.Issuer(t.engine, t.engine, s.log, t.clientCAs)
 	if s.lease != nil {
 		t.issuer = s.lease.Issuer(t.issuer)
@@ -129,7 +131,8 @@ func (t *leaderSession) run(ctx context.Context) {
 // settle opens and closes clusterRuns, so that each cluster has one by its current client.
 func (t *leaderSession) settle(ctx context.Context) {
 	var ids []string
-	for _, c := range t.clusters.Status() {
+	clusters := t.clusters.Status()
+	for _, c := range clusters {
 		ids = append(ids, c.ID)
 		cluster, ok := t.clusters.Cluster(c.ID)
 		t.mu.Lock()
@@ -156,6 +159,7 @@ func (t *leaderSession) settle(ctx context.Context) {
 		t.written.forget(o.cluster.ID())
 	}
 	t.written.members(ids)
+	t.leaveBehind(clusters)
 }
 
 func (t *leaderSession) put(id string, o *clusterRun) {

@@ -8,16 +8,20 @@ import (
 
 var (
 	meshNamespacesDesc = desc("mesh_namespaces", "Namespaces of a mesh: those whose ConfigMap has the roots (current), those that lack some (lacking), and those of either where another client keeps writing (disputed).", "cluster", "state")
+	meshLeftDesc       = desc("mesh_left_behind", "1 for each namespace that no new root waits for, as its ConfigMap could not be kept for an hour; without a namespace, for a cluster that could not be reached for as long. A hundred namespaces of a cluster at most.", "cluster", "namespace")
 	istiodCurrentDesc  = desc("istiod_certificate_current", "1 if the Secret istiod-tls is as it should be.", "cluster")
 	istiodExpiryDesc   = desc("istiod_certificate_expiry_timestamp_seconds", "When the certificate in the Secret istiod-tls ends.", "cluster")
 )
+
+// mostLeft bounds the namespaces of a cluster that are named: their owners choose the names.
+const mostLeft = 100
 
 // meshCollector collects what is written for a mesh.
 type meshCollector struct{ *service }
 
 // Describe implements [prometheus.Collector].
 func (c meshCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{meshNamespacesDesc, istiodCurrentDesc, istiodExpiryDesc} {
+	for _, d := range []*prometheus.Desc{meshNamespacesDesc, meshLeftDesc, istiodCurrentDesc, istiodExpiryDesc} {
 		to <- d
 	}
 }
@@ -27,6 +31,9 @@ func (c meshCollector) Collect(to chan<- prometheus.Metric) {
 	t := c.session.Load()
 	if t == nil {
 		return
+	}
+	for _, id := range t.engine.Behind(t.config.Mesh.Roots.Authority) {
+		to <- prometheus.MustNewConstMetric(meshLeftDesc, prometheus.GaugeValue, 1, id, "")
 	}
 	for _, o := range t.all() {
 		if m := o.mesh.report(); m != nil {
@@ -41,6 +48,11 @@ func gaugeMesh(cluster string, m *status.Mesh, gauge gauge) {
 	if r := m.Roots; r != nil {
 		for state, n := range map[string]int{"current": r.Namespaces - r.Lacking, "lacking": r.Lacking, "disputed": r.Disputed} {
 			gauge(meshNamespacesDesc, float64(n), cluster, state)
+		}
+	}
+	if r := m.Roots; r != nil {
+		for _, namespace := range r.Left[:min(len(r.Left), mostLeft)] {
+			gauge(meshLeftDesc, 1, cluster, namespace)
 		}
 	}
 	if i := m.Istiod; i != nil {

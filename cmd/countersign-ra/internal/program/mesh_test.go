@@ -18,43 +18,9 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-func TestRootIsWrittenWhenTrustBundlesAndMeshHaveIt(t *testing.T) {
-	for name, row := range map[string]struct {
-		both bool
-		want int
-	}{"both publish it": {true, 1}, "one of them does": {false, 2}} {
-		t.Run(name, func(t *testing.T) {
-			var told []*pki.Bundle
-			w := &writtenIn{
-				tell: func(authority string, roots *pki.Bundle) {
-					if authority != "vault" {
-						t.Errorf("notified of %s", authority)
-					}
-					told = append(told, roots)
-				},
-				both: func(string) bool { return row.both }, have: map[string]map[publisher]*pki.Bundle{},
-			}
-			one, two := newRoot(t), newRoot(t)
-			w.by(trustBundles)("vault", one.Union(two))
-			w.by(meshRoots)("vault", one)
-			if len(told) != row.want || !told[len(told)-1].Equal(one) {
-				t.Fatalf("notified %d times, last %v", len(told), told[len(told)-1].Fingerprints())
-			}
-			w.by(meshRoots)("vault", one.Union(two))
-			if !told[len(told)-1].Equal(one.Union(two)) {
-				t.Error("a root that both have does not count")
-			}
-			w.by(trustBundles)("vault", pki.NewBundle())
-			if told[len(told)-1].Len() > 0 {
-				t.Error("roots that are gone count")
-			}
-		})
-	}
-}
-
 func TestMetricsOfAMesh(t *testing.T) {
 	got := map[string]float64{}
-	m := &status.Mesh{Roots: &status.MeshRoots{Namespaces: 7, Lacking: 2, Disputed: 1}, Istiod: &status.Istiod{Error: "denied", NotAfter: time.Unix(60, 0)}}
+	m := &status.Mesh{Roots: &status.MeshRoots{Namespaces: 7, Lacking: 2, Disputed: 1, Left: []string{"shop"}}, Istiod: &status.Istiod{Error: "denied", NotAfter: time.Unix(60, 0)}}
 	gaugeMesh("home", m, func(d *prometheus.Desc, v float64, labels ...string) {
 		if labels[0] != "home" {
 			t.Errorf("labels %q", labels)
@@ -63,7 +29,7 @@ func TestMetricsOfAMesh(t *testing.T) {
 	})
 	want := map[string]float64{
 		meshNamespacesDesc.String() + "current": 5, meshNamespacesDesc.String() + "lacking": 2, meshNamespacesDesc.String() + "disputed": 1,
-		istiodCurrentDesc.String(): 0, istiodExpiryDesc.String(): 60,
+		meshLeftDesc.String() + "shop": 1, istiodCurrentDesc.String(): 0, istiodExpiryDesc.String(): 60,
 	}
 	if !maps.Equal(got, want) {
 		t.Errorf("got %v", got)

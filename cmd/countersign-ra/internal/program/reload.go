@@ -19,7 +19,7 @@ import (
 
 // live are the settings that a reload takes over; all others need a restart. [config.Config.With]
 // does so.
-var live = []string{"rules", "istio.clusters", "istio.issuers", "istio.node_proxies", "istio.csr_names", "istio.renewals"}
+var live = []string{"rules", "istio.clusters", "istio.issuers", "istio.node_proxies", "istio.csr_names", "istio.renewals", "mesh.roots.namespaces"}
 
 // rotate opens the audit log anew at each SIGHUP, and takes over the configuration.
 func (s *service) rotate(ctx context.Context, hangups <-chan os.Signal) {
@@ -50,7 +50,7 @@ func (s *service) reload() {
 		s.log.Error("cannot apply the configuration, keeping the previous one", "error", err)
 		return
 	}
-	s.log.Info("configuration applied: rules, and callers of istio")
+	s.log.Info("configuration applied: rules, callers of istio, and namespaces of the mesh")
 	left := differ(s.config.Explain(), next.Explain())
 	s.life.Reloaded(time.Now(), left, nil)
 	if len(left) > 0 {
@@ -71,6 +71,9 @@ func (s *service) takeOver(next *config.Config) error {
 	s.now.Store(&merged)
 	if t := s.session.Load(); t != nil {
 		s.follow(t.engine)
+		for _, o := range t.all() {
+			o.mesh.follow(&merged)
+		}
 	}
 	if s.door != nil {
 		if e := s.door.engine.Load(); e != nil {

@@ -1,6 +1,7 @@
 package program
 
 import (
+	"slices"
 	"time"
 
 	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/status"
@@ -38,6 +39,7 @@ func (t *leaderSession) report(r *status.Report) {
 		t.mu.Lock()
 		o := t.clusterRuns[r.Clusters[i].ID]
 		t.mu.Unlock()
+		t.reportBehind(&r.Clusters[i])
 		if o == nil {
 			r.Clusters[i].NotReady = "it is not connected"
 			continue
@@ -48,6 +50,13 @@ func (t *leaderSession) report(r *status.Report) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r.Unable = t.unable
+}
+
+// reportBehind says that no new root of the mesh waits for a cluster, which may not be connected.
+func (t *leaderSession) reportBehind(k *status.Cluster) {
+	if authority := t.config.Mesh.Roots.Authority; slices.Contains(t.engine.Behind(authority), k.ID) {
+		k.Mesh = &status.Mesh{Roots: &status.MeshRoots{Authority: authority, Away: true}}
+	}
 }
 
 // dangerous returns why authorities are not asked in a cluster whose client CAs are known.
@@ -75,7 +84,12 @@ func (o *clusterRun) report(k *status.Cluster) {
 			k.Bundles = append(k.Bundles, status.Bundle{Signer: b.Signer, Authority: b.Authority, Object: b.Object, Roots: b.Roots, Error: b.Error})
 		}
 	}
-	k.Mesh = o.mesh.report()
+	if behind, m := k.Mesh != nil, o.mesh.report(); m != nil {
+		k.Mesh = m
+		if m.Roots != nil {
+			m.Roots.Away = behind
+		}
+	}
 	k.Shut = o.shut()
 	if o.admission != nil {
 		p := o.admission.Protection()

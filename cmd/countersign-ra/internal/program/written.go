@@ -1,43 +1,78 @@
 package program
 
 import (
+	"maps"
 	"slices"
 	"sync"
+	"time"
 
+	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/config"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// written gathers in which clusters roots are published. A root counts as published when all
-// clusters have it: one that is away delays new roots, as its pods verify the others'. It does no
-// longer once a cluster is known to lack it: it was removed there, or the cluster is new. What a
-// cluster that cannot be reached has now is not known, and changes nothing.
+// publisher is what writes an authority's roots in a cluster.
+type publisher string
+
+const (
+	trustBundles publisher = "trust bundles"
+	meshRoots    publisher = "the mesh"
+)
+
+// publishersOf returns what writes an authority's roots in each cluster.
+func publishersOf(c config.Config) func(authority string) []publisher {
+	return func(authority string) (all []publisher) {
+		if slices.ContainsFunc(c.Signers, func(s config.Signer) bool { return s.TrustBundle.Name != "" && s.TrustBundle.Authority == authority }) {
+			all = append(all, trustBundles)
+		}
+		if c.Mesh.Publishes(authority) {
+			all = append(all, meshRoots)
+		}
+		return all
+	}
+}
+
+// exit is how long a place can delay a new root. Who owns its objects, or keeps its API server from
+// being reached, does not decide about the roots of all others.
+const exit = time.Hour
+
+// place is where one publisher writes an authority's roots.
+type place struct {
+	authority, cluster string
+	by                 publisher
+}
+
+// written gathers where roots are published. A root counts as published when all places have it: a
+// cluster that is away delays new roots, as its pods verify the others', but for [exit] only. A root
+// counts no longer once a place is known to lack it: it was removed there, or the cluster is new. What
+// a cluster that cannot be reached has now is not known, and changes nothing.
 type written struct {
-	publish func(authority string, roots *pki.Bundle) // does not block
+	publish    func(authority string, roots *pki.Bundle) // does not block
+	wanted     func(authority string) *pki.Bundle        // what all places should have
+	publishers func(authority string) []publisher
 
 	order sync.Mutex // held during the call, so that the last call has the current roots
 
-	mu          sync.Mutex
-	ids         []string                          // of all clusters
-	byAuthority map[string]map[string]*pki.Bundle // then by cluster
+	mu      sync.Mutex
+	ids     []string // of all clusters
+	have    map[place]*pki.Bundle
+	lacking map[place]time.Time // since when a place lacks a wanted root
+	told    map[string]answer   // by authority: what was published last
 }
 
-func newWritten(publish func(string, *pki.Bundle)) *written {
-	return &written{publish: publish, byAuthority: map[string]map[string]*pki.Bundle{}}
-}
+// answer is which of the wanted roots all places have.
+type answer struct{ common, wanted *pki.Bundle }
 
-// note records which roots a cluster has.
-func (w *written) note(cluster, authority string, roots *pki.Bundle) {
-	w.order.Lock()
-	defer w.order.Unlock()
-	w.mu.Lock()
-	if w.byAuthority[authority] == nil {
-		w.byAuthority[authority] = map[string]*pki.Bundle{}
+func newWritten(publish func(string, *pki.Bundle), wanted func(string) *pki.Bundle, publishers func(string) []publisher) *written {
+	return &written{
+		publish: publish, wanted: wanted, publishers: publishers,
+		have: map[place]*pki.Bundle{}, lacking: map[place]time.Time{}, told: map[string]answer{},
 	}
-	w.byAuthority[authority][cluster] = roots
-	common, known := w.common(authority)
-	w.mu.Unlock()
-	if known {
-		w.publish(authority, common)
+}
+
+// hook returns the function that receives what a publisher has written in a cluster.
+func (w *written) hook(cluster string, by publisher) func(authority string, roots *pki.Bundle) {
+	return func(authority string, roots *pki.Bundle) {
+		w.change(func() { w.have[place{authority, cluster, by}] = roots })
 	}
 }
 
@@ -45,41 +80,97 @@ func (w *written) note(cluster, authority string, roots *pki.Bundle) {
 func (w *written) forget(cluster string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, byCluster := range w.byAuthority {
-		delete(byCluster, cluster)
-	}
+	maps.DeleteFunc(w.have, func(p place, _ *pki.Bundle) bool { return p.cluster == cluster })
 }
 
-// members sets which clusters there are.
+// members sets which clusters there are, and looks at how long roots have been lacking.
 func (w *written) members(ids []string) {
+	w.change(func() {
+		w.ids = ids
+		maps.DeleteFunc(w.lacking, func(p place, _ time.Time) bool { return !slices.Contains(ids, p.cluster) })
+	})
+}
+
+// change publishes the roots that are everywhere after a change, if they are others than before.
+func (w *written) change(change func()) {
 	w.order.Lock()
 	defer w.order.Unlock()
 	w.mu.Lock()
-	changed := !slices.Equal(w.ids, ids)
-	w.ids = ids
-	common := map[string]*pki.Bundle{}
-	for authority := range w.byAuthority {
-		if roots, known := w.common(authority); known && changed {
-			common[authority] = roots
+	change()
+	now, changed := time.Now(), map[string]*pki.Bundle{}
+	for authority := range w.authorities() {
+		w.look(authority, now)
+		next, last := answer{w.common(authority, now), w.wanted(authority)}, w.told[authority]
+		if next.common != nil && (last.common == nil || !next.common.Equal(last.common) || !next.wanted.Equal(last.wanted)) {
+			w.told[authority], changed[authority] = next, next.common
 		}
 	}
 	w.mu.Unlock()
-	for authority, roots := range common {
+	for authority, roots := range changed {
 		w.publish(authority, roots)
 	}
 }
 
-// common returns the roots that all clusters have, unless that is not known. The lock is held.
-func (w *written) common(authority string) (common *pki.Bundle, known bool) {
-	for i, id := range w.ids {
-		roots, known := w.byAuthority[authority][id]
-		if !known {
-			return nil, false
+// authorities are those of which anything was written. The lock is held.
+func (w *written) authorities() map[string]bool {
+	all := map[string]bool{}
+	for p := range w.have {
+		all[p.authority] = true
+	}
+	return all
+}
+
+// places are those of an authority. The lock is held.
+func (w *written) places(authority string) (all []place) {
+	for _, id := range w.ids {
+		for _, by := range w.publishers(authority) {
+			all = append(all, place{authority, id, by})
 		}
-		if i == 0 {
+	}
+	return all
+}
+
+// look notes which places lack a root. The lock is held.
+func (w *written) look(authority string, now time.Time) {
+	wanted := w.wanted(authority)
+	for _, p := range w.places(authority) {
+		switch has := w.have[p]; {
+		case wanted.Filter(has.Contains).Len() == wanted.Len():
+			delete(w.lacking, p)
+		case w.lacking[p].IsZero():
+			w.lacking[p] = now
+		}
+	}
+}
+
+// left reports whether no root waits for a place any more.
+func (w *written) left(p place) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.gone(p, time.Now())
+}
+
+// gone requires the lock to be held.
+func (w *written) gone(p place, now time.Time) bool {
+	since := w.lacking[p]
+	return !since.IsZero() && now.Sub(since) >= exit
+}
+
+// common returns the roots that all places have, apart from those that no root waits for; nil, if that
+// is not known. The lock is held.
+func (w *written) common(authority string, now time.Time) (common *pki.Bundle) {
+	for _, p := range w.places(authority) {
+		if w.gone(p, now) {
+			continue
+		}
+		roots, known := w.have[p]
+		if !known {
+			return nil
+		}
+		if common == nil {
 			common = roots
 		}
 		common = common.Filter(roots.Contains)
 	}
-	return common, len(w.ids) > 0
+	return common
 }

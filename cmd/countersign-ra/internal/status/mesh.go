@@ -3,6 +3,7 @@ package status
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/countersign-dev/countersign/cmd/internal/daemon"
@@ -22,6 +23,12 @@ type MeshRoots struct {
 	Roots      []string `json:"roots,omitempty"` // fingerprints
 	Namespaces int      `json:"namespaces"`
 	Lacking    int      `json:"lacking,omitempty"` // of them do not have these roots
+	// Left are namespaces that no new root waits for, as others keep their ConfigMap from having the
+	// roots.
+	Left []string `json:"left,omitempty"`
+	// Away: no new root waits for the whole cluster, as it cannot be reached, and its pods get
+	// certificates only once it has the roots.
+	Away bool `json:"away,omitempty"`
 	// Disputed is in how many namespaces another client keeps writing, such as Rival.
 	Disputed int    `json:"disputed,omitempty"`
 	Rival    string `json:"rival,omitempty"`
@@ -57,6 +64,16 @@ func (m *Mesh) problems(cluster string) (all []problem) {
 
 func (r *MeshRoots) problems(cluster string) []problem {
 	switch {
+	case r.Away:
+		return []problem{{
+			Grade: bad, What: fmt.Sprintf("Cluster %s is left behind: no new root of %s waits for it", cluster, r.Authority), Detail: r.Error,
+			Do: "Its running pods refuse peers with certificates below a new root. Restore the connection: its namespaces are written before its pods are served again.",
+		}}
+	case len(r.Left) > 0:
+		return []problem{{
+			Grade: bad, What: fmt.Sprintf("Namespaces of %s are left behind: no new root of %s waits for them", cluster, r.Authority), Detail: leftBehind(r.Left) + ": " + r.Error,
+			Do: fmt.Sprintf("Pods there refuse peers with certificates below a new root. Stop what writes or protects their ConfigMap %s, or leave the namespaces out of mesh.roots.namespaces and reload.", meshroots.Name),
+		}}
 	case r.Disputed > 0:
 		said := fmt.Sprintf("in %d namespaces", r.Disputed)
 		if r.Rival != "" {
@@ -73,6 +90,15 @@ func (r *MeshRoots) problems(cluster string) []problem {
 		}}
 	}
 	return nil
+}
+
+// leftBehind names some namespaces.
+func leftBehind(all []string) string {
+	const named = 5
+	if more := len(all) - named; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(all[:named], ", "), more)
+	}
+	return strings.Join(all, ", ")
 }
 
 func (t tables) mesh(r Report) {

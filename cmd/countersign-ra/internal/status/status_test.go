@@ -111,6 +111,8 @@ func TestProblemsOfAMeshAreShown(t *testing.T) {
 	for want, m := range map[string]*Mesh{
 		"Another client writes the ConfigMaps istio-ca-root-cert in home, too: in 3 namespaces, such as pilot-discovery": {Roots: &MeshRoots{Namespaces: 3, Lacking: 3, Disputed: 3, Rival: "pilot-discovery", Error: "x"}},
 		"ConfigMaps istio-ca-root-cert in home are out of date: 1 of 3":                                                  {Roots: &MeshRoots{Namespaces: 3, Lacking: 1, Error: "1 of 3"}},
+		"Namespaces of home are left behind: no new root of vault waits for them: shop: 1 of 3":                          {Roots: &MeshRoots{Authority: "vault", Namespaces: 3, Lacking: 1, Disputed: 1, Left: []string{"shop"}, Error: "1 of 3"}},
+		"Cluster home is left behind: no new root of vault waits for it: away":                                           {Roots: &MeshRoots{Authority: "vault", Away: true, Error: "away"}},
 		"Secret mesh/istiod-tls in home is not as it should be: denied":                                                  {Istiod: &Istiod{Namespace: "mesh", Error: "denied"}},
 		"": {Roots: &MeshRoots{Namespaces: 3}, Istiod: &Istiod{Namespace: "mesh"}},
 	} {

@@ -1,0 +1,49 @@
+package ra
+
+import "slices"
+
+// SetBehind says whether a cluster is left behind: no new root of the authority waits for it, as it
+// could not be reached for too long, so its pods may not have the roots that certificates are below.
+// The record has it, so that each engine with the same Store knows.
+func (e *Engine) SetBehind(authority, cluster string, behind bool) {
+	a := e.authorities[authority]
+	if a == nil {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if slices.Contains(a.behind, cluster) == behind {
+		return
+	}
+	// A new slice: Behind hands out the old one.
+	next := slices.DeleteFunc(slices.Clone(a.behind), func(id string) bool { return id == cluster })
+	if behind {
+		next = append(next, cluster)
+		slices.Sort(next)
+	}
+	a.behind, a.dirty = next, true
+	poke(a.changed)
+}
+
+// Behind returns the clusters that are left behind, sorted. Callers of these have to wait until the
+// cluster has the roots. The result must not be changed.
+func (e *Engine) Behind(authority string) []string {
+	a := e.authorities[authority]
+	if a == nil {
+		return nil
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return a.behind
+}
+
+// shareBehind takes the clusters that are left behind from the record, if another engine leads, and
+// returns those to write into it.
+func (a *authority) shareBehind(recorded []string) []string {
+	a.engine.mu.Lock()
+	defer a.engine.mu.Unlock()
+	if a.conf.Roots.Led {
+		a.behind = recorded
+	}
+	return a.behind
+}
