@@ -101,7 +101,7 @@ func (p *pair) phases(t *testing.T, what, lead, led string) {
 	t.Helper()
 	synctest.Wait()
 	if p.lead.phases() != lead || p.led.phases() != led {
-		t.Errorf("%s: %q at the leader, %q at who is led; want %q, %q", what, p.lead.phases(), p.led.phases(), lead, led)
+		t.Errorf("%s: %q at the leader, %q at the follower; want %q, %q", what, p.lead.phases(), p.led.phases(), lead, led)
 	}
 }
 
@@ -135,7 +135,7 @@ func TestStaleRecordHoldsBackWhatCanWait(t *testing.T) {
 				next := p.next(t)
 				time.Sleep(2 * time.Hour)
 				if p.led.phases() == "trusted trusted" { //nolint:dupword // two roots
-					t.Error("a root is trusted before the leader has said so")
+					t.Error("a root is trusted before the leader trusts it")
 				}
 				p.led.ca.Set(func() { p.led.ca.Signs = next })
 				if _, err := p.led.pod(); err != nil { // it was announced hours ago

@@ -179,7 +179,7 @@ func TestWhatOthersDoIsPutRight(t *testing.T) {
 				s.pass(time.Second)
 				s.holds(each[0], "shop")
 				s.pass(time.Minute)
-				if n := s.lines("restored roots"); n != 1 || s.lines("somebody else keeps") > 0 {
+				if n := s.lines("restored roots"); n != 1 || s.lines("another client keeps") > 0 {
 					t.Errorf("logged %d times: %s", n, &s.log)
 				}
 			}, namespace("shop"))
@@ -207,7 +207,7 @@ func TestAnotherWriterIsNamedOnceAndNotFought(t *testing.T) {
 		if n := s.wrote() - before; n < 8 || n > 20 {
 			t.Errorf("%d writes in an hour", n)
 		}
-		if n := s.lines("somebody else keeps writing"); n != 1 || !strings.Contains(s.log.String(), "pilot-discovery") {
+		if n := s.lines("another client keeps writing"); n != 1 || !strings.Contains(s.log.String(), "pilot-discovery") {
 			t.Errorf("named %d times: %s", n, &s.log)
 		}
 		if st := s.Status(); st.Disputed != 1 || st.Rival != "pilot-discovery" || st.Lacking != 1 {
@@ -228,7 +228,7 @@ func TestAnotherWriterIsNamedOnceAndNotFought(t *testing.T) {
 		s.holds(both, "shop")
 		s.ready(both)
 		s.pass(time.Hour)
-		if st := s.Status(); st.Disputed != 0 || st.Rival != "" || s.lines("nobody else writes") != 1 {
+		if st := s.Status(); st.Disputed != 0 || st.Rival != "" || s.lines("no other client writes") != 1 {
 			t.Errorf("status %+v\n%s", st, &s.log)
 		}
 		s.overwrite("shop")
@@ -284,7 +284,7 @@ func TestOwnerOfANamespaceDelaysARootForAnHourAtMost(t *testing.T) {
 					t.Errorf("left behind: %s", got)
 				}
 				if n := s.lines("no new root waits for a namespace"); n > 1 || n == 0 == row.left {
-					t.Errorf("said %d times", n)
+					t.Errorf("logged %d times", n)
 				}
 				s.set(func() { s.after, s.refuse, s.alter = nil, nil, nil })
 				s.pass(time.Hour)
@@ -523,7 +523,7 @@ func TestTooManyRootsAreRefused(t *testing.T) {
 	}, namespace("shop"))
 }
 
-// The roots of the CA that a mesh leaves stay beside ours, and the authority hears of its own.
+// The roots of the CA that a mesh leaves stay beside ours, and only its own are confirmed to the authority.
 func TestFurtherRootsArePublishedBeside(t *testing.T) {
 	each, both := ratest.Bundles(t, 2)
 	inBubble(t, func(c *meshroots.Config) { c.Further = each[1] }, func(s *site) {
@@ -554,7 +554,7 @@ func TestEndIsQuiet(t *testing.T) {
 
 func TestChangedDoesNotBlock(t *testing.T) {
 	inBubble(t, nil, func(s *site) {
-		for range 100 { // nobody runs it
+		for range 100 { // without a Run
 			s.Changed(authority, nil)
 			s.Changed("unknown", nil)
 		}
@@ -577,7 +577,7 @@ func TestWrongSettingsAreRefused(t *testing.T) {
 	}
 }
 
-// Other ConfigMaps of a namespace are nobody's business.
+// Other ConfigMaps of a namespace are left alone.
 func TestOtherConfigMapsAreLeftAlone(t *testing.T) {
 	inBubble(t, nil, func(s *site) {
 		each, _ := ratest.Bundles(t, 1)

@@ -11,7 +11,7 @@ type notes struct {
 	repairs  int    // since the last line
 	where    string // one of them
 	lacking  bool   // namespaces lacked roots a minute ago
-	disputed int    // places in which somebody else keeps writing
+	disputed int    // places in which another client keeps writing
 	rival    string // who, where that is known
 	others   bool   // namespaces had other roots a minute ago
 }
@@ -41,7 +41,7 @@ func (k *Keeper) why(p *place) error {
 	return errDisputed
 }
 
-// dispute records that somebody keeps writing in a namespace, and says so once. The lock is held.
+// dispute records that another client keeps writing in a namespace, and logs it once. The lock is held.
 func (k *Keeper) dispute(namespace string, p *place, rival string) {
 	if p.disputed {
 		return
@@ -52,7 +52,7 @@ func (k *Keeper) dispute(namespace string, p *place, rival string) {
 		k.notes.rival = rival
 	}
 	if k.notes.disputed == 1 {
-		k.cfg.Log.Error("somebody else keeps writing or deleting the roots of the mesh: turn off one of the two writers, such as istiod's CA (ENABLE_CA_SERVER=false)",
+		k.cfg.Log.Error("another client keeps writing or deleting the roots of the mesh: turn off one of the two writers, such as istiod's CA (ENABLE_CA_SERVER=false)",
 			"config_map", Name, "namespace", namespace, "writer", rival)
 	}
 }
@@ -68,16 +68,16 @@ func (k *Keeper) settle(p *place) {
 	p.disputed = false
 	if k.notes.disputed--; k.notes.disputed == 0 {
 		k.notes.rival = ""
-		k.cfg.Log.Info("nobody else writes the roots of the mesh any more")
+		k.cfg.Log.Info("no other client writes the roots of the mesh any more")
 	}
 }
 
-// complain says what is wrong for more than a minute, and what was repaired in it.
+// complain logs faults that last for more than a minute, and repairs.
 func (k *Keeper) complain() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if n := k.notes.repairs; n > 0 {
-		k.cfg.Log.Warn("restored roots of the mesh that somebody else changed or deleted", "times", n, "namespace", k.notes.where)
+		k.cfg.Log.Warn("restored roots of the mesh that another client changed or deleted", "times", n, "namespace", k.notes.where)
 		k.notes.repairs = 0
 	}
 	err := k.missing(false)
@@ -87,8 +87,7 @@ func (k *Keeper) complain() {
 	k.notes.lacking = err != nil
 }
 
-// repair records that something was put right that somebody else did, who has left what was found
-// before. The lock is held.
+// repair records that a change by another client was undone; before is what that client left. The lock is held.
 func (k *Keeper) repair(namespace string, p *place, before *seen, now time.Time) {
 	k.notes.repairs++
 	k.notes.where = namespace

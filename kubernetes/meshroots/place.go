@@ -20,13 +20,13 @@ const (
 	retries = time.Minute
 	// lag is how far the watch may be behind our own writes.
 	lag = 5 * time.Second
-	// peace is how long nobody must touch a ConfigMap for repairs to be quick again.
+	// peace is how long a ConfigMap has to stay as it is for repairs to be quick again.
 	peace = 2 * longest
 	// exit is how long a namespace can delay a new root whose ConfigMap another client keeps
 	// changing, or where writing it is refused.
 	exit = time.Hour
-	// quarrel is how many repairs without peace are another writer's doing, and not a
-	// mistake of somebody's.
+	// quarrel is how many repairs without peace are another writer's doing, and not one
+	// mistake.
 	quarrel = 5
 )
 
@@ -108,8 +108,8 @@ func (p *place) blame(now time.Time) {
 	}
 }
 
-// refused reports whether an API server answered, and does not take what is written. One that does
-// not answer says nothing about a namespace.
+// refused reports whether the API server answered and rejected the write. If it does not answer, the
+// namespace is not the reason.
 func refused(err error) bool {
 	if errors.Is(err, errAltered) {
 		return true
@@ -147,7 +147,7 @@ func (k *Keeper) everywhere() bool {
 	return k.listed && k.want != nil && k.right+k.left == len(k.places) && (k.right > 0 || len(k.places) == 0)
 }
 
-// confirm tells once that the roots are everywhere. The lock must not be held.
+// confirm reports once that the roots are everywhere. The lock must not be held.
 func (k *Keeper) confirm() {
 	k.telling.Lock() // the last word is the newest
 	defer k.telling.Unlock()
@@ -165,7 +165,7 @@ func (k *Keeper) confirm() {
 	}
 }
 
-// takeBack tells that namespaces have other roots: a root that waits to be everywhere waits anew.
+// takeBack reports that namespaces have other roots: a root that waits to be everywhere waits anew.
 func (k *Keeper) takeBack() {
 	k.telling.Lock()
 	defer k.telling.Unlock()

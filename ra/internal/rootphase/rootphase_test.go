@@ -202,7 +202,7 @@ func TestRootThatIsNotWrittenIsHeldBackUntilUnplannedEnds(t *testing.T) {
 	if _, err := led.Sync(m.Record(), at(2*time.Hour)); err != nil {
 		t.Fatal(err)
 	}
-	want(t, "trusted by who is led", led.Trusted(), r...)
+	want(t, "trusted by a follower", led.Trusted(), r...)
 }
 
 func TestOutdatedReplyBringsNoRootBack(t *testing.T) {
