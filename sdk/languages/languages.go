@@ -14,7 +14,7 @@ import (
 //
 //go:embed provider.binpb
 //go:embed python/LICENSE python/README.md python/pyproject.toml python/src/countersign_provider/*.py python/src/countersign_provider/py.typed python/src/countersign_provider/provider.binpb python/example/*
-//go:embed rust/LICENSE rust/README.md rust/Cargo.toml rust/src/*.rs rust/example/Cargo.* rust/example/README.md rust/example/gitignore rust/example/src/*.rs
+//go:embed rust/LICENSE rust/README.md rust/Cargo.toml rust/src/*.rs rust/example/Cargo.* rust/example/README.md rust/example/gitignore rust/example/kit.yaml rust/example/src/*.rs rust/example/tests/*.rs
 //go:embed node/LICENSE node/README.md node/package.json node/lib/* node/example/*
 var files embed.FS
 

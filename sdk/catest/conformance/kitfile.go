@@ -53,6 +53,9 @@ func LoadKit(path string) (Kit, error) {
 	if err := unfilled("settings", file.Settings); err != nil {
 		return Kit{}, fmt.Errorf("%s: %w", path, err)
 	}
+	if file.TokenIgnored && (file.TokenRequired || file.RefusedTokenFile != "") {
+		return Kit{}, fmt.Errorf("%s: token_ignored is set with token_required or refused_token_file: remove it, or remove those", path)
+	}
 	kit, e := file.Kit, file.Exchange
 	kit.Exchange = ca.TokenRequest{SubjectTokenType: e.SubjectTokenType, Audience: e.Audience, Resource: e.Resource, Scopes: e.Scopes, RequestedType: e.RequestedTokenType}
 	dir := filepath.Dir(path)

@@ -43,21 +43,22 @@ env: {AWS_REGION: eu-central-1}
 
 func TestWrongKitFileIsRefused(t *testing.T) {
 	for kit, want := range map[string]string{
-		"setings: {}":                      `there is no entry "setings": docs/conformance.md lists all`,
-		"fixed_lifetime: often":            "fixed_lifetime is a string: docs/conformance.md shows how to write it",
-		"settings":                         "the file is a string: docs/conformance.md",
-		"token_file: empty":                "empty is empty",
-		"token_file: large":                "has more than 1048576 bytes",
-		"token_file: none":                 "no such file",
-		"ttl: soon":                        "invalid duration",
-		"settings: {url: FILL-IN}":         "settings.url is still FILL-IN: write a value",
-		"settings: {pin: {file: FILL-IN}}": "settings.pin.file is still FILL-IN",
-		"settings: {a: [{b: FILL-IN}]}":    "settings.a.0.b is still FILL-IN",
-		"settings: {a: {FILL-IN: {b: c}}}": "settings.a.FILL-IN is still FILL-IN",
-		"secret_files: {pin: token}":       `there is no entry "secret_files"`,
-		"settings: [1":                     "yaml",
-		"settings: {a: {1: 2, b: .nan}}":   "kit.yaml",
-		"settings: {a: 1, a: 2}":           "already defined",
+		"setings: {}":                               `there is no entry "setings": docs/conformance.md lists all`,
+		"fixed_lifetime: often":                     "fixed_lifetime is a string: docs/conformance.md shows how to write it",
+		"settings":                                  "the file is a string: docs/conformance.md",
+		"token_file: empty":                         "empty is empty",
+		"token_file: large":                         "has more than 1048576 bytes",
+		"token_file: none":                          "no such file",
+		"ttl: soon":                                 "invalid duration",
+		"settings: {url: FILL-IN}":                  "settings.url is still FILL-IN: write a value",
+		"settings: {pin: {file: FILL-IN}}":          "settings.pin.file is still FILL-IN",
+		"settings: {a: [{b: FILL-IN}]}":             "settings.a.0.b is still FILL-IN",
+		"settings: {a: {FILL-IN: {b: c}}}":          "settings.a.FILL-IN is still FILL-IN",
+		"secret_files: {pin: token}":                `there is no entry "secret_files"`,
+		"settings: [1":                              "yaml",
+		"settings: {a: {1: 2, b: .nan}}":            "kit.yaml",
+		"settings: {a: 1, a: 2}":                    "already defined",
+		"token_ignored: true\ntoken_required: true": "token_ignored is set with",
 	} {
 		if _, err := LoadKit(kitFolder(t, kit)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", kit, err, want)
@@ -88,6 +89,17 @@ func TestSummaryListsWhatTheKitLacks(t *testing.T) {
 	for _, want := range []string{"--kit", "\n  refused_token_file         for DENY-06\n", "\n  wrong_settings             for SET-13, SET-14\n"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("%q is missing in\n%s", want, text.String())
+		}
+	}
+}
+
+func TestTokenlessCANeedsNoRefusedToken(t *testing.T) {
+	kit := goodKit()
+	kit.RefusedToken, kit.TokenRequired, kit.TokenIgnored = "", false, true
+	results := runAll(t, kit, Value(good()))
+	for _, id := range []string{"DENY-06", "DENY-07"} {
+		if r := resultOf(t, results, id); r.Outcome != Unrun || r.Seen != "by the kit, the CA knows no tokens" {
+			t.Errorf("%s %s: %s", id, r.Outcome, r.Seen)
 		}
 	}
 }

@@ -142,7 +142,12 @@ func strangerIsDenied(ctx context.Context, s *Session) error {
 	return mustBe(s.refusal(ctx, func(req *ca.SignRequest) { *req = other }), ca.Denied, ca.Invalid)
 }
 
+var errTokenIgnored = NotRun("by the kit, the CA knows no tokens")
+
 func tokenIsRefused(ctx context.Context, s *Session) error {
+	if s.Kit.TokenIgnored {
+		return errTokenIgnored
+	}
 	if s.Kit.RefusedToken == "" {
 		return needs("refused_token_file", ", with an expired token for instance")
 	}
@@ -150,6 +155,9 @@ func tokenIsRefused(ctx context.Context, s *Session) error {
 }
 
 func tokenIsMissing(ctx context.Context, s *Session) error {
+	if s.Kit.TokenIgnored {
+		return errTokenIgnored
+	}
 	if !s.Kit.TokenRequired {
 		return needs("token_required", ", where a token is")
 	}

@@ -25,7 +25,7 @@ func WriteKit(w io.Writer, settings []Setting) error {
 	return err
 }
 
-const kitBegins = `# What only you know, for the conformance suite: "go test" and "countersign provider test" read it.
+const kitBegins = `# What only you know, for the conformance suite: your tests and "countersign provider test" read it.
 # Every entry is optional; a check that lacks its entry is not run, and the report notes it once.
 # "countersign provider kit BINARY" writes this file for the provider's settings.
 `
@@ -40,6 +40,7 @@ const kitEnds = `
 # identity: {spiffe_id: "spiffe://example.org/web"} # a name that it signs
 # refused_identity: {spiffe_id: "spiffe://stranger.test/web"} # a name that it refuses
 # fixed_lifetime: true # it decides how long a certificate lives
+# token_ignored: true # it knows no tokens; leave out the rest
 # token_required: true # it signs nothing without a token
 # token_file: token # a valid one, and one that it refuses: keep both out of git
 # refused_token_file: expired-token

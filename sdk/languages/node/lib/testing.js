@@ -4,11 +4,10 @@
 
 const fs = require('node:fs');
 const path = require('node:path');
-const {webcrypto: crypto, generateKeyPairSync, randomBytes, randomUUID, sign} = require('node:crypto');
+const {webcrypto: crypto, generateKeyPairSync, randomBytes, sign} = require('node:crypto');
 require('reflect-metadata');
 const x509 = require('@peculiar/x509');
 const {Denied, Invalid} = require('./errors.js');
-const settings = require('./settings.js');
 
 const HOUR = 3600_000;
 const MAX_ANSWERS = 1024;
@@ -158,21 +157,4 @@ function serial() {
 
 const pem = (certificate) => `${certificate.toString('pem')}\n`;
 
-async function openAuthority(authority, values) {
-  const schema = settings.schemaOf(authority.settings);
-  const [fault] = settings.check(schema, values);
-  if (fault) throw fault;
-  const checked = settings.complete(schema, values);
-  await authority.validate?.(checked);
-  return authority.open ? authority.open(checked) : new authority(checked);
-}
-
-async function signRequest(subjectId) {
-  const keys = await crypto.subtle.generateKey(P256, true, ['sign', 'verify']);
-  const csr = await x509.Pkcs10CertificateRequestGenerator.create({
-    keys, signingAlgorithm: P256, extensions: [new x509.SubjectAlternativeNameExtension([{type: 'url', value: subjectId}], true)],
-  }, crypto);
-  return {id: randomUUID(), csr: pem(csr), subjectId, dnsNames: [], ipAddresses: [], ttl: HOUR, token: ''};
-}
-
-module.exports = {CA, openAuthority, signRequest};
+module.exports = {CA};

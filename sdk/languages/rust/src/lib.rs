@@ -3,6 +3,7 @@
 //! Schema, their documentation and their check; an [`Error`] says what the agent does next.
 
 mod authority;
+pub mod conformance;
 mod error;
 mod host;
 mod messages;

@@ -15,10 +15,10 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, CertificateSigningRequestParams, DistinguishedName, DnType,
     ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, SanType, SerialNumber, SigningKey,
 };
-use serde_json::{Value, json};
+use serde_json::json;
 use time::OffsetDateTime;
 
-use crate::{Authority, Certificate, Error, JwtRequest, Secret, SignRequest, settings};
+use crate::{Certificate, Error, JwtRequest, Secret, SignRequest};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const MAX_ANSWERS: usize = 1024;
@@ -208,38 +208,4 @@ fn serial() -> io::Result<SerialNumber> {
     fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
     bytes[0] = bytes[0] & 0x7f | 0x40;
     Ok(SerialNumber::from_slice(&bytes))
-}
-
-/// Opens an authority with the settings of a configuration.
-///
-/// # Errors
-/// The first fault of the settings, or what opening it says.
-pub async fn open<A: Authority>(values: Value) -> Result<A, Error> {
-    let schema = settings::schema_of::<A::Settings>();
-    let read: A::Settings = settings::read(&schema, values).map_err(|mut faults| faults.swap_remove(0))?;
-    A::validate(&read)?;
-    A::open(read).await
-}
-
-/// Returns a request for a SPIFFE ID, with a new key.
-///
-/// # Errors
-/// [`crate::Reason::Invalid`] if the name cannot be in a certificate.
-pub fn sign_request(subject_id: &str) -> Result<SignRequest, Error> {
-    let wrong = |_| Error::invalid("the name cannot be in a CSR");
-    let mut params = CertificateParams::default();
-    params.distinguished_name = DistinguishedName::new();
-    params.subject_alt_names = vec![SanType::URI(subject_id.try_into().map_err(wrong)?)];
-    let key = KeyPair::generate().map_err(wrong)?;
-    let csr = params.serialize_request(&key).and_then(|csr| csr.pem()).map_err(wrong)?;
-    Ok(SignRequest {
-        id: "5e0c9f6e-3c3b-4a59-9a52-6d0a3f1c7e10".to_owned(),
-        csr,
-        subject_id: subject_id.to_owned(),
-        dns_names: Vec::new(),
-        ip_addresses: Vec::new(),
-        ttl: Some(HOUR),
-        token: String::new().into(),
-        requester: String::new(),
-    })
 }

@@ -6,8 +6,6 @@ import datetime
 import json
 import os
 import pathlib
-import uuid
-from collections.abc import Callable
 from typing import Any
 
 from cryptography import x509
@@ -15,32 +13,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, utils
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from . import settings
 from .errors import Denied, Invalid
 from .messages import Certificate, JwtRequest, SignRequest
 
 _HOUR = datetime.timedelta(hours=1)
 _MAX_ANSWERS = 1024
-
-
-def open_authority(settings_class: type, authority: Callable[[Any], Any], values: dict[str, Any]) -> Any:
-    """Opens an authority with the settings of a configuration, or raises the first Invalid."""
-    faults = settings.check(settings.schema_of(settings_class), values)
-    if faults:
-        raise faults[0]
-    checked = settings.build(settings_class, values)
-    if validate := getattr(checked, "validate", None):
-        validate()
-    return authority(checked)
-
-
-def sign_request(subject_id: str) -> SignRequest:
-    """Returns a request for a SPIFFE ID, with a new key."""
-    name = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(subject_id)])
-    csr = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([])).add_extension(name, critical=True).sign(
-        ec.generate_private_key(ec.SECP256R1()), hashes.SHA256())
-    return SignRequest(id=str(uuid.uuid4()), csr=csr.public_bytes(serialization.Encoding.PEM), subject_id=subject_id, ttl=_HOUR)
-
 
 
 class CA:

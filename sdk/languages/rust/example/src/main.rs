@@ -44,6 +44,3 @@ impl Authority for Acme {
 fn main() {
     serve::<Acme>("acme", env!("CARGO_PKG_VERSION"))
 }
-
-#[cfg(test)]
-mod tests;
