@@ -22,7 +22,8 @@ type flight struct {
 	begun     time.Time // monotonic: when it was put in line
 	callers   int
 	started   bool
-	probe     *stop // the stop that it tries, or nil
+	probe     *stop     // the stop that it tries, or nil
+	pending   time.Time // what the ID is made of while the authority has not decided; zero: now
 
 	landed bool
 	at     time.Time // monotonic
@@ -73,7 +74,7 @@ func (e *Engine) start(f *flight, s slot, now time.Time) {
 		return
 	}
 	f.started = true
-	f.probe = a.stops.begin(f.order)
+	f.probe, f.pending = a.stops.begin(f.order), f.history.pending[f.order.base]
 	if !a.calling() {
 		a.began = now
 	}
@@ -109,9 +110,10 @@ func (e *Engine) granted(o *order) bool {
 type outcome struct {
 	cert     Certificate
 	ends     time.Time
-	err      error // for the callers
-	answered error // of the call itself; nil if the authority answered with a certificate
-	called   bool  // the authority was asked
+	err      error     // for the callers
+	answered error     // of the call itself; nil if the authority answered with a certificate
+	called   bool      // the authority was asked
+	of       time.Time // what the ID of the request was made of
 	took     time.Duration
 }
 
@@ -126,6 +128,9 @@ func (e *Engine) land(f *flight, s slot, out outcome) {
 		a.queue.Done(&f.item, out.answered, now)
 	} else {
 		a.queue.Return(&f.item, now)
+	}
+	if out.called {
+		f.history.decided(f.order.base, out.answered, out.of)
 	}
 	stopped := a.stops.settle(f.order, f.probe, out.err, now, wall)
 	if out.err == nil {

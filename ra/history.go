@@ -15,6 +15,9 @@ const (
 	maxNamespaces = 20000
 	// maxCallers bounds those that wait for certificates of one holder.
 	maxCallers = 8
+	// maxPending bounds the orders of one holder whose IDs are remembered while the authority has
+	// not decided on them.
+	maxPending = 8
 	// longestWait bounds an authority's own word.
 	longestWait = 10 * time.Minute
 )
@@ -30,6 +33,9 @@ type history struct {
 	tried   time.Time // monotonic: the last call since that brought nothing; zero: none did
 	until   time.Time // monotonic: no call for it before
 	err     error     // why
+	// pending are the orders that the authority has not decided on, each with the time that its
+	// ID was made of: a repeat must have the same ID, however long the decision takes.
+	pending map[[16]byte]time.Time
 }
 
 // paused returns the error of the last call while its wait runs. What was final for that
@@ -56,6 +62,27 @@ func (h *history) failed(err error, now, wall time.Time) {
 		wait = h.waits.After(err, now, max(0, h.ends.Sub(wall)), 0)
 	}
 	h.until, h.err, h.tried = now.Add(min(max(wait, time.Second), longestWait)), toCaller(err), now
+}
+
+// decided notes whether the authority has decided on an order, whose last ID was made of a time.
+func (h *history) decided(base [16]byte, err error, of time.Time) {
+	if ca.ReasonFor(err) != ca.Pending {
+		delete(h.pending, base)
+		return
+	}
+	if h.pending == nil {
+		h.pending = map[[16]byte]time.Time{}
+	}
+	if h.pending[base] = of; len(h.pending) <= maxPending {
+		return
+	}
+	oldest := base
+	for other, since := range h.pending {
+		if since.Before(h.pending[oldest]) {
+			oldest = other
+		}
+	}
+	delete(h.pending, oldest)
 }
 
 // issued records a certificate.

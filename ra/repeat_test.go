@@ -50,6 +50,65 @@ func TestRepeatHasSameIDOverRestart(t *testing.T) {
 	})
 }
 
+// A person may take hours to approve a request. A repeat with another ID would be another request.
+func TestPendingRequestKeepsItsID(t *testing.T) {
+	inBubble(t, nil, func(h *house) {
+		h.ca.Fail(&ca.Error{Reason: ca.Pending, Message: "approve it", RetryAfter: 30 * time.Second})
+		req := request()
+		for range 60 {
+			if err := h.refused(req, ca.ErrPending); ca.RetryAfter(err) <= 0 || ca.RetryAfter(err) > 30*time.Second {
+				t.Fatalf("the caller is to come back after %s", ca.RetryAfter(err))
+			}
+			time.Sleep(31 * time.Second)
+		}
+		h.ca.Fail(nil)
+		cert := h.must(req)
+		requests := h.ca.Requests()
+		if n := len(requests); n < 50 {
+			t.Errorf("%d calls in half an hour", n)
+		}
+		for _, r := range requests {
+			if r.ID != cert.RequestID {
+				t.Fatalf("a repeat is %s, the certificate is for %s", r.ID, cert.RequestID)
+			}
+		}
+		if results := h.results(); !slices.Contains(results, "pending") {
+			t.Errorf("the results are %q", results)
+		}
+		time.Sleep(6 * time.Minute)
+		if later := h.must(req); later.RequestID == cert.RequestID {
+			t.Error("a new request has the ID of one that was decided")
+		}
+	})
+}
+
+// Of one holder, a few are remembered: it may make a key for each.
+func TestPendingRequestsOfOneHolderAreBounded(t *testing.T) {
+	inBubble(t, nil, func(h *house) {
+		h.ca.Fail(&ca.Error{Reason: ca.Pending, RetryAfter: time.Second})
+		for n := range 10 {
+			req := request()
+			req.CSR = empty(n)
+			h.refused(req, ca.ErrPending)
+			time.Sleep(2 * time.Second)
+		}
+		time.Sleep(10 * time.Minute)
+		ids := map[string]bool{}
+		for n := range 10 {
+			req := request()
+			req.CSR = empty(n)
+			h.refused(req, ca.ErrPending)
+			time.Sleep(2 * time.Second)
+		}
+		for _, r := range h.ca.Requests() {
+			ids[r.ID] = true
+		}
+		if len(ids) < 12 || len(ids) > 20 {
+			t.Errorf("%d requests for 10 keys, of which 8 are remembered", len(ids))
+		}
+	})
+}
+
 // An authority that recognizes a repeat for longer than we mean it to answers with what the
 // door cannot take.
 func TestStaleRepeatIsAskedAnew(t *testing.T) {

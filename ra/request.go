@@ -169,11 +169,12 @@ func (o *order) seal() {
 	)
 }
 
-// sign returns the request to send at now. A repeat within repeatFor has the same ID.
-func (o *order) sign(now time.Time, ttl time.Duration, again string, token ca.Token) ca.SignRequest {
+// sign returns the request to send, with an ID of that time. A repeat within repeatFor has the
+// same ID.
+func (o *order) sign(of time.Time, ttl time.Duration, again string, token ca.Token) ca.SignRequest {
 	names := o.decision.Identity
 	r := ca.SignRequest{
-		ID: requestID(string(o.base[:]), string(o.csr.Raw), ttl.String(), o.attempt(now), again), CSR: append([]byte(nil), o.pem...),
+		ID: requestID(string(o.base[:]), string(o.csr.Raw), ttl.String(), o.attempt(of), again), CSR: append([]byte(nil), o.pem...),
 		DNSNames: append([]string(nil), names.DNSNames...), TTL: ttl, Token: token,
 	}
 	r.IPAddresses = append(r.IPAddresses, names.IPAddresses...)

@@ -1,6 +1,7 @@
 package ra
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -26,6 +27,7 @@ type try struct {
 
 	bearer ca.Bearer
 	id     string
+	of     time.Time // what the ID is made of; zero: when it is sent
 	sent   time.Time
 	reply  ca.Certificate
 	chain  *pki.Chain
@@ -36,14 +38,14 @@ type try struct {
 
 // fly makes the call for a flight, verifies the reply, writes the audit line and lands.
 func (a *authority) fly(f *flight, s slot, begun time.Time) {
-	t := &try{authority: a, order: f.order, slot: s, turn: a.slots[s].turn}
+	t := &try{authority: a, order: f.order, slot: s, turn: a.slots[s].turn, of: f.pending}
 	ctx, span := trace.Start(f.ctx, "sign", trace.Internal)
 	err := t.run(ctx)
 	if err != nil && a.engine.ctx.Err() != nil {
 		err = errClosed
 	}
 	span.End(err)
-	out := outcome{err: err, called: t.called, answered: t.call, took: time.Since(begun)}
+	out := outcome{err: err, called: t.called, answered: t.call, of: t.of, took: time.Since(begun)}
 	if err == nil {
 		out.cert, out.ends = t.certificate(), t.chain.Ends
 	}
@@ -130,7 +132,8 @@ func (t *try) ask(ctx context.Context, again string) (err error) {
 		return err
 	}
 	t.ttl, t.sent = t.lifetime(), t.engine.cfg.Now()
-	request := t.order.sign(t.sent, t.ttl, again, t.bearer.Token)
+	t.of = cmp.Or(t.of, t.sent)
+	request := t.order.sign(t.of, t.ttl, again, t.bearer.Token)
 	t.id = request.ID
 	t.reply, err = call.In(ctx, t.apart, t.conf.Timeout, t.turn, func(ctx context.Context) (ca.Certificate, error) {
 		return t.conf.Client.CSRSign(ctx, request)

@@ -32,6 +32,7 @@ const (
 	refusal             // it refuses
 	wrong               // its reply fails our checks, and cost it a certificate
 	limited             // too many requests
+	pending             // it has the request and has not decided on it yet
 	missing             // it lacks the ability; another version of it, or what stood in for it, may not
 	kinds
 )
@@ -41,10 +42,12 @@ type Row struct{ First, Most time.Duration }
 
 var (
 	whileHeld = [kinds]Row{
-		fault: {time.Second, time.Minute}, refusal: {time.Minute, longest}, wrong: {time.Minute, longest}, missing: {longest, longest},
+		fault: {time.Second, time.Minute}, refusal: {time.Minute, longest}, wrong: {time.Minute, longest}, pending: {time.Minute, longest},
+		missing: {longest, longest},
 	}
 	whileBare = [kinds]Row{
-		fault: {time.Second, 10 * time.Second}, refusal: {time.Second, time.Minute}, wrong: {10 * time.Second, longest}, missing: {longest, longest},
+		fault: {time.Second, 10 * time.Second}, refusal: {time.Second, time.Minute}, wrong: {10 * time.Second, longest}, pending: {10 * time.Second, time.Minute},
+		missing: {longest, longest},
 	}
 )
 
@@ -53,7 +56,7 @@ var (
 // answers, it is asked again.
 type Waits struct {
 	count [kinds]uint8 // failures in a row
-	told  uint8        // refusals in a row that came with the authority's own wait
+	words uint8        // refusals in a row that came with the authority's own wait
 	cut   time.Time    // monotonic: until then the authority's word holds, as one was cut short
 	held  bool         // something was held at the last failure
 }
@@ -67,11 +70,15 @@ func (w *Waits) After(err error, now time.Time, left, without time.Duration) tim
 		w.Reset()
 	}
 	w.held = left > 0
-	k, told := kindOf(err), w.spread(ca.RetryAfter(err))
+	k := kindOf(err)
+	told := w.told(k, ca.RetryAfter(err))
 	if k == limited && told > 0 {
 		k = fault // the authority itself sets the time
 	}
 	wait := max(w.own(k, left, without), told)
+	if k == pending && told > 0 {
+		wait = told // its own time, however often it says so
+	}
 	if left <= 0 {
 		return wait
 	}
@@ -105,8 +112,11 @@ func kindOf(err error) kind {
 	case ca.Missing:
 		return missing
 	}
-	if ca.ReasonFor(err) == ca.RateLimited {
+	switch ca.ReasonFor(err) {
+	case ca.RateLimited:
 		return limited
+	case ca.Pending:
+		return pending
 	}
 	return fault // also Drop: it was not the engine that went away, as it asks for the wait
 }
@@ -147,19 +157,29 @@ func (r Row) wait(n uint8) time.Duration {
 	return min(wait, r.Most-part(r.Most, 0.25))
 }
 
+// told returns the authority's own wait. That of a pending request is about this one alone, and
+// means no load.
+func (w *Waits) told(k kind, asked time.Duration) time.Duration {
+	if k != pending || asked <= 0 {
+		return w.spread(asked)
+	}
+	asked = max(min(asked, longest), shortest)
+	return asked + part(asked, 0.25)
+}
+
 // spread returns what an authority asked for, spread by up to its own length, and by three
 // times as much with each further refusal: all agents of a fleet may have got the same time.
 func (w *Waits) spread(asked time.Duration) time.Duration {
 	if asked <= 0 {
-		w.told = 0
+		w.words = 0
 		return 0
 	}
 	asked = min(asked, longest)
 	further := asked
-	for range w.told {
+	for range w.words {
 		further = min(3*further, widest-asked)
 	}
-	w.told = min(w.told+1, 16)
+	w.words = min(w.words+1, 16)
 	return asked + part(further, 1)
 }
 

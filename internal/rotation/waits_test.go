@@ -50,6 +50,28 @@ func TestEachFailureHasItsWait(t *testing.T) {
 	}
 }
 
+// The authority's own time counts as it is: repeats of one pending request are no load on it.
+func TestPendingRequestIsRepeatedAsAsked(t *testing.T) {
+	for said, want := range map[time.Duration]time.Duration{
+		0: 10 * time.Second, time.Millisecond: time.Second, 30 * time.Second: 30 * time.Second, 24 * anHour: 10 * time.Minute,
+	} {
+		var w Waits
+		for i := range 20 {
+			got := w.After(&ca.Error{Reason: ca.Pending, RetryAfter: said}, aDay, 0, 0)
+			if said == 0 && i > 0 {
+				want = time.Minute // 10 s, doubled up to that
+			}
+			if got > want*5/4 || got < want*3/4 && said > 0 || got < 7*time.Second && said == 0 {
+				t.Fatalf("asked for %s, wait %d is %s", said, i+1, got)
+			}
+		}
+	}
+	var w Waits
+	if got := w.After(&ca.Error{Reason: ca.Pending, RetryAfter: anHour}, aDay, 10*time.Minute, 0); got > time.Minute {
+		t.Errorf("with 10 minutes left it waits %s", got)
+	}
+}
+
 func TestRateLimitWaitCoversWholeRange(t *testing.T) {
 	short, long := 0, 0
 	for range 1000 {

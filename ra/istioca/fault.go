@@ -145,7 +145,11 @@ func ofIssuer(err error) *fault {
 		f.after = ca.RetryAfter(err)
 		return f
 	}
-	f := faultf(Unavailable, codes.Unavailable, "the certificate authority cannot sign now; retry later").because(err)
+	what := "the certificate authority cannot sign now; retry later"
+	if reason == ca.Pending {
+		what = "the certificate authority has not decided on the request yet; retry later"
+	}
+	f := faultf(Unavailable, codes.Unavailable, "%s", what).because(err)
 	f.after = ca.RetryAfter(err)
 	return f
 }

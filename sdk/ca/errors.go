@@ -43,6 +43,15 @@ func (r Reason) String() string {
 	return reasonNames[r]
 }
 
+// Reasons returns all reasons, for tables that have an entry for each.
+func Reasons() []Reason {
+	all := make([]Reason, len(reasonNames))
+	for i := range all {
+		all[i] = Reason(i)
+	}
+	return all
+}
+
 // Each reason has a sentinel for [errors.Is].
 var (
 	ErrUnknown         = &Error{Reason: Unknown}

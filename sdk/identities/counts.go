@@ -19,6 +19,7 @@ type Counts struct {
 	Missing  int `json:"missing,omitempty"`
 	Expired  int `json:"expired,omitempty"`
 	Failing  int `json:"failing,omitempty"` // whose last attempt failed
+	Pending  int `json:"pending,omitempty"` // whose last request the authority has not decided on
 	InFlight int `json:"in_flight,omitempty"`
 	Waiting  int `json:"waiting,omitempty"` // queued for a free request slot
 
@@ -61,7 +62,9 @@ func (c *Set) Counts() Counts {
 
 // add counts one entry.
 func (n *Counts) add(e *entry, now time.Time) {
-	if t := e.failure; t != nil {
+	if t := e.failure; t != nil && t.failure.Event().Type == secret.Waiting {
+		n.Pending++
+	} else if t != nil {
 		n.Failing++
 		if n.Failure == nil || t.failure.At.After(n.Failure.At) {
 			n.Failure = t.failure

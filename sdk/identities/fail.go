@@ -27,9 +27,13 @@ func (c *Set) fail(f *flight, now time.Time) {
 		e.rotation.RetryIn(at, 0)
 	}
 	t.failure = secret.NewFailure(f.err, now, wait)
-	c.counts.Failures++
-	c.tell(secret.Event{Type: secret.Failed, Reason: t.failure.Reason, Failure: t.failure})
-	c.complain("cannot renew certificate", f.err, "identity", e.id, "asked", e.asked.String(), "next_try", t.failure.NextTry)
+	event, what := t.failure.Event(), "the authority has not decided on a request yet"
+	if event.Type == secret.Failed {
+		what = "cannot renew certificate"
+		c.counts.Failures++
+	}
+	c.tell(event)
+	c.complain(what, f.err, "identity", e.id, "asked", e.asked.String(), "next_try", t.failure.NextTry)
 	if !c.tidy(e) {
 		c.schedule(e)
 	}

@@ -1,6 +1,7 @@
 package jwtsvid
 
 import (
+	"errors"
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/clock"
@@ -78,6 +79,9 @@ func (s *Source) fail(o order, err error, now rotation.Time, before outages) tim
 		return s.outage.extend(err, now, 0, before.authority)
 	}
 	next := s.refuse(o, err, now)
+	if errors.Is(err, ca.ErrPending) {
+		return next // of this order alone
+	}
 	of := s.identities[o.id]
 	if of == nil {
 		if len(s.identities) >= maxHeld {

@@ -64,7 +64,7 @@ type record struct {
 
 func newRecord() record {
 	r := record{failures: map[string]int{BadReply: 0}}
-	for reason := ca.Unknown; reason <= ca.Canceled; reason++ {
+	for _, reason := range ca.Reasons() {
 		r.failures[reason.String()] = 0 // a counter that begins at 1 looks to Prometheus as if nothing happened
 	}
 	return r

@@ -15,6 +15,7 @@ type EventType string
 const (
 	Rotated     EventType = "rotated"      // a new certificate is served
 	Failed      EventType = "failed"       // an attempt to get a certificate or roots failed
+	Waiting     EventType = "waiting"      // the authority has not decided on a request yet
 	Expired     EventType = "expired"      // the held certificate expired without a successor
 	NameDiffers EventType = "name-differs" // the authority chose another name, as it may
 	RootAdded   EventType = "root-added"
@@ -37,7 +38,7 @@ type Event struct {
 	Reason string
 	// NotAfter is that of the item; set for Rotated, Restored, Expired and CutShort.
 	NotAfter time.Time
-	// Failure describes a Failed or StateFailed event in words.
+	// Failure describes a Failed, Waiting or StateFailed event in words.
 	Failure *Failure
 	// Fingerprint is the root's, lower-case hex SHA-256 of the DER.
 	Fingerprint string

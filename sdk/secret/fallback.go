@@ -36,7 +36,7 @@ func (l *leaf) choice() *choice { return l.choices[l.at] }
 func (l *leaf) passOn(a *attempt, wait time.Duration) time.Duration {
 	l.at = 0
 	if !unavailable(a.err) {
-		a.by.away = time.Time{} // it answered, and a refusal is final
+		a.by.away = time.Time{} // it answered: a refusal is final, and a pending request is its own
 		return wait
 	}
 	if a.by.away.IsZero() {
@@ -87,10 +87,11 @@ func (a *authority) hasSettled() bool {
 	return since != nil && time.Since(*since) >= settled
 }
 
-// unavailable reports whether the authority did not answer, as opposed to refusing or
-// sending an invalid reply.
+// unavailable reports whether the authority did not answer, as opposed to refusing, sending an
+// invalid reply, or having a request that it has not decided on.
 func unavailable(err error) bool {
-	if _, wrong := errors.AsType[*pki.CheckError](err); wrong || errors.Is(err, errNoKey) {
+	_, wrong := errors.AsType[*pki.CheckError](err)
+	if wrong || errors.Is(err, errNoKey) || errors.Is(err, ca.ErrPending) {
 		return false
 	}
 	switch ca.ActionFor(err) {

@@ -109,6 +109,40 @@ func TestRefusalDoesNotFallBack(t *testing.T) {
 	}
 }
 
+// A person approves the request in a minute or a day: the CA is there.
+func TestPendingRequestIsRepeatedAndDoesNotFallBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, second := two(t, func(_ *catest.CA, c *secret.Config) {
+			c.Authorities[0].Client.(*catest.CA).Always(catest.Fault{Err: &ca.Error{Reason: ca.Pending, Message: "approve it", RetryAfter: time.Minute}})
+		})
+		after(time.Hour)
+		e.notReady("default")
+		if n := len(second.Requests()); n != 0 {
+			t.Errorf("the second was asked %d times", n)
+		}
+		requests := e.ca.Requests()
+		if n := len(requests); n < 48 || n > 61 {
+			t.Errorf("%d requests in an hour, asked for one a minute", n)
+		}
+		for _, r := range requests {
+			if r.ID != requests[0].ID || !bytes.Equal(r.CSR, requests[0].CSR) {
+				t.Fatal("a repeat is another request")
+			}
+		}
+		if s := e.status("default"); s.Failure != nil || s.Pending == nil || s.Pending.Reason != "pending" || s.Pending.NextTry.IsZero() {
+			t.Errorf("pending %+v, failure %+v", s.Pending, s.Failure)
+		}
+		if failed, waiting := e.count(secret.Failed, "pending"), e.count(secret.Waiting, "pending"); failed != 0 || waiting != len(requests) {
+			t.Errorf("%d failures, %d waits", failed, waiting)
+		}
+		e.ca.Always(catest.Fault{})
+		after(80 * time.Second)
+		if s := e.status("default"); s.Pending != nil || e.held("default").Authority != "test" {
+			t.Errorf("after the approval: %+v", s)
+		}
+	})
+}
+
 func TestWrongReplyDoesNotFallBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, second := two(t, func(_ *catest.CA, c *secret.Config) {

@@ -210,7 +210,12 @@ func (l *leaf) emit(by *authority, e Event) {
 
 func (l *leaf) publish(now time.Time) {
 	s := statusOf(l.spec, l.item.Load(), now)
-	s.Rotations, s.Asking, s.Released, s.Failure = l.count, l.rotation.Asking(), !l.rotation.Wanted(), l.failure
+	s.Rotations, s.Asking, s.Released = l.count, l.rotation.Asking(), !l.rotation.Wanted()
+	if l.failure.pending() {
+		s.Pending = l.failure
+	} else {
+		s.Failure = l.failure
+	}
 	s.Restored, s.TokenExpiry, s.Missing = l.restored, l.credential.ends, l.missing()
 	s.Advice = l.counsel.advice
 	l.report.Store(&s)

@@ -83,8 +83,12 @@ func (l *leaf) fail(a *attempt) {
 	if a.by.authority == l.signer() {
 		l.roots.seen = a.seen // roots may have come meanwhile
 	}
-	l.log.Warn("cannot renew certificate", l.failureAttrs(a)...)
-	l.emit(a.by.authority, Event{Type: Failed, Reason: l.failure.Reason, Failure: l.failure})
+	if l.failure.pending() {
+		l.log.Info("the authority has not decided on the request yet", l.failureAttrs(a)...)
+	} else {
+		l.log.Warn("cannot renew certificate", l.failureAttrs(a)...)
+	}
+	l.emit(a.by.authority, l.failure.Event())
 }
 
 func (l *leaf) failureAttrs(a *attempt) []any {

@@ -37,6 +37,10 @@ type Status struct {
 	Advice *Advice `json:"advice,omitempty"`
 	// Failure is the last failure, nil after a success.
 	Failure *Failure `json:"failure,omitempty"`
+	// Pending describes a request that the authority has not decided on, such as while a person
+	// has to approve it; nil if there is none. The next attempt asks for the decision. Failure is
+	// nil meanwhile.
+	Pending *Failure `json:"pending,omitempty"`
 	// Missing says what keeps peers from verifying the secret, or which authority has no
 	// roots for it; empty if nothing is missing.
 	Missing string `json:"missing,omitempty"`
@@ -102,6 +106,19 @@ type Failure struct {
 // list. The next attempt comes wait after now.
 func NewFailure(err error, now time.Time, wait time.Duration) *Failure {
 	return newFailure(err, now, wait)
+}
+
+// pending reports whether the authority has not decided on the request yet.
+func (f *Failure) pending() bool { return f != nil && f.Reason == ca.Pending.String() }
+
+// Event returns the event of an attempt that ended so: Waiting if the authority has not decided
+// yet, else Failed.
+func (f *Failure) Event() Event {
+	kind := Failed
+	if f.pending() {
+		kind = Waiting
+	}
+	return Event{Type: kind, Reason: f.Reason, Failure: f}
 }
 
 func newFailure(err error, now time.Time, wait time.Duration) *Failure {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
@@ -50,10 +51,11 @@ type CA struct {
 
 // job is an order that is being driven, or has failed a moment ago.
 type job struct {
-	done  chan struct{}
-	reply ca.Certificate
-	err   error
-	ended time.Time
+	done   chan struct{}
+	placed atomic.Bool // the server has the order
+	reply  ca.Certificate
+	err    error
+	ended  time.Time
 }
 
 // Open checks the settings and makes the folder, without access to the network: the first
@@ -132,7 +134,10 @@ func (c *CA) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, e
 	if err := ctx.Err(); err != nil {
 		return ca.Certificate{}, ca.Errorf(ca.ReasonFor(err), "the call has ended; the order goes on")
 	}
-	return ca.Certificate{}, ca.Errorf(ca.Unavailable, "order still in progress; retry to resume it")
+	if !one.placed.Load() {
+		return ca.Certificate{}, ca.Errorf(ca.Unavailable, "the CA has no order yet; retry to resume it")
+	}
+	return ca.Certificate{}, &ca.Error{Reason: ca.Pending, RetryAfter: time.Second, Message: "order still in progress; retry to resume it"}
 }
 
 // patience returns a context that ends a little before ctx, if that has the time.
@@ -177,7 +182,7 @@ func (c *CA) collected(called string, one *job) {
 func (c *CA) run(called string, one *job, asks asked) {
 	ctx, cancel := context.WithTimeout(c.life, cmp.Or(c.settings.OrderTimeout, orderTimeout))
 	defer cancel()
-	reply, err := c.fulfil(ctx, called, asks)
+	reply, err := c.fulfil(ctx, called, one, asks)
 	switch {
 	case err != nil && c.life.Err() != nil:
 		err = ca.Errorf(ca.Unavailable, "the provider is being closed; the order goes on in the next one")
@@ -195,7 +200,7 @@ func (c *CA) run(called string, one *job, asks asked) {
 }
 
 // fulfil gets the certificate that a request asks for.
-func (c *CA) fulfil(ctx context.Context, called string, asks asked) (ca.Certificate, error) {
+func (c *CA) fulfil(ctx context.Context, called string, one *job, asks asked) (ca.Certificate, error) {
 	select {
 	case c.room <- struct{}{}:
 		defer func() { <-c.room }()
@@ -212,7 +217,7 @@ func (c *CA) fulfil(ctx context.Context, called string, asks asked) (ca.Certific
 		return ca.Certificate{}, err
 	}
 	if kept.Chain == "" {
-		o := &order{ca: c, called: called, asked: asks, kept: kept}
+		o := &order{ca: c, called: called, job: one, asked: asks, kept: kept}
 		if kept.Chain, err = o.chain(ctx); err != nil {
 			return ca.Certificate{}, err
 		}

@@ -181,7 +181,7 @@ func TestRepeatsMakeOneCertificate(t *testing.T) {
 		defer cancel()
 		begun := time.Now()
 		_, err := c.CSRSign(ctx, req)
-		if took := time.Since(begun); ca.ReasonFor(err) != ca.Unavailable || took != 29*time.Second || !strings.Contains(err.Error(), "still in progress") {
+		if took := time.Since(begun); ca.ReasonFor(err) != ca.Pending || took != 29*time.Second || !strings.Contains(err.Error(), "still in progress") {
 			t.Errorf("got %v after %s", err, took)
 		}
 		gone, goes := context.WithCancel(t.Context())

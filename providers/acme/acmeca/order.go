@@ -48,6 +48,7 @@ type newOrderRequest struct {
 type order struct {
 	ca     *CA
 	called string
+	job    *job
 	asked  asked
 	kept   record
 	as     signer
@@ -68,6 +69,7 @@ func (o *order) chain(ctx context.Context) (string, error) {
 	if err = o.find(ctx); err != nil {
 		return "", err
 	}
+	o.job.placed.Store(true)
 	for o.at.Status != "valid" {
 		if err = o.step(ctx); err != nil {
 			return "", o.given(ctx, err)

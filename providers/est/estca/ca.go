@@ -69,7 +69,7 @@ func own(status int, body []byte) bool { return status != http.StatusNotFound &&
 
 // CSRSign implements [ca.Client] by simplereenroll where a certificate with the subject and
 // the names of the CSR is held, and by simpleenroll otherwise or if the server refuses that. A
-// request that waits for an approval is [ca.Unavailable] with the server's Retry-After:
+// request that waits for an approval is [ca.Pending] with the server's Retry-After:
 // the same request asks for the result (RFC 7030, section 4.2.3). The server decides on the
 // lifetime.
 //
@@ -152,7 +152,7 @@ func (c *CA) ask(ctx context.Context, operation string, csr *x509.CertificateReq
 		return nil, err
 	case reply.Status == http.StatusAccepted:
 		return nil, &ca.Error{
-			Reason: ca.Unavailable, RetryAfter: cmp.Or(rest.RetryAfter(reply.Header), pendingPause),
+			Reason: ca.Pending, RetryAfter: cmp.Or(rest.RetryAfter(reply.Header), pendingPause),
 			Message: c.client.Host() + " has not decided on the request yet: approve it there",
 		}
 	case reply.Status != http.StatusOK:

@@ -155,7 +155,7 @@ func TestUnreachableServerIsNotAskedInOtherWay(t *testing.T) {
 		if err == nil {
 			break
 		}
-		testkit.Fails(t, err, password, ca.ErrUnavailable, "has not decided", "approve it there")
+		testkit.Fails(t, err, password, ca.ErrPending, "has not decided", "approve it there")
 		if ca.RetryAfter(err) != 2*time.Minute {
 			t.Errorf("come back after %s", ca.RetryAfter(err))
 		}
@@ -171,7 +171,7 @@ func TestPendingWithoutTimeWaitsMinute(t *testing.T) {
 	req, _ := testkit.Request(t, web)
 	req.Token = password
 	_, err := s.open(t, s.settings()).CSRSign(t.Context(), req)
-	testkit.Fails(t, err, password, ca.ErrUnavailable)
+	testkit.Fails(t, err, password, ca.ErrPending)
 	if ca.RetryAfter(err) != time.Minute {
 		t.Errorf("come back after %s", ca.RetryAfter(err))
 	}

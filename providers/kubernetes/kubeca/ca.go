@@ -53,8 +53,8 @@ func Open(settings Settings) (*CA, error) {
 
 // CSRSign implements [ca.Client]. It creates an object for the request, or finds that of an
 // earlier try, waits until it is signed or refused, and deletes it. A pending one stays:
-// the error is [ca.Unavailable], and a repeat of the request finds it. The names are
-// those of the CSR.
+// the error is [ca.Pending], or [ca.Unavailable] once it is approved, and a repeat of the
+// request finds it. The names are those of the CSR.
 func (c *CA) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
 	if _, err := pki.ParseCSR(req.CSR); err != nil {
 		return ca.Certificate{}, ca.Errorf(ca.Invalid, "%w", err)
@@ -167,7 +167,7 @@ func (c *CA) await(ctx context.Context, s *session, at string, o object) (object
 		case ctx.Err() != nil:
 			return o, ca.Errorf(ca.ReasonFor(ctx.Err()), "%s is not signed yet; a repeat goes on with it", o)
 		case within.Err() != nil && !o.decided():
-			return o, o.pending()
+			return o, o.undecided()
 		}
 	}
 	return o, nil

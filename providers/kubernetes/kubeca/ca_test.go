@@ -181,7 +181,7 @@ func TestUnapprovedRequestStaysAndIsFoundAgain(t *testing.T) {
 		c := newCluster(t)
 		c.decide = nil
 		req, _ := testkit.Request(t, web)
-		err := fails(t, hurried(t, settings(c)), req, ca.ErrUnavailable, "waits for approval", settings(c).order(req).Metadata.Name)
+		err := fails(t, hurried(t, settings(c)), req, ca.ErrPending, "waits for approval", settings(c).order(req).Metadata.Name)
 		if ca.RetryAfter(err) != approvalPause || len(c.left()) != 1 {
 			t.Errorf("%v, and %d objects", err, len(c.left()))
 		}
@@ -248,7 +248,7 @@ func TestCertificateWithoutReadyIsNotTaken(t *testing.T) {
 	c := newCluster(t)
 	c.decide = func(o *object) { c.sign(o); o.Status.Conditions = nil }
 	req, _ := testkit.Request(t, web)
-	fails(t, hurried(t, c.issuing()), req, ca.ErrUnavailable, "waits for approval")
+	fails(t, hurried(t, c.issuing()), req, ca.ErrPending, "waits for approval")
 }
 
 func TestIssuerWithoutRootIsReportedAndCostsOneCertificate(t *testing.T) {

@@ -161,16 +161,17 @@ func (o object) because(reason ca.Reason, what string, c condition) *ca.Error {
 	return ca.Errorf(reason, "%s %s: %s", o, what, said(c))
 }
 
-// pending is the error while the request is neither approved nor denied.
-func (o object) pending() error {
-	waits := "waits for approval"
+// undecided is the error while the request is neither signed nor denied. A signer that does not
+// sign what is approved may be away.
+func (o object) undecided() error {
+	reason, waits := ca.Pending, "waits for approval"
 	if _, ok := o.is("Approved"); ok {
-		waits = "is approved and waits for its signer"
+		reason, waits = ca.Unavailable, "is approved and waits for its signer"
 		if ready := o.ready(); ready.Message != "" {
 			waits += ": " + said(ready)
 		}
 	}
-	err := ca.Errorf(ca.Unavailable, "%s %s", o, waits)
+	err := ca.Errorf(reason, "%s %s", o, waits)
 	err.RetryAfter = approvalPause
 	return err
 }

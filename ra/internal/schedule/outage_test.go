@@ -29,6 +29,23 @@ func TestRequestsThatFailDelayTheirTenantAlone(t *testing.T) {
 	}
 }
 
+// Each waits for a person, and for a time of its own.
+func TestPendingRequestsDelayNoOther(t *testing.T) {
+	a := newAuthority(limits)
+	a.add("waits", 1000)
+	a.add("good", 1000)
+	a.answer = func(i *Item, _ time.Time) error {
+		if i.Tenant == "waits" {
+			return &ca.Error{Reason: ca.Pending, RetryAfter: 10 * time.Minute}
+		}
+		return nil
+	}
+	a.until(begin.Add(2 * time.Minute))
+	if n := len(a.at); n < 7*120*95/100 {
+		t.Errorf("%d calls in two minutes, the quota is %d", n, 7*120)
+	}
+}
+
 // A tenant whose calls hang leaves half of the slots to the others.
 func TestHangingCallsLeaveSlotsToOthers(t *testing.T) {
 	a := newAuthority(limits)

@@ -251,8 +251,11 @@ func (q *Queue) land(i *Item) {
 	i.lane().inFlight--
 }
 
-// waits reports whether the error is about the authority rather than the request.
-func waits(err error) bool { return ca.ActionFor(err) != ca.EndAttempt }
+// waits reports whether the error is about the authority rather than the request. A request that
+// the authority has not decided on says nothing about others.
+func waits(err error) bool {
+	return ca.ActionFor(err) != ca.EndAttempt && ca.ReasonFor(err) != ca.Pending
+}
 
 func (q *Queue) answered(t *tenant) {
 	for l := range t.lanes {

@@ -42,8 +42,8 @@ func (r Report) atStart() []problem {
 func (r Report) ofSecrets() (all []problem) {
 	for _, s := range r.Secrets {
 		of := problem{Grade: fair, Do: "It is used until it expires. " + checkCA}
-		if s.Failure != nil {
-			of.Detail, of.At = s.Failure.Reason+": "+s.Failure.Text, s.Failure.At
+		if f := cmp.Or(s.Failure, s.Pending); f != nil {
+			of.Detail, of.At = f.Reason+": "+f.Text, f.At
 		}
 		switch {
 		case !s.ExpiredSince.IsZero():
@@ -214,6 +214,8 @@ func markOf(s secret.Status) mark {
 		return mark{Words: "not held", Grade: bad}
 	case s.Failure != nil:
 		return mark{Words: "held; renewal is failing", Grade: fair}
+	case s.Pending != nil:
+		return mark{Words: "held; the CA has not decided on the renewal yet", Grade: fair}
 	}
 	return mark{Words: "held", Grade: good}
 }

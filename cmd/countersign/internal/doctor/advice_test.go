@@ -8,14 +8,6 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-// allReasons returns each reason that package ca names.
-func allReasons() (all []ca.Reason) {
-	for r := ca.Unknown; !strings.HasPrefix(r.String(), "reason "); r++ {
-		all = append(all, r)
-	}
-	return all
-}
-
 func stepNamed(t *testing.T, name string) step {
 	t.Helper()
 	for _, s := range steps {
@@ -37,7 +29,7 @@ func TestAdviceGoesByTheReason(t *testing.T) {
 	e := &examination{}
 	for _, name := range []string{"authority", "configure", "ready", "jwt-svid", "sign"} {
 		s := stepNamed(t, name)
-		for _, r := range allReasons() {
+		for _, r := range ca.Reasons() {
 			want := wants[r]
 			if r == ca.Invalid {
 				want = s.advice

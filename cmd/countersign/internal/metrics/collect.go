@@ -18,6 +18,7 @@ func (m *Metrics) Watch(a *agent.Agent, report func() status.Report) {
 
 var (
 	heldDesc    = prometheus.NewDesc("countersign_secret_held", "1 if the secret can be served now.", []string{"secret"}, nil)
+	pendingDesc = prometheus.NewDesc("countersign_secret_pending", "1 while the CA has a request for the secret and has not decided on it.", []string{"secret"}, nil)
 	expiryDesc  = prometheus.NewDesc("countersign_secret_expiry_timestamp_seconds", "When the held secret expires.", []string{"secret"}, nil)
 	startDesc   = prometheus.NewDesc("countersign_secret_start_timestamp_seconds", "When the lifetime of the held secret began.", []string{"secret"}, nil)
 	rootsDesc   = prometheus.NewDesc("countersign_secret_roots", "Roots in a held trust bundle.", []string{"secret"}, nil)
@@ -66,7 +67,7 @@ type collector struct{ agent *agent.Agent }
 
 // Describe implements [prometheus.Collector].
 func (h *collector) Describe(to chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{heldDesc, startDesc, expiryDesc, rootsDesc, renewDesc, tokenDesc, crlDesc, crlSoonDesc, lackDesc, streamsDesc} {
+	for _, desc := range []*prometheus.Desc{heldDesc, pendingDesc, startDesc, expiryDesc, rootsDesc, renewDesc, tokenDesc, crlDesc, crlSoonDesc, lackDesc, streamsDesc} {
 		to <- desc
 	}
 }
@@ -78,11 +79,8 @@ func (h *collector) Collect(to chan<- prometheus.Metric) {
 	}
 	value(streamsDesc, float64(h.agent.Streams()))
 	for _, s := range h.agent.Status() {
-		isHeld := 0.0
-		if s.Held {
-			isHeld = 1
-		}
-		value(heldDesc, isHeld, s.Name)
+		value(heldDesc, number(s.Held), s.Name)
+		value(pendingDesc, number(s.Pending != nil), s.Name)
 		if !s.TokenExpiry.IsZero() {
 			value(tokenDesc, float64(s.TokenExpiry.Unix()), s.Name)
 		}

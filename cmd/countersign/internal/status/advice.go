@@ -36,6 +36,7 @@ var advice = map[string]string{
 	ca.NotConfigured.String():   "If it persists, the provider loses its settings: report it to its author.",
 	ca.Unimplemented.String():   "Use a provider with this ability, or remove the setting that needs it.",
 	ca.Canceled.String():        "Nothing, unless it persists: the provider canceled a call.",
+	ca.Pending.String():         "Approve the request at the CA, or have the CA approve such requests by itself.",
 
 	"crl":        "Put a current revocation list of each CA of the trust bundle into the files of crl, or see why its provider has none: Envoy, nginx and others refuse all peers of a CA without one.",
 	"format":     wrongReply,

@@ -54,9 +54,8 @@ func (m *markup) secret(r Report, s secret.Status) {
 	m.token(s.TokenExpiry)
 	m.fact("Missing", s.Missing)
 	m.revocation(s.Revocation)
-	if s.Failure != nil {
-		m.failure(s.Failure)
-	}
+	m.failure("Pending request", s.Pending)
+	m.failure("Last failure", s.Failure)
 	m.put("</dl>\n</article>")
 }
 
@@ -189,8 +188,12 @@ func (m *markup) revocation(r *secret.Revocation) {
 	}
 }
 
-func (m *markup) failure(f *secret.Failure) {
-	m.put("<dt>Last failure</dt><dd>%v, ", clean(f.Reason))
+// failure writes how the last attempt ended, and when the next one comes.
+func (m *markup) failure(title string, f *secret.Failure) {
+	if f == nil {
+		return
+	}
+	m.put("<dt>%v</dt><dd>%v, ", title, clean(f.Reason))
 	m.moment(f.At)
 	if !f.NextTry.IsZero() {
 		m.put("; next attempt %v", operatorpage.At(f.NextTry, m.now).Far)

@@ -19,7 +19,7 @@ func (m *markup) gateway(g *gateway.Status) {
 		m.at("Since", g.Since)
 		m.fact("Credential", clean(g.Credential))
 		if g.Failure != nil {
-			m.failure(g.Failure)
+			m.failure("Last failure", g.Failure)
 			m.fact("Error", clean(g.Failure.Text))
 		}
 		m.put("</dl>\n")

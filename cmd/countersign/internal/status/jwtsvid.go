@@ -100,7 +100,7 @@ func (m *markup) jwtFailure(of string, f *jwtsvid.Failure, lasts bool) {
 	if lasts {
 		shown.NextTry = f.NextTry
 	}
-	m.failure(shown)
+	m.failure("Last failure", shown)
 	m.fact("Error", clean(f.Text))
 	if lasts {
 		m.fact("What to do", jwtAdvice(f))

@@ -98,7 +98,7 @@ func TestAdviceFitsTheFailure(t *testing.T) {
 			t.Errorf("%q of %s: %q", c.said, c.authority, do)
 		}
 	}
-	for reason := ca.Unknown; reason <= ca.Canceled; reason++ {
+	for _, reason := range ca.Reasons() {
 		e := secret.Event{Authority: spiresecret.AuthorityName, Reason: reason.String(), Failure: &secret.Failure{Text: "connection refused"}}
 		if does, do := adviceOn(e); strings.Contains(does+do, "CA") {
 			t.Errorf("SPIRE is called a CA: %q", do)

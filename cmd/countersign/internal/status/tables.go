@@ -103,9 +103,7 @@ func (m *markup) workloads(n *identities.Counts) {
 		if !n.NextExpiry.IsZero() {
 			m.at("First expiry", n.NextExpiry)
 		}
-		if n.Failure != nil {
-			m.failure(n.Failure)
-		}
+		m.failure("Last failure", n.Failure)
 		m.put("</dl>\n")
 	})
 }

@@ -44,12 +44,16 @@ func (r Report) BadgeOf(s secret.Status) badge {
 		return badge{"idle, renewed on request", "good"}
 	case s.Revocation != nil && s.Item != nil && !s.Held:
 		return badge{"not served: it has no revocation list", "bad"}
+	case !s.Held && s.Pending != nil:
+		return badge{"not held: the CA has not decided yet", "fair"}
 	case !s.Held && s.Failure != nil:
 		return badge{"not held: requests are failing", "bad"}
 	case !s.Held:
 		return badge{"not held yet", "fair"}
 	case s.Failure != nil:
 		return badge{"held; renewal is failing", "fair"}
+	case s.Pending != nil:
+		return badge{"held; the CA has not decided on the renewal yet", "fair"}
 	case s.Revocation != nil && len(s.Revocation.Without) > 0:
 		return badge{"held; a revocation list is missing or expired", "bad"}
 	case s.Revocation != nil && s.Revocation.Failure != nil:

@@ -34,7 +34,7 @@ func TestLifeBarShowsNowAndRenewal(t *testing.T) {
 }
 
 func TestEveryReasonAndActionHasAdvice(t *testing.T) {
-	for reason := ca.Unknown; reason <= ca.Canceled; reason++ {
+	for _, reason := range ca.Reasons() {
 		if advice[reason.String()] == "" || does[ca.ActionFor(&ca.Error{Reason: reason})] == "" {
 			t.Errorf("there is none for %q", reason)
 		}
@@ -43,6 +43,14 @@ func TestEveryReasonAndActionHasAdvice(t *testing.T) {
 	for _, check := range []string{"format", "key", "usage", "ca", "names", "roots", "not-before", "not-after", "expired", "chain"} {
 		if advice[check] == "" {
 			t.Errorf("there is none for the check %q", check)
+		}
+	}
+}
+
+func TestPendingRequestIsAStateOfItsOwn(t *testing.T) {
+	for held, want := range map[bool]string{true: "held; the CA has not decided on the renewal yet", false: "not held: the CA has not decided yet"} {
+		if got := (Report{}).BadgeOf(secret.Status{Held: held, Pending: &secret.Failure{}}); got != (badge{want, fair}) {
+			t.Errorf("held %t: %+v", held, got)
 		}
 	}
 }
@@ -59,6 +67,7 @@ func TestSummaryShowsWorstState(t *testing.T) {
 		{"all well", []secret.Status{held}, []overview.Provider{{State: "ready"}}, badge{"All secrets are held.", "good"}},
 		{"one expired", []secret.Status{held, {ExpiredSince: time.Unix(1, 0)}}, nil, badge{"1 of 2 secrets held.", "bad"}},
 		{"one failing", []secret.Status{held, failing}, nil, badge{"All secrets are held.", "fair"}},
+		{"one pending", []secret.Status{held, {Held: true, Pending: &secret.Failure{}}}, nil, badge{"All secrets are held.", "fair"}},
 		{"a provider away", []secret.Status{held}, []overview.Provider{{State: "ready"}, {State: "backoff"}}, badge{"All secrets are held. 1 of 2 providers ready.", "fair"}},
 	} {
 		if got := (Report{Secrets: c.secrets, Providers: c.providers}).Summary(); got != c.want {

@@ -46,6 +46,7 @@ type secret struct {
 	Failure struct {
 		Reason string `json:"reason"`
 	} `json:"failure"`
+	Pending *struct{} `json:"pending"` // the CA has not decided on a request
 	Expired time.Time `json:"expired_since"`
 	Roots   []root    `json:"roots"`
 }
@@ -138,10 +139,14 @@ func (s secret) state() (words string, well bool) {
 	switch {
 	case !s.Expired.IsZero():
 		return "expired", false
+	case !s.Held && s.Pending != nil:
+		return "not held, pending at the CA", false
 	case !s.Held:
 		return "not held", false
 	case s.Failure.Reason != "":
 		return "held, failing", false
+	case s.Pending != nil:
+		return "held, renewal pending at the CA", true
 	case s.Asking:
 		return "held, renewing", true
 	}

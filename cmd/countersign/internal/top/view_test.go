@@ -159,3 +159,17 @@ func TestKeysScrollAndQuit(t *testing.T) {
 		}
 	}
 }
+
+func TestPendingRequestIsAStateOfItsOwn(t *testing.T) {
+	var s secret
+	if err := json.Unmarshal([]byte(`{"held": true, "pending": {"reason": "pending", "text": "approve it"}}`), &s); err != nil {
+		t.Fatal(err)
+	}
+	if words, well := s.state(); words != "held, renewal pending at the CA" || !well {
+		t.Errorf("%s, well: %t", words, well)
+	}
+	s.Held = false
+	if words, well := s.state(); words != "not held, pending at the CA" || well {
+		t.Errorf("%s, well: %t", words, well)
+	}
+}
