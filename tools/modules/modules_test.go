@@ -187,6 +187,7 @@ func TestNewProviderBuildsOnRelease(t *testing.T) {
 			script.WriteString(line)
 		}
 	}
+	script.WriteString("go list -m all\ngo doc " + house + "/sdk/provider\n")
 	cmd := user.command(dir, "sh", "-e", "-c", script.String())
 	cmd.Env = append(cmd.Env, "GOPROXY="+user.mirror, "GOSUMDB=sum.golang.org http://127.0.0.1:1")
 	if said, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(said), "acme") {
