@@ -34,6 +34,9 @@ type Entry struct {
 	// host reads it, 64 KiB in 10 seconds at most, and sends what it reads; when a file's
 	// content changes, it configures the provider anew.
 	Settings map[string]any
+	// Address of the CA, as in CA_ADDR without PROVIDER://. It replaces the setting that the
+	// provider's schema marks with x-countersign-address. Default: what Settings have.
+	Address string
 	// Env are additional variables for its process.
 	Env map[string]string
 	// User that its process runs as, a name or a number. Use a separate one: no socket

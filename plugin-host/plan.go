@@ -60,7 +60,8 @@ func newPlan(opts Options, entry Entry) (*supervise.Plan, error) {
 
 func planOf(opts Options, entry Entry, launch func(number int) (supervise.Instance, error)) *supervise.Plan {
 	return &supervise.Plan{
-		Name: entry.Name, Provider: entry.Provider, Source: entry, Launch: launch, Use: func() {}, Close: func() {}, Written: entry.Settings,
+		Name: entry.Name, Provider: entry.Provider, Source: entry, Launch: launch, Use: func() {}, Close: func() {},
+		Address: entry.Address, Written: [2]any{entry.Settings, entry.Address},
 		Settings: reference.NewResolver(reference.Options{LookupEnv: opts.LookupEnv, CommandEnv: opts.CommandEnv}, entry.Settings),
 	}
 }

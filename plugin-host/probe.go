@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/countersign-dev/countersign/internal/host/address"
 	"github.com/countersign-dev/countersign/internal/host/reference"
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/plugin-host/internal/process"
@@ -84,15 +85,24 @@ func (p *Probe) Metadata(ctx context.Context) (wire.Metadata, error) {
 	return m, nil
 }
 
-// Resolve returns the entry's settings with their references resolved; the schema in the
-// provider's metadata marks the secret ones. An error shows no value.
+// Resolve returns the entry's settings with their references resolved and with its address; the
+// schema in the provider's metadata marks the secret settings and the address. An error shows no
+// value.
 func (p *Probe) Resolve(ctx context.Context, schema string) (settings map[string]any, secrets []ca.Token, err error) {
 	paths, err := reference.SecretPaths(schema)
 	if err != nil {
 		return nil, nil, err
 	}
 	resolved, err := p.plan.Settings.Resolve(ctx, paths)
-	return resolved.Settings, resolved.Secrets, err
+	if err != nil {
+		return nil, resolved.Secrets, err
+	}
+	addresses, err := address.Of(schema)
+	if err != nil {
+		return nil, resolved.Secrets, err
+	}
+	settings, err = addresses.Apply(resolved.Settings, p.plan.Address)
+	return settings, resolved.Secrets, err
 }
 
 // Why returns how the provider ended, if it has: that has more detail than err, the error of a

@@ -9,7 +9,7 @@
 //
 //	{"format": 1, "providers": [{"name": "acme", "version": "1.2.0", "protocol": 1,
 //	  "os": "linux", "arch": "amd64", "file": "countersign-provider-acme", "sha256": "…",
-//	  "secret_settings": ["/login/password"]}],
+//	  "secret_settings": ["/login/password"], "address_settings": [{"setting": "url", "form": "url"}]}],
 //	 "programs": [{"name": "countersign-discovery", "os": "linux", "arch": "amd64", "sha256": "…"}]}
 package lock
 
@@ -26,6 +26,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/countersign-dev/countersign/internal/host/address"
 	"github.com/countersign-dev/countersign/internal/host/reference"
 	"github.com/countersign-dev/countersign/internal/host/safefile"
 	"github.com/countersign-dev/countersign/internal/host/verified"
@@ -67,6 +68,18 @@ type Provider struct {
 	// SecretSettings are JSON Pointers to the settings that the provider's schema marks as
 	// secret, with * for any name or index. Empty: none is. Nil: unknown, so each may be.
 	SecretSettings []string `json:"secret_settings,omitzero"`
+	// AddressSettings are the settings that the provider's schema marks as the CA's address, in
+	// the order in which an address is tried. Empty: it takes none. Nil: unknown.
+	AddressSettings []AddressSetting `json:"address_settings,omitzero"`
+}
+
+// AddressSetting is a setting that holds the address of the CA.
+type AddressSetting struct {
+	Setting string `json:"setting"` // its name
+	// Form of the address: host:port, path, url or text. An unknown one counts as text.
+	Form string `json:"form"`
+	// Pattern is an unanchored regular expression that the setting matches. Default: any.
+	Pattern string `json:"pattern,omitempty"`
 }
 
 // FileVersion is the version in its file name; empty: none.
@@ -224,7 +237,19 @@ func (p Provider) check() error {
 	if err := checkBuild(p.Name, p.OS, p.Arch, p.SHA256); err != nil {
 		return err
 	}
-	return p.checkSecrets()
+	return errors.Join(p.checkSecrets(), p.checkAddresses())
+}
+
+func (p Provider) checkAddresses() error {
+	if len(p.AddressSettings) > address.Max {
+		return fmt.Errorf("%q has %d address settings, %d are allowed", p.Name, len(p.AddressSettings), address.Max)
+	}
+	for _, one := range p.AddressSettings {
+		if one.Setting == "" {
+			return fmt.Errorf("%q has an address setting without a name", p.Name)
+		}
+	}
+	return nil
 }
 
 func (p Provider) checkSecrets() error {

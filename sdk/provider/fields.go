@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"reflect"
+	"regexp"
 	"strings"
 )
 
@@ -16,6 +17,8 @@ type field struct {
 	byDefault json.RawMessage // nil: none
 	enum      []string        // nil: any value
 	secret    bool
+	pattern   *regexp.Regexp // nil: any text
+	address   string         // the form of the CA's address; empty: it is none
 	tag       reflect.StructTag
 }
 
@@ -38,12 +41,15 @@ func fieldsOf(t reflect.Type) []field {
 func newField(f reflect.StructField, tag string) field {
 	name, options, _ := strings.Cut(tag, ",")
 	name = cmp.Or(name, f.Name)
-	out := field{name: name, kind: f.Type, about: f.Tag.Get("jsonschema"), secret: f.Tag.Get("secret") == "true", tag: f.Tag}
+	out := field{name: name, kind: f.Type, about: f.Tag.Get("jsonschema"), secret: f.Tag.Get("secret") == "true", address: f.Tag.Get("address"), tag: f.Tag}
 	if text, ok := f.Tag.Lookup("default"); ok {
 		out.byDefault = defaultOf(f.Type, text)
 	}
 	if text, ok := f.Tag.Lookup("enum"); ok {
 		out.enum = strings.Split(text, ",")
+	}
+	if text, ok := f.Tag.Lookup("pattern"); ok {
+		out.pattern = regexp.MustCompile(text)
 	}
 	out.required = out.byDefault == nil && !strings.Contains(options, "omit")
 	return out

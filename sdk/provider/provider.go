@@ -18,7 +18,10 @@
 //	jsonschema:"…"     a description for the author of a configuration
 //	default:"24h"      the value if nothing is set; JSON, or a string as it is
 //	enum:"cas,meshca"  the only values of a string or of a list of strings
+//	pattern:"^a+$"     a regular expression that a string matches
 //	secret:"true"      never print the value; writeOnly and x-secret in the schema
+//	address:"url"      the address of the CA, in the form host:port, path, url or text: an
+//	                   operator writes it as NAME://ADDRESS, or as the entry's address
 //
 // An operator may write a secret as {file: PATH}, {env: NAME} or {command: [PROGRAM]}: the host
 // reads it, and the provider gets the text. A time.Duration is written with a unit, as in

@@ -62,7 +62,7 @@ func (s *shape) scalar(at spot, value any, t reflect.Type) any {
 		err = c.CheckSetting(at.tag)
 	}
 	if err != nil {
-		s.refuse(at, written, err.Error())
+		s.refuse(at, written, err.Error(), "")
 	}
 	return written
 }
@@ -83,18 +83,18 @@ func kindOf(value any) string {
 func (s *shape) duration(at spot, written string) any {
 	d, err := time.ParseDuration(written)
 	if err != nil || d < 0 {
-		s.refuse(at, written, "it takes a duration, 0 or more with a unit, such as 90s, 30m or 24h")
+		s.refuse(at, written, "it takes a duration, 0 or more with a unit, such as 90s, 30m or 24h", "")
 	}
 	return json.Number(strconv.FormatInt(int64(d), 10))
 }
 
 // refuse reports that a value is not allowed; the value of a secret is not shown.
-func (s *shape) refuse(at spot, written, takes string) {
+func (s *shape) refuse(at spot, written, takes, detail string) {
 	said := "is " + text.Quote(text.WithoutPassword(written))
 	if at.secret || strings.Contains(written, "@") && text.WithoutPassword(written) == written { // a password may be before the @
 		said = "is another"
 	}
-	s.fault(at.pointer, "the setting "+at.path+" "+said+": "+text.Clean(takes), "")
+	s.fault(at.pointer, "the setting "+at.path+" "+said+": "+text.Clean(takes), detail)
 }
 
 // foreign checks a value of a type that unmarshals itself. Its error may quote the value.

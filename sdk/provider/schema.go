@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/countersign-dev/countersign/internal/host/address"
 )
 
 const draft = "https://json-schema.org/draft/2020-12/schema"
@@ -129,10 +131,26 @@ func (f field) decorate(property *jsonschema.Schema) error {
 			of.Enum = append(of.Enum, value)
 		}
 	}
+	if f.pattern != nil {
+		property.Pattern = f.pattern.String()
+	}
+	property.Extra = map[string]any{}
 	if f.secret {
 		property.WriteOnly = true
-		property.Extra = map[string]any{"x-secret": true}
+		property.Extra["x-secret"] = true
 	}
+	return f.markAddress(property)
+}
+
+// markAddress marks the setting that is the CA's address.
+func (f field) markAddress(property *jsonschema.Schema) error {
+	if f.address == "" {
+		return nil
+	}
+	if !slices.Contains(address.Forms, address.Form(f.address)) {
+		return fmt.Errorf("the tag address of %s is %q: write one of %q", f.name, f.address, address.Forms)
+	}
+	property.Extra[address.Annotation] = f.address
 	return nil
 }
 

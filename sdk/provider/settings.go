@@ -159,6 +159,9 @@ func (s *shape) field(at spot, object map[string]any, f field) {
 		return
 	}
 	s.enumerated(at.path, at.pointer, value, f)
+	if written, isText := value.(string); isText && f.pattern != nil && !f.pattern.MatchString(written) {
+		s.refuse(at, written, "it takes text that matches "+f.pattern.String(), f.about)
+	}
 	object[f.name] = s.value(at, value, f.kind)
 }
 

@@ -30,15 +30,19 @@ type (
 	wrongChoice struct {
 		Modes []string `json:"modes" default:"[\"fast\",\"faster\"]" enum:"fast,slow"`
 	}
+	wrongAddress struct {
+		URL string `json:"url" address:"uri"`
+	}
 )
 
 // wronglyDefined are providers whose definition is wrong.
 var wronglyDefined = map[string]*provider.Definition{
-	`the default of ttl is "24h", which is not of type int`:                       definedWith[wrongNumber]("wrong"),
-	`the default of ttl is "1 day", which is not of type time.Duration`:           definedWith[wrongDuration]("wrong"),
-	`the default of tries is "3", which is not of type bool`:                      definedWith[wrongBelow]("wrong"),
-	`the default of modes is "faster", which is not in its enum fast,slow`:        definedWith[wrongChoice]("wrong"),
-	`the provider calls itself "My CA", a name is 1 to 63 of a-z, 0-9 and -, not`: definedWith[struct{}]("My CA"),
+	`the default of ttl is "24h", which is not of type int`:                           definedWith[wrongNumber]("wrong"),
+	`the default of ttl is "1 day", which is not of type time.Duration`:               definedWith[wrongDuration]("wrong"),
+	`the default of tries is "3", which is not of type bool`:                          definedWith[wrongBelow]("wrong"),
+	`the tag address of url is "uri": write one of ["host:port" "path" "url" "text"]`: definedWith[wrongAddress]("wrong"),
+	`the default of modes is "faster", which is not in its enum fast,slow`:            definedWith[wrongChoice]("wrong"),
+	`the provider calls itself "My CA", a name is 1 to 63 of a-z, 0-9 and -, not`:     definedWith[struct{}]("My CA"),
 }
 
 func definedWith[S any](name string) *provider.Definition {

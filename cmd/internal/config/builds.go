@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/countersign-dev/countersign/internal/host/address"
 	"github.com/countersign-dev/countersign/internal/host/reference"
 )
 
@@ -19,8 +20,11 @@ type Build struct {
 	SHA256  string // from the lock file
 	// Secrets are the provider's secret settings, from the lock file; nil: unknown.
 	Secrets reference.Paths
-	Path    string // a development build to run instead of the installed binary
-	Attach  string // the socket of a provider that runs in a debugger
+	// Addresses are the settings that its address may become, from the lock file; nil: unknown.
+	Addresses address.Settings
+	Path      string // a development build to run instead of the installed binary
+	Attach    string // the socket of a provider that runs in a debugger
+	Missing   bool   // no such provider is installed
 }
 
 // unpinned reports whether it is a development build.
@@ -68,6 +72,14 @@ func (c *Config) PinnedBy(entry Provider) (provider, by string) {
 	}
 	path := "providers." + entry.Name + ".sha256"
 	return provider, cmp.Or(c.origins[path], path)
+}
+
+// MarkMissing notes that the provider of an entry is not installed, so that its missing pin is no
+// second error.
+func (c *Config) MarkMissing(entry Provider) {
+	b := c.BuildOf(entry)
+	b.Missing = true
+	c.setBuild(entry.binary(), b)
 }
 
 // UseBuild makes every entry of a provider run a development build. It fails if no entry

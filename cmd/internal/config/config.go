@@ -46,6 +46,9 @@ type Config struct {
 	builds  map[string]Build // by the binary's name: what the entries do not say
 
 	warnings []string
+
+	// lookupEnv finds a variable of the program's environment; nil: unknown.
+	lookupEnv func(name string) (value string, ok bool)
 }
 
 // Workload is the identity of "default" and the defaults of every secret.
@@ -92,6 +95,9 @@ type Provider struct {
 	// SHA256 pins the binary, in hex. Default: the lock file's; without either, the
 	// provider is refused unless dev is set.
 	SHA256 string `json:"sha256"`
+	// Address is the CA's address, as in CA_ADDR without PROVIDER://: it becomes the setting that
+	// the provider declares as its address. Default: what the settings have.
+	Address string `json:"address"`
 	// Settings are the provider's own; see its documentation. Default: none.
 	Settings map[string]any `json:"settings"`
 	// Env are variables for its process, which inherits few of the agent's. Default: none.

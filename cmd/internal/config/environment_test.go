@@ -23,10 +23,10 @@ func TestIstioCAVariablesBecomeProviderSettings(t *testing.T) {
 	entry := citadel(t, "CA_ADDR=istiod:15012", "ISTIOD_SAN=ca.mesh", "ISTIO_META_CLUSTER_ID=1", "ISTIO_META_CERT_SIGNER=true", "JWT_POLICY=first-party-jwt",
 		"CA_HEADER_x-tenant=blue: yes", "CA_HEADER_KEY=2")
 	want := map[string]any{
-		"address": "istiod:15012", "server_name": "ca.mesh", "cluster_id": "1", "cert_signer": "true",
+		"server_name": "ca.mesh", "cluster_id": "1", "cert_signer": "true",
 		"headers": map[string]any{"x-tenant": "blue: yes", "KEY": "2"},
 	}
-	if !reflect.DeepEqual(entry.Settings, want) || entry.Token.File != "/var/run/secrets/kubernetes.io/serviceaccount/token" {
+	if entry.Address != "istiod:15012" || !reflect.DeepEqual(entry.Settings, want) || entry.Token.File != "/var/run/secrets/kubernetes.io/serviceaccount/token" {
 		t.Errorf("got %+v with the token in %s", entry.Settings, entry.Token.File)
 	}
 }
@@ -34,7 +34,7 @@ func TestIstioCAVariablesBecomeProviderSettings(t *testing.T) {
 func TestMountedCertificateMakesTokenOptional(t *testing.T) {
 	entry := citadel(t, "CA_ADDR=istiod:15012", "PROV_CERT=/etc/prov")
 	want := map[string]any{
-		"address": "istiod:15012", "client_cert_file": "/etc/prov/cert-chain.pem", "client_key_file": "/etc/prov/key.pem", "root_file": "/etc/prov/root-cert.pem",
+		"client_cert_file": "/etc/prov/cert-chain.pem", "client_key_file": "/etc/prov/key.pem", "root_file": "/etc/prov/root-cert.pem",
 	}
 	if !reflect.DeepEqual(entry.Settings, want) || !entry.Token.Optional {
 		t.Errorf("got %+v, token optional: %t", entry.Settings, entry.Token.Optional)
@@ -65,8 +65,8 @@ func TestFileEntryKeepsSettingsUnsetByVariables(t *testing.T) {
 	file := "providers: [{name: citadel, sha256: " + pin + ", token: {file: /run/token}, settings: {server_name: x, cluster_id: file}}]"
 	c, _ := mustLoad(t, file, append([]string{"CA_ADDR=istiod:15012", "ISTIO_META_CLUSTER_ID=variable"}, identity...))
 	got := c.Providers[0]
-	want := map[string]any{"address": "istiod:15012", "server_name": "x", "cluster_id": "variable"}
-	if len(c.Providers) != 1 || got.SHA256 != pin || got.Token.File != "/run/token" || !reflect.DeepEqual(got.Settings, want) {
+	want := map[string]any{"server_name": "x", "cluster_id": "variable"}
+	if len(c.Providers) != 1 || got.SHA256 != pin || got.Address != "istiod:15012" || got.Token.File != "/run/token" || !reflect.DeepEqual(got.Settings, want) {
 		t.Errorf("got %+v", got)
 	}
 }

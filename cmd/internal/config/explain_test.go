@@ -38,7 +38,7 @@ secrets: [{name: api.example, dns_names: [a.example]}]
 		{"socket.mode", "0660", "--socket.mode"},
 		{"default_provider", "citadel", "CA_ADDR"},
 		{"providers.citadel.provider", "citadel", "its name"},
-		{"providers.citadel.settings.address", "i.svc:15012", "CA_ADDR"},
+		{"providers.citadel.address", "i.svc:15012", "CA_ADDR"},
 		{"providers.citadel.settings.server_name", "(set)", "countersign.yaml:4"},
 		{"providers.citadel.settings.labels.a", "(set)", "countersign.yaml:4"},
 		{"providers.citadel.settings.switch", true, "countersign.yaml:4"},
@@ -133,11 +133,14 @@ func TestExplainShowsNoSettingOfUnknownProvider(t *testing.T) {
 		if text, err := json.Marshal(c.Explain()); err != nil || strings.Contains(string(text), "geheim") {
 			t.Errorf("a setting is shown: %s, %v", text, err)
 		}
-		for path, want := range map[string]any{"phrase": "(set)", "nested.more": "(set)", "by.file": "(set)", "switch": true, "address": "ca.example:15012"} {
+		for path, want := range map[string]any{"phrase": "(set)", "nested.more": "(set)", "by.file": "(set)", "switch": true} {
 			if got := explained(t, c, "providers.citadel.settings."+path); got.Value != want {
 				t.Errorf("%s: got %v, want %v", path, got.Value, want)
 			}
 		}
+	}
+	if got := explained(t, unpinned, "providers.citadel.address"); got.Value != "ca.example:15012" {
+		t.Errorf("the address is explained as %v", got)
 	}
 	overruled, _ := mustLoad(t, "dev: true\n"+file, environ, flag("providers.citadel.settings.address", "geheim"))
 	if got := explained(t, overruled, "providers.citadel.settings.address"); got.Value != "(set)" {

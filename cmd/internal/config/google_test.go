@@ -19,7 +19,7 @@ func TestProviderExchangesTokenByDefault(t *testing.T) {
 		"from a file":        "  token: {file: /token}\n  settings: {exchange: {audience: a}}",
 		"where it is set":    "  token: {env: T, exchange: [{provider: true}]}\n  settings: {exchange: {audience: a}}",
 	} {
-		c, _ := mustLoad(t, withGoogle(lines), identity)
+		c, _ := mustLoad(t, withGoogle(lines), append([]string{"T=x"}, identity...))
 		entry := c.Providers[0]
 		if len(entry.TokenSources()) != 1 || len(entry.Token.Exchange) != 1 || !entry.Token.Exchange[0].Provider {
 			t.Errorf("%s: %+v", name, entry.Token)
@@ -60,7 +60,7 @@ func TestProviderExchangeFollowsServerExchange(t *testing.T) {
 		"{url: https://sts.example}":                             token.TypeJWT,
 		"{url: https://sts.example, requested_token_type: u:id}": "u:id",
 	} {
-		c, _ := mustLoad(t, withGoogle("  token: {env: T, exchange: ["+lines+"]}\n  settings: {exchange: {audience: a}}"), identity)
+		c, _ := mustLoad(t, withGoogle("  token: {env: T, exchange: ["+lines+"]}\n  settings: {exchange: {audience: a}}"), append([]string{"T=x"}, identity...))
 		if got := c.Providers[0].Token.Exchange; len(got) != 2 || got[0].Provider || !got[1].Provider || got[1].SubjectType != want {
 			t.Errorf("%s: %+v", lines, got)
 		}

@@ -27,7 +27,7 @@ func TestIstioVariablesRankBetweenFlagAndFile(t *testing.T) {
 		file              string
 		inFile, byDefault any
 	}{
-		{"CA_ADDR=i.svc:15012", citadel + "settings.address", "i.svc:15012", "providers: [{name: citadel, settings: {address: f.svc:1}}]", "f.svc:1", nil},
+		{"CA_ADDR=i.svc:15012", citadel + "address", "i.svc:15012", "providers: [{name: citadel, address: f.svc:1}]", "f.svc:1", ""},
 		{"CA_PROVIDER=Other", "default_provider", "other", "default_provider: citadel\nproviders: [{name: citadel}, {name: other}]", "citadel", "citadel"},
 		{"PILOT_CERT_PROVIDER=custom", citadel + "settings.root_file", "./etc/certs/root-cert.pem", "providers: [{name: citadel, settings: {root_file: f.pem}}]", "f.pem", nil},
 		{"PROV_CERT=/p", citadel + "settings.client_cert_file", "/p/cert-chain.pem", "providers: [{name: citadel, settings: {client_cert_file: f.pem}}]", "f.pem", nil},

@@ -21,9 +21,9 @@ func TestFieldsOfProxyConfigAreTaken(t *testing.T) {
 		want    string
 		from    string
 	}{
-		{"", []string{discovery}, "providers.citadel.settings.address", "`istiod-canary.mesh.svc:15012`", "PROXY_CONFIG.discoveryAddress"},
-		{"", []string{discovery, "CA_PROVIDER=Citadel"}, "providers.citadel.settings.address", "`istiod-canary.mesh.svc:15012`", "PROXY_CONFIG.discoveryAddress"},
-		{"", []string{discovery, "CA_ADDR=istiod.mesh.svc:15012", "ENABLE_INGRESS_GATEWAY_SDS=true"}, "providers.citadel.settings.address", "`istiod.mesh.svc:15012`", "CA_ADDR"},
+		{"", []string{discovery}, "providers.citadel.address", "`istiod-canary.mesh.svc:15012`", "PROXY_CONFIG.discoveryAddress"},
+		{"", []string{discovery, "CA_PROVIDER=Citadel"}, "providers.citadel.address", "`istiod-canary.mesh.svc:15012`", "PROXY_CONFIG.discoveryAddress"},
+		{"", []string{discovery, "CA_ADDR=istiod.mesh.svc:15012", "ENABLE_INGRESS_GATEWAY_SDS=true"}, "providers.citadel.address", "`istiod.mesh.svc:15012`", "CA_ADDR"},
 		{"", []string{discovery, "CA_ADDR=istiod.mesh.svc:15012", "ENABLE_INGRESS_GATEWAY_SDS=true"}, "gateway.address", "`istiod-canary.mesh.svc:15012`", "PROXY_CONFIG.discoveryAddress"},
 		{"", []string{metadata}, "ttl", "`3h`", "PROXY_CONFIG.proxyMetadata.SECRET_TTL"},
 		{"", []string{metadata, "SECRET_TTL=2h"}, "ttl", "`2h`", "SECRET_TTL"},

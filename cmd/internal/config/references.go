@@ -8,9 +8,12 @@ import (
 )
 
 // checkSecrets checks the references to secrets, as far as the lock file marks the secret
-// settings. What they name is read when the provider starts.
+// settings. Files and commands are read when the provider starts.
 func (c *Config) checkSecrets(p *problems, entry Provider, path string) {
 	err := reference.Check(entry.Settings, c.SecretsOf(entry))
+	if err == nil && c.lookupEnv != nil {
+		err = reference.Unset(entry.Settings, c.SecretsOf(entry), c.lookupEnv)
+	}
 	all, joined := err.(interface{ Unwrap() []error }) //nolint:errorlint // it is not wrapped
 	if !joined {
 		p.check(err)

@@ -26,6 +26,27 @@ func TestMalformedReferenceStopsTheStartWhereLockMarksIt(t *testing.T) {
 	mustLoad(t, "dev: true\n"+file, identity) // only the running provider reports it
 }
 
+// The program's environment does not change: an agent would wait forever.
+func TestUnsetVariableStopsTheStart(t *testing.T) {
+	const file = "providers: [{name: citadel, token: {env: TOKEN}, settings: {password: {env: PASSWORD}, other: {env: OTHER}}}]\n"
+	complete := func(environ ...string) error {
+		c, _, err := Read(Input{FileName: "countersign.yaml", File: []byte(file), Environ: append(environ, identity...)})
+		if err == nil {
+			err = c.Pin("countersign.lock", map[string]Build{"citadel": {SHA256: pin, Secrets: reference.Paths{"/password"}}})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.Complete()
+	}
+	err := complete()
+	wantError(t, err, "providers.citadel.settings.password: variable PASSWORD: it is not set in the program's environment")
+	wantError(t, err, `providers.citadel.token.env is "TOKEN": this variable is not set in the program's environment`)
+	if err := complete("PASSWORD=x", "TOKEN=y"); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestVariablesOfSecretsAreKnown(t *testing.T) {
 	c, _ := mustLoad(t, `
 dev: true
@@ -37,7 +58,7 @@ providers:
     settings: {password: {env: PASSWORD}}
     token: {env: SECOND}
 default_provider: other
-`, identity)
+`, append([]string{"SECOND=x"}, identity...))
 	if got, want := c.SecretVariables(), []string{"DEEP", "FIRST", "LISTED", "PASSWORD", "SECOND"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}

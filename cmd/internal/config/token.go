@@ -95,6 +95,11 @@ func (c *Config) completeToken(p *problems, entry *Provider, path string) {
 		entry.Token.File = istiocompat.TokenFile(entry.Provider, entry.Settings)
 	}
 	entry.Token.check(p, path+".token", c.Workloads.VerifiedBy != "")
+	if name := entry.Token.Env; name != "" && c.lookupEnv != nil {
+		if _, ok := c.lookupEnv(name); !ok {
+			c.say(p, path+".token.env", name, "this variable is not set in the program's environment")
+		}
+	}
 	completeExchange(entry)
 }
 

@@ -37,7 +37,7 @@ func TestTokenComesFromFileOrVariable(t *testing.T) {
 	if got := c.Providers[0].TokenSources(); len(got) != 1 || got[0].File != "/token" || !got[0].Optional {
 		t.Errorf("%+v", got)
 	}
-	one, _ := mustLoad(t, working, nil, flag("providers.file.token.env", "MY_TOKEN"))
+	one, _ := mustLoad(t, working, []string{"MY_TOKEN=x"}, flag("providers.file.token.env", "MY_TOKEN"))
 	if got := one.Providers[0].Token.Env; got != "MY_TOKEN" {
 		t.Errorf("by --set: %q", got)
 	}
@@ -81,7 +81,7 @@ func TestMeaninglessTokenBlockIsRefused(t *testing.T) {
 
 func TestChangedTokenBlockNeedsNoRestart(t *testing.T) {
 	old, _ := mustLoad(t, withToken("{file: /a}"), nil)
-	now, _ := mustLoad(t, withToken("{env: B, exchange: [{provider: true}]}"), nil)
+	now, _ := mustLoad(t, withToken("{env: B, exchange: [{provider: true}]}"), []string{"B=x"})
 	changed := Changed(old, now)
 	if got := strings.Join(changed, " "); !strings.Contains(got, "providers.file.token.env") || !strings.Contains(got, "providers.file.token.exchange") {
 		t.Errorf("changed is %s", got)

@@ -11,7 +11,6 @@ import (
 	agent "github.com/countersign-dev/countersign/cmd/internal/config"
 	"github.com/countersign-dev/countersign/cmd/internal/environ"
 	"github.com/countersign-dev/countersign/cmd/internal/overview"
-	"github.com/countersign-dev/countersign/cmd/internal/settings"
 	"github.com/countersign-dev/countersign/cmd/internal/wiring"
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/sdk/secret"
@@ -35,7 +34,7 @@ func FindProviders(env environ.Vars, c *agent.Config, log *slog.Logger) (*Provid
 	}
 	p := &Providers{back: make(chan string, 2*len(c.Providers))}
 	opts := pluginhost.Options{
-		Dirs: settings.SearchDirs(env, c.ProviderDirs), Dev: c.Dev, RuntimeDir: runtimeDir, Log: log,
+		Dirs: wiring.SearchDirs(env, c.ProviderDirs), Dev: c.Dev, RuntimeDir: runtimeDir, Log: log,
 		LookupEnv: env.Lookup, CommandEnv: wiring.CommandEnv(env), OnState: p.note,
 	}
 	book := wiring.NewTokenCache(env, log)

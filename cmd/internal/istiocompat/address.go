@@ -2,13 +2,13 @@ package istiocompat
 
 import (
 	"errors"
-	"net"
 	"net/url"
 	"path"
 	"regexp"
-	"strconv"
 	"strings"
 
+	hostaddress "github.com/countersign-dev/countersign/internal/host/address"
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
@@ -35,9 +35,6 @@ var pool = regexp.MustCompile(`^projects/[^/]+/locations/[^/]+/caPools/[^/]+$`)
 
 const googleForms = "projects/P/locations/L/caPools/N for GoogleCAS, Mesh CA's host:port for GoogleCA"
 
-// privateCA is the ARN of a CA of AWS Private CA, in any partition.
-var privateCA = regexp.MustCompile(`^arn:aws[a-z-]*:acm-pca:[a-z0-9-]+:[0-9]{12}:certificate-authority/[0-9A-Za-z-]+$`)
-
 // chooses returns the provider that the address alone implies, and why.
 func (a address) chooses() (provider, rule string) {
 	switch {
@@ -53,75 +50,64 @@ func (a address) chooses() (provider, rule string) {
 	return citadel, "is host:port, as istiod's is"
 }
 
-// settings returns the address as settings of a provider, which was called by a name that
-// may be one of Istio's. Providers unknown here take it as "address".
-func (a address) settings(provider, called string) (map[string]string, error) {
-	if a.text == "" {
-		return nil, nil
+// isURL reports whether the scheme is that of a URL, and not a provider.
+func (a address) isURL() bool { return a.scheme == "https" || a.scheme == "http" }
+
+// withoutScheme returns a URL as PROVIDER:// takes it, without a password. Without a scheme it is
+// one of https.
+func (a address) withoutScheme() string {
+	shown := text.WithoutPassword(a.text)
+	if a.scheme == "http" {
+		return shown
 	}
+	_, rest, _ := strings.Cut(shown, "://")
+	return rest
+}
+
+// of returns the address for a provider, which was called by a name that may be one of Istio's.
+// Which setting it becomes, and whether it is one, is known to the provider.
+func (a address) of(provider, called string) (string, error) {
 	own := providerCalled(a.scheme) == provider
 	switch {
+	case a.text == "":
+		return "", nil
 	case own && !wire.ValidName(provider):
-		return nil, errors.New("write PROVIDER://ADDRESS with the name of an installed provider")
+		return "", errors.New("write PROVIDER://ADDRESS with the name of an installed provider")
 	case provider == file:
 		return a.folder()
 	case a.scheme == file:
-		return nil, errors.New(`only the provider "file" takes a folder`)
-	case provider == citadel:
-		if !isHostPort(a.rest) || a.scheme != "" && !own {
-			return nil, errors.New("write host:port of istiod, or file:///FOLDER, PROVIDER://ADDRESS, projects/P/locations/L/caPools/N or arn:aws:acm-pca:… for another CA")
-		}
-		return map[string]string{"address": a.rest}, nil
+		return "", errors.New(`only the provider "file" takes a folder`)
+	case provider == citadel && (!hostaddress.IsHostPort(a.rest) || a.scheme != "" && !own):
+		return "", errors.New("write host:port of istiod, or file:///FOLDER, PROVIDER://ADDRESS, projects/P/locations/L/caPools/N or arn:aws:acm-pca:… for another CA")
 	case provider == google:
 		return a.google(called)
-	case provider == acme:
-		return a.directory()
-	case provider == aws:
-		return a.amazon()
 	case own:
-		return map[string]string{"address": a.rest}, nil
+		return a.rest, nil
 	}
-	return map[string]string{"address": a.text}, nil
+	return a.text, nil
 }
 
-func isHostPort(text string) bool {
-	host, port, err := net.SplitHostPort(text)
-	number, wrong := strconv.ParseUint(port, 10, 16)
-	return err == nil && wrong == nil && number > 0 && host != "" && !strings.ContainsAny(host, "/@ ")
-}
-
-func (a address) folder() (map[string]string, error) {
+func (a address) folder() (string, error) {
 	u, err := url.Parse(a.text)
 	if err != nil || a.scheme != file || u.Host != "" || !path.IsAbs(u.Path) || u.RawQuery != "" || u.Fragment != "" {
-		return nil, errors.New(`write file:///FOLDER, the folder of a CA, for the provider "file"`)
+		return "", errors.New(`write file:///FOLDER, the folder of a CA, for the provider "file"`)
 	}
-	return map[string]string{"dir": u.Path}, nil
+	return u.Path, nil
 }
 
-// directory returns the URL of an ACME server's directory, whose scheme is acme in place of
-// https, as that would choose no provider.
-func (a address) directory() (map[string]string, error) {
-	u, err := url.Parse("https://" + a.rest)
-	if err != nil || a.scheme != acme || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return nil, errors.New(`write acme://HOST/PATH, the URL of the directory, for the provider "acme"`)
-	}
-	return map[string]string{"url": u.String()}, nil
-}
-
-func (a address) amazon() (map[string]string, error) {
-	if !privateCA.MatchString(a.rest) || a.scheme != "" && a.scheme != aws {
-		return nil, errors.New("write arn:aws:acm-pca:REGION:ACCOUNT:certificate-authority/ID")
-	}
-	return map[string]string{"ca_arn": a.rest}, nil
-}
-
-func (a address) google(called string) (map[string]string, error) {
+// google checks that the address is one of the CA that Istio's name means.
+func (a address) google(called string) (string, error) {
 	isPool := pool.MatchString(a.rest)
-	switch {
-	case !isPool && !isHostPort(a.rest), isPool && called == "googleca", !isPool && called == "googlecas", a.scheme != "" && providerCalled(a.scheme) != google:
-		return nil, errors.New("write " + googleForms)
-	case isPool:
-		return map[string]string{"protocol": "cas", "ca_pool": a.rest}, nil
+	if !isPool && !hostaddress.IsHostPort(a.rest) || isPool && called == "googleca" || !isPool && called == "googlecas" || a.scheme != "" && providerCalled(a.scheme) != google {
+		return "", errors.New("write " + googleForms)
 	}
-	return map[string]string{"protocol": meshCA, "endpoint": a.rest}, nil
+	return a.rest, nil
+}
+
+// protocolOf returns the protocol of Google's CA at an address.
+func protocolOf(address string) string {
+	if pool.MatchString(address) {
+		return "cas"
+	}
+	return meshCA
 }

@@ -69,14 +69,14 @@ func (c chooser) byName() (Choice, []Assignment, error) {
 	}
 	choice, configured := c.entryOf(strings.ToLower(c.name), provider)
 	choice.Rule = fmt.Sprintf("CA_PROVIDER is %q", c.name)
-	settings, err := parseAddress(c.address).settings(choice.Provider, strings.ToLower(c.name))
+	address, err := parseAddress(c.address).of(choice.Provider, strings.ToLower(c.name))
 	switch {
 	case c.address == "" && !configured && provider == google:
 		err = fmt.Errorf("CA_PROVIDER is %q: set CA_ADDR, too: %s", c.name, googleForms)
 	case err != nil:
 		err = fmt.Errorf("CA_ADDR is %.256q and CA_PROVIDER is %q: %w, or unset one of them", text.WithoutPassword(c.address), c.name, err)
 	}
-	found := append(choice.entry("CA_PROVIDER"), choice.below(settings)...)
+	found := append(choice.entry("CA_PROVIDER"), choice.at(address)...)
 	if c.address == "" && !configured && choice.Provider == citadel {
 		found = append(found, choice.discovery(c.discovery())...)
 	}
@@ -85,14 +85,28 @@ func (c chooser) byName() (Choice, []Assignment, error) {
 
 func (c chooser) byAddress() (Choice, []Assignment, error) {
 	a := parseAddress(c.address)
+	if a.isURL() {
+		return Choice{}, nil, fmt.Errorf("CA_ADDR is %.256q: a URL does not say which provider to use: write PROVIDER://ADDRESS, as in %.256s, or set CA_PROVIDER, too; \"countersign provider list\" shows the installed providers",
+			text.WithoutPassword(c.address), c.example(a))
+	}
 	provider, rule := a.chooses()
 	choice, _ := c.entryOf(provider, provider)
 	choice.Rule = "CA_ADDR " + rule
-	settings, err := a.settings(choice.Provider, a.scheme)
+	address, err := a.of(choice.Provider, a.scheme)
 	if err != nil {
 		err = fmt.Errorf("CA_ADDR is %.256q: %w", text.WithoutPassword(c.address), err)
 	}
-	return choice, append(choice.entry("CA_ADDR"), choice.below(settings)...), err
+	return choice, append(choice.entry("CA_ADDR"), choice.at(address)...), err
+}
+
+// example returns a URL as an address of the provider that is configured, else of one that has
+// such an address.
+func (c chooser) example(a address) string {
+	provider := "vault"
+	if len(c.given.Providers) > 0 {
+		provider = c.given.Providers[0].Provider
+	}
+	return provider + "://" + a.withoutScheme()
 }
 
 // entryOf returns the given entry of that name, else the one that runs the provider, else a
@@ -120,14 +134,17 @@ func (c Choice) discovery(address string) []Assignment {
 	if address == "" {
 		return nil
 	}
-	return []Assignment{c.setting("address", address, fieldPath(discoveryField))}
+	return []Assignment{{c.path("address"), address, fieldPath(discoveryField)}}
 }
 
-// below returns the entry's settings, from CA_ADDR.
-func (c Choice) below(settings map[string]string) []Assignment {
-	var found []Assignment
-	for name, value := range settings {
-		found = append(found, c.setting(name, value, "CA_ADDR"))
+// at makes the address that of the entry, from CA_ADDR.
+func (c Choice) at(address string) []Assignment {
+	if address == "" {
+		return nil
+	}
+	found := []Assignment{{c.path("address"), address, "CA_ADDR"}}
+	if c.Provider == google {
+		found = append(found, c.setting("protocol", protocolOf(address), "CA_ADDR"))
 	}
 	return found
 }

@@ -118,10 +118,9 @@ func ExchangesItself(provider string, settings map[string]any) bool {
 	return (provider == google || provider == aws) && settings["exchange"] != nil
 }
 
-// CheckRoot reports the missing file with the root that istiod is verified with. Without
-// it, an agent would fail to connect forever.
-func CheckRoot(entry, provider string, settings map[string]any) error {
-	address, _ := settings["address"].(string)
+// CheckRoot reports the missing file with the root that istiod, at that address, is verified with.
+// Without it, an agent would fail to connect forever.
+func CheckRoot(entry, provider, address string, settings map[string]any) error {
 	root, _ := settings["root_file"].(string)
 	root = cmp.Or(root, istiodRoot)
 	if provider != citadel || plaintext(address) || root == "SYSTEM" {

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	hostaddress "github.com/countersign-dev/countersign/internal/host/address"
 )
 
 // Renamed has the settings of the variables that only have another name.
@@ -179,7 +181,7 @@ func (t *translator) ca() {
 // discovery returns the address of istiod that PROXY_CONFIG has.
 func (t *translator) discovery() string {
 	address := t.field(discoveryField)
-	if address != "" && !isHostPort(address) {
+	if address != "" && !hostaddress.IsHostPort(address) {
 		t.rejectField(discoveryField, "write host:port of istiod")
 		return ""
 	}

@@ -31,7 +31,7 @@ func OvertakenPins(env environ.Vars, c *agent.Config) []string {
 	if c == nil {
 		return nil
 	}
-	return wiring.OvertakenPins(c, SearchDirs(env, c.ProviderDirs))
+	return wiring.OvertakenPins(c, wiring.SearchDirs(env, c.ProviderDirs))
 }
 
 // Pin applies the lock file's pins to the providers of c, and what packages have pinned, if the
@@ -47,5 +47,5 @@ func Pin(env environ.Vars, c *agent.Config) error {
 			return err
 		}
 	}
-	return wiring.PinInstalled(c, SearchDirs(env, c.ProviderDirs), func(string) {})
+	return wiring.PinInstalled(c, wiring.SearchDirs(env, c.ProviderDirs), func(string) {})
 }

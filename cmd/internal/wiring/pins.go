@@ -8,6 +8,7 @@ import (
 	"runtime"
 
 	"github.com/countersign-dev/countersign/cmd/internal/config"
+	"github.com/countersign-dev/countersign/internal/host/address"
 	"github.com/countersign-dev/countersign/internal/host/verified"
 	"github.com/countersign-dev/countersign/plugin-host/lock"
 )
@@ -78,11 +79,23 @@ func OvertakenPins(c *config.Config, dirs []string) (warnings []string) {
 	return warnings
 }
 
+// addresses converts the address settings of a lock file; nil, which is unknown, stays nil.
+func addresses(locked []lock.AddressSetting) address.Settings {
+	if locked == nil {
+		return nil
+	}
+	out := address.Settings{}
+	for _, one := range locked {
+		out = append(out, address.Setting{Name: one.Setting, Form: address.Form(one.Form), Pattern: one.Pattern})
+	}
+	return out
+}
+
 func pins(l *lock.Lock) map[string]config.Build {
 	locked := map[string]config.Build{}
 	for _, p := range l.Providers {
 		if p.OS == runtime.GOOS && p.Arch == runtime.GOARCH {
-			locked[p.Name] = config.Build{Version: p.FileVersion(), SHA256: p.SHA256, Secrets: p.SecretSettings}
+			locked[p.Name] = config.Build{Version: p.FileVersion(), SHA256: p.SHA256, Secrets: p.SecretSettings, Addresses: addresses(p.AddressSettings)}
 		}
 	}
 	return locked

@@ -21,7 +21,7 @@ const maxPinnedRoots = 4 << 20 // bytes
 // Entry converts an entry of the configuration, in the given build, for the plugin host.
 func Entry(p config.Provider, b config.Build) pluginhost.Entry {
 	e := pluginhost.Entry{
-		Name: p.Name, Provider: p.Provider, SHA256: p.SHA256, Settings: p.Settings, Env: p.Env, User: p.User,
+		Name: p.Name, Provider: p.Provider, SHA256: p.SHA256, Settings: p.Settings, Address: p.Address, Env: p.Env, User: p.User,
 		Limits: pluginhost.Limits{
 			Memory: int64(p.Limits.Memory), Descriptors: int(p.Limits.Descriptors), Processes: int(p.Limits.Processes), CPU: p.Limits.CPU,
 		},

@@ -77,6 +77,27 @@ func Check(settings map[string]any, paths Paths) error {
 	return errors.Join(errs...)
 }
 
+// Unset returns an error for each reference to a variable that lookup does not find, which begins
+// with its path. It reads nothing.
+func Unset(settings map[string]any, paths Paths, lookup func(name string) (value string, ok bool)) error {
+	plain, err := plainJSON(settings, paths)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	walk(plain, "", paths.Root(), func(pointer string, value any, isReference bool) any {
+		ref, err := parse(value)
+		if !isReference || err != nil || ref.env == "" {
+			return value
+		}
+		if _, ok := lookup(ref.env); !ok {
+			errs = append(errs, fmt.Errorf("%s: %s: %w", shown(pointer), ref, errUnset))
+		}
+		return value
+	})
+	return errors.Join(errs...)
+}
+
 // plainJSON returns settings with JSON types only, if there may be references in them.
 func plainJSON(settings map[string]any, paths Paths) (any, error) {
 	if len(paths) == 0 || len(settings) == 0 {

@@ -14,6 +14,9 @@ import (
 // MaxSecret bounds the value of a reference in bytes.
 const MaxSecret = 64 << 10
 
+// errUnset does not change while the program runs.
+var errUnset = errors.New("it is not set in the program's environment")
+
 // read returns the value. The error names neither the source nor the value.
 func (r reference) read(ctx context.Context, opts Options) (string, error) {
 	value, err := r.raw(ctx, opts)
@@ -40,7 +43,7 @@ func (r reference) raw(ctx context.Context, opts Options) (string, error) {
 	case r.env != "":
 		value, ok := opts.LookupEnv(r.env)
 		if !ok {
-			return "", errors.New("it is not set")
+			return "", errUnset
 		}
 		return value, nil
 	}

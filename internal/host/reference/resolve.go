@@ -2,6 +2,7 @@ package reference
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -66,8 +67,8 @@ type Resolved struct {
 	Stale    []error    // reads that failed, whose last good value is used
 }
 
-// Resolve reads every reference. An error for a malformed one has the reason [ca.Invalid],
-// for one that cannot be read and never could [ca.Unavailable]. No error shows a value.
+// Resolve reads every reference. An error for a malformed one and for a variable that is not set
+// has the reason [ca.Invalid], for one that cannot be read and never could [ca.Unavailable]. No error shows a value.
 func (r *Resolver) Resolve(ctx context.Context, paths Paths) (Resolved, error) {
 	return r.resolve(ctx, paths, func(*source) bool { return true })
 }
@@ -90,7 +91,11 @@ func (r *Resolver) resolve(ctx context.Context, paths Paths, due func(*source) b
 	defer r.mu.Unlock()
 	for _, pointer := range slices.Sorted(maps.Keys(r.known)) {
 		if s := r.known[pointer]; s.value == "" {
-			return out, ca.Errorf(ca.Unavailable, "settings: %s: %w", shown(pointer), s.fault)
+			reason := ca.Unavailable
+			if errors.Is(s.fault, errUnset) {
+				reason = ca.Invalid
+			}
+			return out, ca.Errorf(reason, "settings: %s: %w", shown(pointer), s.fault)
 		}
 	}
 	out.Settings, _ = walk(plain, "", paths.Root(), func(pointer string, value any, isReference bool) any {

@@ -126,8 +126,8 @@ func TestUnreadableReferenceIsUnavailable(t *testing.T) {
 	for says, value := range map[string]map[string]any{
 		"p: file /nowhere: stat /nowhere: no such file": {"file": "/nowhere"}, "not a regular file": {"file": fifo}, "it is empty": {"file": fileOf(t, "\n\n")},
 		"more than 65536 bytes": {"file": fileOf(t, strings.Repeat("geheim", 11000))}, "it is not UTF-8 text": {"file": fileOf(t, "geheim\xff")},
-		"variable NONE: it is not set": {"env": "NONE"}, "variable LONG: it has more than 65536 bytes": {"env": "LONG"},
-		"exit status 3, and says: no": shell("echo geheim; echo no >&2; exit 3"), "it wrote more than 65536 bytes": shell("while :; do echo geheim; done"),
+		"variable LONG: it has more than 65536 bytes": {"env": "LONG"},
+		"exit status 3, and says: no":                 shell("echo geheim; echo no >&2; exit 3"), "it wrote more than 65536 bytes": shell("while :; do echo geheim; done"),
 		"no answer within 200ms": shell("sleep 60"),
 	} {
 		opts := Options{Timeout: 200 * time.Millisecond, LookupEnv: lookUp(map[string]string{"LONG": strings.Repeat("geheim", 11000)})}
@@ -138,6 +138,23 @@ func TestUnreadableReferenceIsUnavailable(t *testing.T) {
 		if !errors.Is(err, ca.ErrUnavailable) || !strings.Contains(err.Error(), says) && !strings.Contains(says, "200ms") || strings.Contains(err.Error(), "geheim") {
 			t.Errorf("%v: got %v, want %q", value, err, says)
 		}
+	}
+}
+
+// A program's environment does not change, so waiting is of no use.
+func TestUnsetVariableIsInvalid(t *testing.T) {
+	settings := map[string]any{"p": map[string]any{"env": "NONE"}, "q": map[string]any{"env": "SET"}, "open": map[string]any{"env": "NONE"}}
+	paths, lookup := Paths{"/p", "/q"}, lookUp(map[string]string{"SET": "x"})
+	const says = "p: variable NONE: it is not set in the program's environment"
+	_, err := NewResolver(Options{LookupEnv: lookup}, settings).Resolve(t.Context(), paths)
+	if !errors.Is(err, ca.ErrInvalid) || !strings.Contains(err.Error(), says) {
+		t.Errorf("got %v", err)
+	}
+	if err := Unset(settings, paths, lookup); err == nil || err.Error() != says {
+		t.Errorf("Unset returns %v", err)
+	}
+	if err := Unset(settings, Paths{"/q"}, lookup); err != nil {
+		t.Error(err)
 	}
 }
 

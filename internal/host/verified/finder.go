@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/countersign-dev/countersign/internal/suggest"
 	"github.com/countersign-dev/countersign/internal/text"
 )
 
@@ -104,8 +105,8 @@ type NotFoundError struct {
 	Installed []string // such as acme or acme@1.2.0
 }
 
-// Error names what is missing, the folders and what is installed. If only files with a
-// version are, it explains how to select one.
+// Error names what is missing, the folders and what is installed, and suggests the nearest name.
+// If only files with a version are installed, it explains how to select one.
 func (e *NotFoundError) Error() string {
 	dirs := cmp.Or(strings.Join(e.Dirs, ", "), "any folder")
 	installed := cmp.Or(strings.Join(e.Installed, ", "), "none")
@@ -115,6 +116,9 @@ func (e *NotFoundError) Error() string {
 		if e.Version == "" && strings.HasPrefix(other, e.Name+"@") {
 			return message + "; to run a version, lock it: countersign provider lock " + other
 		}
+	}
+	if meant := suggest.Word(e.Name, e.Installed); meant != "" && e.Version == "" {
+		return message + fmt.Sprintf("; did you mean %q?", meant)
 	}
 	return message
 }

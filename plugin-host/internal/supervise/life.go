@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/host/address"
 	"github.com/countersign-dev/countersign/internal/host/reference"
 	"github.com/countersign-dev/countersign/internal/redact"
 	"github.com/countersign-dev/countersign/plugin-host/internal/process"
@@ -60,6 +61,7 @@ type life struct {
 	again   sync.Mutex // held while it is configured
 
 	secret     reference.Paths                    // of its settings, once it has been greeted
+	addresses  address.Settings                   // likewise
 	files      stamps                             // that its settings name, before they were first read
 	told       atomic.Pointer[reference.Resolved] // the settings that it has, or is to get
 	shown      redact.Secrets                     // what no error may show

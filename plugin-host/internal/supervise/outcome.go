@@ -84,7 +84,7 @@ func (s *Supervisor) refused(l *life, err error) {
 	s.status.PID, s.status.LastError = 0, text.Clean(err.Error())
 	s.schedule(time.Now().Add(s.refusals.wait(err, s.left)))
 	s.enter(Refused)
-	if files := l.plan.Settings.Files(l.secret); len(files) > 0 {
+	if files := l.plan.files(l.secret); len(files) > 0 {
 		altered := make(chan struct{})
 		ctx, cancel := context.WithCancel(context.Background())
 		s.altered, s.rest = altered, cancel

@@ -2,6 +2,7 @@ package supervise
 
 import (
 	"context"
+	"path/filepath"
 	"reflect"
 	"sync"
 
@@ -22,7 +23,8 @@ type Plan struct {
 	Name     string   // of the entry
 	Provider string   // the name that the provider must report
 	Settings Settings // for each life
-	Written  any      // what Settings were made from
+	Address  string   // of the CA, for the setting that the provider names; empty: none
+	Written  any      // what Settings and Address were made from
 	Path     string   // of the binary; empty in process
 	SHA256   string   // of the binary; empty without one
 	// Source is what the plan was made from. Plans of equal Source, Path and SHA256 are
@@ -40,6 +42,15 @@ type Plan struct {
 	proven bool      // a life of it was ready: do not validate its settings again
 	ended  bool      // it is not in force, and will not be; guarded by the gate
 	ledger ledger
+}
+
+// files returns files that the settings may name, the address too.
+func (p *Plan) files(secret reference.Paths) []string {
+	files := p.Settings.Files(secret)
+	if filepath.IsAbs(p.Address) {
+		files = append(files, p.Address)
+	}
+	return files
 }
 
 // inherit takes over the settings that a life of the other plan took, if both plans have the

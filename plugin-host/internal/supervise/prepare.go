@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/clock"
+	"github.com/countersign-dev/countersign/internal/host/address"
 	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/ca"
@@ -25,7 +26,7 @@ func (s *Supervisor) prepare(ctx context.Context, l *life, proven bool) error {
 	if err := s.greet(ctx, l); err != nil {
 		return err
 	}
-	l.files = look(l.plan.Settings.Files(l.secret))
+	l.files = look(l.plan.files(l.secret))
 	if err := s.await(ctx, l, s.resolve); err != nil {
 		return err
 	}
@@ -100,6 +101,7 @@ func (s *Supervisor) greet(ctx context.Context, l *life) (err error) {
 		return fmt.Errorf("provider calls itself %q, want %q", metadata.Name, l.plan.Provider)
 	}
 	l.secret = s.secretPaths(metadata.SettingsSchema)
+	l.addresses, _ = address.Of(metadata.SettingsSchema) // of a malformed schema, none
 	return nil
 }
 

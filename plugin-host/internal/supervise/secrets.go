@@ -58,6 +58,9 @@ func (s *Supervisor) secretPaths(schema string) reference.Paths {
 // cannot be read just now if an earlier one has read it.
 func (s *Supervisor) resolve(ctx context.Context, l *life) error {
 	told, err := l.plan.Settings.Resolve(ctx, l.secret)
+	if err == nil {
+		err = l.addAddress(&told)
+	}
 	if good := l.plan.ledger.last(); err != nil && good != nil && ca.ActionFor(err) == ca.Wait {
 		s.log.Warn("cannot read a secret setting, keeping its last value", "error", text.Clean(err.Error()))
 		l.learn(good)
@@ -76,11 +79,22 @@ func (s *Supervisor) resolve(ctx context.Context, l *life) error {
 	return nil
 }
 
+// addAddress puts the CA's address into the setting that the provider's schema names.
+func (l *life) addAddress(told *reference.Resolved) error {
+	settings, err := l.addresses.Apply(told.Settings, l.plan.Address)
+	if err != nil {
+		return ca.Errorf(ca.Invalid, "address: %w", err)
+	}
+	told.Settings = settings
+	return nil
+}
+
 // reread returns the settings with the current content of the files.
 func (s *Supervisor) reread(ctx context.Context, l *life) (offer, error) {
-	files := look(l.plan.Settings.Files(l.secret))
+	files := look(l.plan.files(l.secret))
 	next, err := l.plan.Settings.Reread(ctx, l.secret)
 	if err == nil {
+		err = l.addAddress(&next)
 		s.warnStale(l, next)
 	}
 	return offer{&next, files}, err
@@ -184,7 +198,7 @@ func (s *Supervisor) followSecrets(l *life) {
 	if len(l.told.Load().Files) == 0 {
 		return
 	}
-	watcher := filewatch.New(s.opts.Watch, l.plan.Settings.Files(l.secret)...)
+	watcher := filewatch.New(s.opts.Watch, l.plan.files(l.secret)...)
 	defer watcher.Close()
 	var waits rotation.Waits
 	var retry <-chan struct{}

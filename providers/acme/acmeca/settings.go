@@ -28,7 +28,7 @@ const (
 // fields with a JSON name are the provider's settings.
 type Settings struct {
 	// URL is the CA's directory. Required.
-	URL setting.URL `json:"url" jsonschema:"URL of the CA's directory, such as https://acme-v02.api.letsencrypt.org/directory"`
+	URL setting.URL `json:"url" address:"url" jsonschema:"URL of the CA's directory, such as https://acme-v02.api.letsencrypt.org/directory"`
 	// TLS verifies the CA's server.
 	setting.TLS
 	// StateDir is a folder of this provider alone, for the account's key and the orders. It is

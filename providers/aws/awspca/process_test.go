@@ -29,7 +29,7 @@ func TestProcessSignsWithKeysAndHidesThem(t *testing.T) {
 	if err != nil || metadata.Name != "aws" || !slices.Equal(metadata.Abilities, []wire.Ability{wire.CertificateAuthority, wire.RootSource, wire.RootWatcher, wire.TokenExchanger, wire.NamesFromRequest}) {
 		t.Errorf("%v, %v", metadata, err)
 	}
-	mustBe(t, remote.Configure(ctx, map[string]any{"ca_arn": "mesh"}), ca.ErrInvalid, `ca_arn is "mesh": write arn:aws:acm-pca`)
+	mustBe(t, remote.Configure(ctx, map[string]any{"ca_arn": "mesh"}), ca.ErrInvalid, `ca_arn is "mesh": it takes text that matches ^arn:aws`)
 	mustBe(t, remote.Configure(ctx, map[string]any{"ca_arn": theARN, "secret_access_key": theKeys.SecretAccessKey}), ca.ErrInvalid, "are for credentials keys")
 	must(t, remote.Configure(ctx, map[string]any{
 		"ca_arn": theARN, "endpoint": s.URL, "root_file": s.rootFile(t), "access_key_id": theKeys.AccessKeyID, "secret_access_key": theKeys.SecretAccessKey,

@@ -25,7 +25,7 @@ const (
 // provider's settings.
 type Settings struct {
 	// CAARN is the ARN of the CA, which also has its region. Required.
-	CAARN string `json:"ca_arn" jsonschema:"ARN of the CA that signs, arn:aws:acm-pca:REGION:ACCOUNT:certificate-authority/ID; its region is called"`
+	CAARN string `json:"ca_arn" address:"text" pattern:"^arn:aws[a-z-]*:acm-pca:[a-z]{2}[a-z0-9-]+-[0-9]:[0-9]{12}:certificate-authority/[0-9A-Za-z-]+$" jsonschema:"ARN of the CA that signs, arn:aws:acm-pca:REGION:ACCOUNT:certificate-authority/ID; its region is called"`
 	// Template is the certificate template. Default: EndEntityCertificate/V1 for a CSR with the
 	// names of its request, EndEntityCertificate_APIPassthrough/V1 for any other.
 	Template string `json:"template,omitempty" jsonschema:"certificate template for all requests (default EndEntityCertificate/V1 for a CSR with the names of its request, EndEntityCertificate_APIPassthrough/V1 for any other)"`

@@ -32,7 +32,7 @@ const (
 type Settings struct {
 	// Address is host:port. Port 15010, istiod's plaintext port, is used without TLS. Default:
 	// [DefaultAddress].
-	Address string `json:"address,omitempty" jsonschema:"host:port of the CA; port 15010 means plaintext (default istiod.istio-system.svc:15012)"`
+	Address string `json:"address,omitempty" address:"host:port" jsonschema:"host:port of the CA; port 15010 means plaintext (default istiod.istio-system.svc:15012)"`
 	// RootFile is a PEM file with the roots that verify the authority, read for each
 	// connection; or [SystemRoots]. Default: [DefaultRootFile].
 	RootFile string `json:"root_file,omitempty" jsonschema:"PEM file with the roots that verify the CA's server, or SYSTEM for those of the operating system (default ./var/run/secrets/istio/root-cert.pem)"`

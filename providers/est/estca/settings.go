@@ -17,7 +17,7 @@ import (
 // with a JSON name are the provider's settings.
 type Settings struct {
 	// URL is https://host[:port]; paths begin with /.well-known/est below it. Required.
-	URL setting.URL `json:"url" jsonschema:"URL of the EST server, https://host:port, without /.well-known/est"`
+	URL setting.URL `json:"url" address:"url" jsonschema:"URL of the EST server, https://host:port, without /.well-known/est"`
 	// Label chooses one of the server's CAs (RFC 7030, section 3.2.2). Default: none.
 	Label string `json:"label,omitempty" jsonschema:"label of the CA on the server: the path segment after /.well-known/est (default none)"`
 	// TLS verifies the server, and has the client certificate to enroll with.

@@ -15,7 +15,7 @@ import (
 type Settings struct {
 	// Dir is the folder with ca-cert.pem, ca-key.pem, cert-chain.pem and
 	// root-cert.pem. Required.
-	Dir string `json:"dir" jsonschema:"folder with ca-cert.pem, ca-key.pem, cert-chain.pem and root-cert.pem"`
+	Dir string `json:"dir" address:"path" jsonschema:"folder with ca-cert.pem, ca-key.pem, cert-chain.pem and root-cert.pem"`
 	// SelfSigned creates a self-signed root in Dir if there is no ca-cert.pem. Dir must then
 	// belong to this user, and no other user may have write access. Default: false.
 	SelfSigned bool `json:"self_signed,omitempty" jsonschema:"create a self-signed root in dir if there is no CA (default false)"`

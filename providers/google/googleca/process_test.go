@@ -57,7 +57,7 @@ func TestProcessSignsReportsRootsAndPassesErrorsOn(t *testing.T) {
 			t.Errorf("the schema lacks %s or has the log: %s", setting, metadata.SettingsSchema)
 		}
 	}
-	mustBe(t, remote.Configure(ctx, map[string]any{"ca_pool": "mesh"}), ca.ErrInvalid, `ca_pool is "mesh": write projects/P/locations/L/caPools/N`)
+	mustBe(t, remote.Configure(ctx, map[string]any{"ca_pool": "mesh"}), ca.ErrInvalid, `ca_pool is "mesh": it takes text that matches ^$|^projects/`)
 	mustBe(t, remote.Configure(ctx, map[string]any{"capool": thePool}), ca.ErrInvalid, "did you mean ca_pool?")
 	mustBe(t, remote.Configure(ctx, map[string]any{"ca_pool": thePool, "exchange": map[string]any{"audiense": theAudience}}), ca.ErrInvalid, "audience")
 	mustBe(t, remote.Configure(ctx, map[string]any{"protocol": "meshca"}), ca.ErrInvalid, "endpoint is not set: the protocol meshca needs")

@@ -32,7 +32,7 @@ type Settings struct {
 	// Protocol is [CAS] or [MeshCA]. Default: CAS.
 	Protocol string `json:"protocol,omitempty" jsonschema:"cas for Certificate Authority Service, or meshca for a server that speaks Mesh CA's protocol (default cas)"`
 	// CAPool is the pool that signs, projects/P/locations/L/caPools/N. Required with CAS.
-	CAPool string `json:"ca_pool,omitempty" jsonschema:"pool that signs, projects/P/locations/L/caPools/N; required with cas"`
+	CAPool string `json:"ca_pool,omitempty" address:"text" pattern:"^$|^projects/[A-Za-z0-9_.:-]+/locations/[A-Za-z0-9_-]+/caPools/[A-Za-z0-9_-]+$" jsonschema:"pool that signs, projects/P/locations/L/caPools/N; required with cas"`
 	// IssuingCA is the ID of the CA in the pool that must sign. Default: the service chooses.
 	IssuingCA string `json:"issuing_ca,omitempty" jsonschema:"ID of the CA in the pool that must sign (default the service chooses)"`
 	// CertificateTemplate is projects/P/locations/L/certificateTemplates/N, in the
@@ -46,7 +46,7 @@ type Settings struct {
 	// 5m.
 	RootsInterval time.Duration `json:"roots_interval,omitempty" jsonschema:"how often to fetch the pool's roots, such as 10m (default 5m)"`
 	// Endpoint is host:port of the service. Required with MeshCA. Default: Google's.
-	Endpoint string `json:"endpoint,omitempty" jsonschema:"host:port of the service (default Google's); required with meshca"`
+	Endpoint string `json:"endpoint,omitempty" address:"host:port" jsonschema:"host:port of the service (default Google's); required with meshca"`
 	// UniverseDomain is the domain of the cloud. Default: googleapis.com.
 	UniverseDomain string `json:"universe_domain,omitempty" jsonschema:"domain of the cloud (default googleapis.com)"`
 	// RootFile is a PEM file with the roots that verify the service, read by Open. Default: the

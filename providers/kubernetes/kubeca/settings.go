@@ -37,7 +37,7 @@ type Settings struct {
 	Context    string       `json:"context,omitempty" jsonschema:"context of the kubeconfig (default its current-context)"`
 	// URL, TLS and TokenFile are the API server and the credential where there is no
 	// kubeconfig. Default: those of the pod's service account.
-	URL setting.URL `json:"url,omitzero" jsonschema:"URL of the API server, without a kubeconfig (default https://kubernetes.default.svc)"`
+	URL setting.URL `json:"url,omitzero" address:"url" jsonschema:"URL of the API server, without a kubeconfig (default https://kubernetes.default.svc)"`
 	setting.TLS
 	TokenFile setting.File `json:"token_file,omitempty" jsonschema:"file with the token for the API server, without a kubeconfig, read for each call (default that of the pod's service account)"`
 	// UseRequestToken calls the API server with the token of each request, which identifies the

@@ -21,7 +21,7 @@ const fingerprintSize = 32 // SHA-256
 // a JSON name are the provider's settings.
 type Settings struct {
 	// URL is https://host[:port]. Required.
-	URL setting.URL `json:"url" jsonschema:"URL of step-ca, https://host:port"`
+	URL setting.URL `json:"url" address:"url" jsonschema:"URL of step-ca, https://host:port"`
 	// RootFile (PEM) or RootFingerprint (SHA-256 in hex) verifies the server. Exactly one of
 	// them is required.
 	RootFile        setting.File `json:"root_file,omitempty" jsonschema:"PEM file with the roots that verify step-ca, or SYSTEM for those of the operating system; set this or root_fingerprint"`

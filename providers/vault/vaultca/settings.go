@@ -19,7 +19,7 @@ import (
 // The fields with a JSON name are the provider's settings.
 type Settings struct {
 	// URL is https://host[:port]. Required.
-	URL setting.URL `json:"url" jsonschema:"URL of the server, https://host:port"`
+	URL setting.URL `json:"url" address:"url" jsonschema:"URL of the server, https://host:port"`
 	// TLS verifies the server, and has a client certificate for all calls.
 	setting.TLS
 	// Namespace is a namespace of Vault Enterprise or OpenBao. Default: the root namespace.

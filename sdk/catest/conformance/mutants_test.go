@@ -289,6 +289,7 @@ func schemaMutants() map[string]func() wire.Provider {
 		"SET-04": schema(`"default":"fast"`, `"default":"faster"`),
 		"SET-05": schema(`"description":"where the CA is"`, `"description":"where","minLength":100`),
 		"SET-19": schema(`,"writeOnly":true`, ``),
+		"SET-22": schema(`"description":"where the CA is"`, `"description":"where the CA is","x-countersign-address":"uri"`),
 	}
 }
 

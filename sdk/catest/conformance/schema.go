@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/countersign-dev/countersign/internal/host/address"
 )
 
 // schemaOf returns the provider's schema, parsed and resolved.
@@ -92,6 +94,27 @@ func defaultsFit(ctx context.Context, s *Session) error {
 		}
 		return nil
 	})
+}
+
+func addressIsMarked(ctx context.Context, s *Session) error {
+	m, err := described(ctx, s)
+	if err != nil || m.SettingsSchema == "" {
+		return err
+	}
+	if err := address.Check(m.SettingsSchema); err != nil {
+		return err
+	}
+	marked, err := address.Of(m.SettingsSchema)
+	for _, one := range marked {
+		written, _ := s.Kit.Settings[one.Name].(string)
+		if written == "" || one.Form == address.Path { // a relative path is a setting, too
+			continue
+		}
+		if _, value, wrong := (address.Settings{one}).Choose(written); wrong != nil || value != written {
+			err = errors.Join(err, fmt.Errorf("invalid address in the kit: %s lacks the form %q of its schema", one.Name, one.Form))
+		}
+	}
+	return err
 }
 
 func settingsFit(ctx context.Context, s *Session) error {

@@ -42,6 +42,7 @@ func settingsChecks() []Check {
 		{"SET-19", Settings, "A setting named password, secret, token or key is marked writeOnly.", "Only marked settings are hidden in output.", schema, secretsAreMarked},
 		{"SET-20", Settings, "No error quotes a secret setting.", "Errors are logged.", schema, secretsAreNotQuoted},
 		{"SET-21", Settings, "An online check of valid settings reports no error, or does not exist.", "`doctor` shows its result to operators.", []string{"SET-07"}, onlineCheck},
+		{"SET-22", Settings, "A setting that the schema marks as the CA's address is a string with a known form, which the kit's value has.", "An operator selects the provider by `NAME://ADDRESS`.", schema, addressIsMarked},
 	}
 }
 

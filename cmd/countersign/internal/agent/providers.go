@@ -10,7 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/countersign-dev/countersign/cmd/countersign/internal/settings"
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/status"
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/workloads"
 	"github.com/countersign-dev/countersign/cmd/internal/cli"
@@ -50,7 +49,7 @@ func checkRuntimeDir(env environ.Vars, c config.Config) error {
 func findProviders(env environ.Vars, c config.Config, log *slog.Logger) (*providers, error) {
 	p := &providers{byName: map[string]*pluginhost.Provider{}, tokens: wiring.NewTokenCache(env, log)}
 	p.opts = pluginhost.Options{
-		Dirs: settings.SearchDirs(env, c.ProviderDirs), Dev: c.Dev, RuntimeDir: wiring.RuntimeDir(env, c.RuntimeDir), ReceiptDir: receiptDir(),
+		Dirs: wiring.SearchDirs(env, c.ProviderDirs), Dev: c.Dev, RuntimeDir: wiring.RuntimeDir(env, c.RuntimeDir), ReceiptDir: receiptDir(),
 		LookupEnv: env.Lookup, CommandEnv: wiring.CommandEnv(env), Groups: &p.groups, Log: log, OnState: p.onState, Due: p.due,
 	}
 	first, err := p.change(c)

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 
+	"github.com/countersign-dev/countersign/internal/host/address"
 	"github.com/countersign-dev/countersign/internal/host/reference"
 	"github.com/countersign-dev/countersign/internal/host/verified"
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
@@ -32,6 +33,7 @@ func (c *Catalog) Lock(ctx context.Context, t Target) (now, before lock.Provider
 	if secrets, err := reference.SecretPaths(d.SettingsSchema); err == nil {
 		now.SecretSettings = secrets
 	}
+	now.AddressSettings = addressSettings(d.SettingsSchema)
 	c.Locked.Put(now)
 	return now, before, nil
 }
@@ -45,6 +47,20 @@ func (c *Catalog) Other(name string) string {
 	}
 	found, _ := verified.Finder{Dirs: c.Options.Dirs}.Find(name)
 	return found.Path
+}
+
+// addressSettings returns the settings that a schema marks as the CA's address; nil if it cannot be
+// read.
+func addressSettings(schema string) []lock.AddressSetting {
+	settings, err := address.Of(schema)
+	if err != nil {
+		return nil
+	}
+	out := []lock.AddressSetting{}
+	for _, s := range settings {
+		out = append(out, lock.AddressSetting{Setting: s.Name, Form: string(s.Form), Pattern: s.Pattern})
+	}
+	return out
 }
 
 // Program is one of Countersign's programs that is a binary of its own.

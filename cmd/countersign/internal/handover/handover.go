@@ -17,9 +17,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/catalog"
-	"github.com/countersign-dev/countersign/cmd/countersign/internal/settings"
 	"github.com/countersign-dev/countersign/cmd/internal/cli"
 	"github.com/countersign-dev/countersign/cmd/internal/environ"
+	"github.com/countersign-dev/countersign/cmd/internal/wiring"
 	"github.com/countersign-dev/countersign/internal/host/verified"
 	"github.com/countersign-dev/countersign/plugin-host/lock"
 )
@@ -80,7 +80,7 @@ func (d command) run(stderr io.Writer, args []string) error {
 	if err != nil {
 		return cli.Wrong(err)
 	}
-	found, err := verified.Finder{Dirs: settings.SearchDirs(d.env, d.dirs)}.FindProgram(d.Name)
+	found, err := verified.Finder{Dirs: wiring.SearchDirs(d.env, d.dirs)}.FindProgram(d.Name)
 	if err != nil {
 		return cli.Wrong(err)
 	}
@@ -112,7 +112,7 @@ func (d command) pin() (string, error) {
 	case d.dev:
 		return "", nil
 	}
-	of, err := catalog.PackagesPin(settings.SearchDirs(d.env, d.dirs), d.Name)
+	of, err := catalog.PackagesPin(wiring.SearchDirs(d.env, d.dirs), d.Name)
 	if of.SHA256 == "" && err == nil {
 		err = fmt.Errorf("%s is not pinned: pass --lock with the lock file that \"countersign provider lock --lock FILE %s\" writes, "+
 			"--sha256 (\"countersign provider list\" shows it), or --dev for development", d.Name, d.Name)

@@ -138,7 +138,7 @@ func lockProgram(cmd *cobra.Command, look looked, name string) error {
 
 func lockedSentence(now, before lock.Provider) string {
 	text := fmt.Sprintf("locked %s %s: protocol %d, %s/%s, SHA-256 %s", now.Name, now.Version, now.Protocol, now.OS, now.Arch, now.SHA256)
-	before.SecretSettings = now.SecretSettings // follow from the build; older lock files lack them
+	before.SecretSettings, before.AddressSettings = now.SecretSettings, now.AddressSettings // follow from the build; older lock files lack them
 	switch {
 	case reflect.DeepEqual(before, now):
 		return text + ", unchanged"

@@ -117,6 +117,6 @@ func (l looked) find(what string) (catalog.Target, error) {
 // probeOptions are the options for a provider that a command runs once. Its log is
 // dropped; if it fails, the error has the last lines.
 func probeOptions(env environ.Vars, c config.Config) pluginhost.Options {
-	return pluginhost.Options{Dirs: settings.SearchDirs(env, c.ProviderDirs), RuntimeDir: wiring.RuntimeDir(env, c.RuntimeDir), Log: slog.New(slog.DiscardHandler),
+	return pluginhost.Options{Dirs: wiring.SearchDirs(env, c.ProviderDirs), RuntimeDir: wiring.RuntimeDir(env, c.RuntimeDir), Log: slog.New(slog.DiscardHandler),
 		LookupEnv: env.Lookup, CommandEnv: wiring.CommandEnv(env)}
 }

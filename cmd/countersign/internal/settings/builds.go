@@ -34,12 +34,12 @@ func (f *Flags) pin(c *config.Config) error {
 
 // pinInstalled applies what packages have pinned.
 func (f *Flags) pinInstalled(c *config.Config) error {
-	return wiring.PinInstalled(c, SearchDirs(f.Env, c.ProviderDirs), func(path string) { f.locksSeen[path] = contentOf(readFile(path)) })
+	return wiring.PinInstalled(c, wiring.SearchDirs(f.Env, c.ProviderDirs), func(path string) { f.locksSeen[path] = contentOf(readFile(path)) })
 }
 
 // OvertakenPins returns a warning for each pin that an upgrade of a package makes wrong.
 func OvertakenPins(env environ.Vars, c *config.Config) []string {
-	return wiring.OvertakenPins(c, SearchDirs(env, c.ProviderDirs))
+	return wiring.OvertakenPins(c, wiring.SearchDirs(env, c.ProviderDirs))
 }
 
 // useBuilds applies --dev-provider and --insecure-attach.

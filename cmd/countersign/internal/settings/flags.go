@@ -8,6 +8,7 @@ import (
 
 	"github.com/countersign-dev/countersign/cmd/internal/cli"
 	"github.com/countersign-dev/countersign/cmd/internal/config"
+	"github.com/countersign-dev/countersign/cmd/internal/wiring"
 	"github.com/countersign-dev/countersign/internal/host/verified"
 )
 
@@ -63,7 +64,7 @@ func (f *Flags) AddBuildFlags(cmd *cobra.Command) {
 func (f *Flags) CompleteProviders(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	c, _ := f.ReadPartly() // a faulty configuration does not hinder completion
 	var names []string
-	for _, found := range (verified.Finder{Dirs: SearchDirs(f.Env, c.ProviderDirs)}).List() {
+	for _, found := range (verified.Finder{Dirs: wiring.SearchDirs(f.Env, c.ProviderDirs)}).List() {
 		if found.ShadowedBy == "" && !slices.Contains(names, found.Name) {
 			names = append(names, found.Name)
 		}

@@ -83,11 +83,12 @@ func (f *Flags) Read() (config.Config, error) {
 	}
 	c.LeaveSocketTo(foreign)
 	// A missing provider comes first: the other errors may follow from it.
+	missing := findMissing(f.Env, &c)
 	err = c.Complete()
 	for _, w := range c.Warnings() {
 		fmt.Fprintln(f.warnings(), "countersign: warning:", w)
 	}
-	return c, errors.Join(checkInstalled(f.Env, c), err, checkIstiodRoot(c))
+	return c, errors.Join(missingError(c, missing), err, checkIstiodRoot(c))
 }
 
 // ReadPartly lays flags over the environment over the file, and no more. The result need

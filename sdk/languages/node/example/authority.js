@@ -7,7 +7,7 @@ const {CA} = require('countersign-provider/testing');
 class Authority {
   /** What a configuration says below the provider's settings. */
   static settings = {
-    dir: string('folder of root.pem and root-key.pem, which are created if missing; empty: in memory', {default: ''}),
+    dir: string('folder of root.pem and root-key.pem, which are created if missing; empty: in memory', {default: '', address: 'path'}),
     trust_domain: string('trust domain of the SPIFFE IDs to sign; empty: any', {default: ''}),
   };
 

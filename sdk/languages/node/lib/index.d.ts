@@ -128,7 +128,10 @@ export interface FieldOptions<T> {
   /** Its value is never printed. */
   secret?: boolean;
 }
-export function string(description: string, options?: FieldOptions<string> & {enum?: string[]}): Field;
+/** How the address of a CA is written. */
+export type AddressForm = 'host:port' | 'path' | 'url' | 'text';
+/** address marks the setting that is the CA's address: an operator writes it as NAME://ADDRESS. */
+export function string(description: string, options?: FieldOptions<string> & {enum?: string[]; address?: AddressForm}): Field;
 export function integer(description: string, options?: FieldOptions<number>): Field;
 export function number(description: string, options?: FieldOptions<number>): Field;
 export function boolean(description: string, options?: FieldOptions<boolean>): Field;

@@ -11,6 +11,7 @@ function field(schema, description, options = {}) {
   schema.description = description;
   if (options.default !== undefined) schema.default = options.default;
   if (options.secret) Object.assign(schema, {writeOnly: true, 'x-secret': true});
+  if (options.address) schema['x-countersign-address'] = options.address;
   if (options.enum) schema.enum = options.enum;
   return {schema, optional: Boolean(options.optional) || options.default !== undefined};
 }

@@ -10,7 +10,9 @@ from countersign_provider.testing import CA
 class Settings:
     """What a configuration says below the provider's settings."""
 
-    dir: str = setting("folder of root.pem and root-key.pem, which are created if missing; empty: in memory", default="")
+    dir: str = setting(
+        "folder of root.pem and root-key.pem, which are created if missing; empty: in memory", default="", address="path"
+    )
     trust_domain: str = setting("trust domain of the SPIFFE IDs to sign; empty: any", default="")
 
 

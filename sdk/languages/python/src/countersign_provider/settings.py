@@ -12,11 +12,18 @@ _PYTHON = {"string": str, "boolean": bool, "integer": int, "number": (int, float
 _MAX_FAULTS = 50
 
 
-def setting(description: str, *, default: Any = dataclasses.MISSING, secret: bool = False) -> Any:
+def setting(
+    description: str,
+    *,
+    default: Any = dataclasses.MISSING,
+    secret: bool = False,
+    address: Literal["host:port", "path", "url", "text"] | None = None,
+) -> Any:
     """A field of the settings. Without a default it is required; the value of a secret one is
-    never printed. Its type is str, int, float, bool, a Literal of strings, a dataclass of such
-    fields, or a list of these."""
-    metadata = {"description": description, "secret": secret}
+    never printed. address marks a str that is the CA's address: an operator writes it as
+    NAME://ADDRESS. A field's type is str, int, float, bool, a Literal of strings, a dataclass of
+    such fields, or a list of these."""
+    metadata = {"description": description, "secret": secret, "address": address}
     if isinstance(default, (list, dict)):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
@@ -48,6 +55,8 @@ def _property(field: dataclasses.Field, hint: Any) -> dict[str, Any]:
         schema["default"] = field.default
     if field.metadata.get("secret"):
         schema |= {"writeOnly": True, "x-secret": True}
+    if field.metadata.get("address"):
+        schema["x-countersign-address"] = field.metadata["address"]
     return schema
 
 

@@ -10,6 +10,7 @@ use serde::Deserialize;
 struct Settings {
     /// folder of root.pem and root-key.pem, which are created if missing; empty: in memory
     #[serde(default)]
+    #[schemars(extend("x-countersign-address" = "path"))]
     dir: String,
     /// trust domain of the SPIFFE IDs to sign; empty: any
     #[serde(default)]

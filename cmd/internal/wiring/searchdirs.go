@@ -1,4 +1,4 @@
-package settings
+package wiring
 
 import (
 	"os"
@@ -8,7 +8,7 @@ import (
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 )
 
-// SearchDirs returns the folders to search for providers, as in the agent.
+// SearchDirs returns the folders to search for providers, first those given.
 func SearchDirs(env environ.Vars, first []string) []string {
 	return pluginhost.DefaultDirs(pluginhost.Search{
 		ProviderDirs: first, ProviderPath: env.Get("COUNTERSIGN_PROVIDER_PATH"),

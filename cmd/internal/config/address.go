@@ -1,0 +1,68 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"strings"
+
+	"github.com/countersign-dev/countersign/internal/host/address"
+	"github.com/countersign-dev/countersign/internal/text"
+)
+
+// addressesOf returns the settings that the address of an entry may become. known is false if
+// they are a guess, as no lock file lists them.
+func (c *Config) addressesOf(entry Provider) (settings address.Settings, known bool) {
+	b := c.BuildOf(entry)
+	if b.unpinned() || b.Addresses == nil || !strings.EqualFold(entry.SHA256, b.SHA256) {
+		return address.Usual, false
+	}
+	return b.Addresses, true
+}
+
+// AddressOf returns the address of an entry's CA, as far as it is known without the provider.
+func (c *Config) AddressOf(entry Provider) string {
+	settings, _ := c.addressesOf(entry)
+	return cmp.Or(entry.Address, settings.In(entry.Settings))
+}
+
+// settleAddress leaves one of the entry's address and the setting that it becomes: the one that was
+// set closer to the command line. A file that has both is wrong.
+func (c *Config) settleAddress(p *problems, entry *Provider, path string) {
+	at := path + ".address"
+	for _, name := range c.replaced(p, *entry, at) {
+		setting := path + ".settings." + name
+		switch {
+		case entry.Settings[name] == nil:
+		case c.byFlag(setting) && !c.byFlag(at):
+			entry.Address = ""
+		case c.origins[at] == "" && c.origins[setting] == "":
+			p.add(fmt.Errorf("%s and %s are both set: remove one of them", at, setting))
+		default:
+			entry.Settings = maps.Clone(entry.Settings)
+			delete(entry.Settings, name)
+		}
+	}
+}
+
+// replaced returns the settings that the address of an entry replaces.
+func (c *Config) replaced(p *problems, entry Provider, at string) (names []string) {
+	settings, known := c.addressesOf(entry)
+	switch {
+	case entry.Address == "":
+		return nil
+	case !known:
+		for _, one := range settings {
+			names = append(names, one.Name)
+		}
+		return names
+	}
+	name, _, err := settings.Choose(entry.Address)
+	if err != nil {
+		c.say(p, at, text.WithoutPassword(entry.Address), err.Error())
+	}
+	return []string{name}
+}
+
+// byFlag reports whether a setting is from the command line.
+func (c *Config) byFlag(path string) bool { return strings.HasPrefix(c.origins[path], "--") }
