@@ -10,8 +10,8 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/countersign-dev/countersign/kubernetes/record"
 	"github.com/countersign-dev/countersign/kubernetes/signing/lease"
-	"github.com/countersign-dev/countersign/kubernetes/signing/records"
 )
 
 // leads runs a replica until it leads, and returns what ends it.
@@ -45,7 +45,7 @@ func leads(t *testing.T, client kubernetes.Interface, identity string) (l *lease
 func TestRealLeaderHandsItsRecordsOver(t *testing.T) {
 	c, client, _ := raBound(t)
 	first, end := leads(t, client, "first")
-	kept, err := records.New(records.Config{Client: client, Namespace: raNamespace, Name: raAccount, Held: first.Held})
+	kept, err := record.NewStore(record.Object{Client: client, Kind: record.ConfigMap, Namespace: raNamespace, Name: raAccount}, first.Held)
 	must(t, err)
 	got, err := kept.Load(t.Context(), "vault")
 	if err != nil || got != nil {
@@ -58,7 +58,7 @@ func TestRealLeaderHandsItsRecordsOver(t *testing.T) {
 	if err := kept.Save(t.Context(), "vault", []byte(`{"a":3}`)); err == nil {
 		t.Error("the first one still writes")
 	}
-	next, err := records.New(records.Config{Client: client, Namespace: raNamespace, Name: raAccount, Held: second.Held})
+	next, err := record.NewStore(record.Object{Client: client, Kind: record.ConfigMap, Namespace: raNamespace, Name: raAccount}, second.Held)
 	must(t, err)
 	if got, err := next.Load(t.Context(), "vault"); err != nil || string(got) != `{"a":2}` {
 		t.Errorf("%s, %v", got, err)

@@ -14,8 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/countersign-dev/countersign/kubernetes/kubetest"
-	"github.com/countersign-dev/countersign/kubernetes/signing/renewals"
-	"github.com/countersign-dev/countersign/kubernetes/signing/shares"
+	"github.com/countersign-dev/countersign/kubernetes/record"
 	"github.com/countersign-dev/countersign/ra/share"
 )
 
@@ -34,7 +33,7 @@ type shareholder struct {
 
 func newShareholder(t *testing.T, client kubernetes.Interface) shareholder {
 	t.Helper()
-	store, err := shares.New(shares.Config{Client: client, Namespace: raNamespace, Name: raShares})
+	store, err := record.NewSingle(record.Object{Client: client, Kind: record.Lease, Namespace: raNamespace, Name: raShares}, record.Shares)
 	must(t, err)
 	keeper, err := share.New(share.Config{Store: store, Duration: 3 * time.Second, Wants: func() map[string]float64 { return map[string]float64{"ca": 1} }})
 	must(t, err)
@@ -85,7 +84,7 @@ func TestRealRecordOfRenewalsIsReplacedOnlyAsItWasRead(t *testing.T) {
 	c := kubetest.Start(t, kubetest.Options{})
 	c.Namespace(raNamespace)
 	apply(t, c, built(t, withReplicas, nil))
-	store, err := renewals.New(renewals.Config{Client: c.ClientFor(c.Account(raNamespace, raAccount)), Namespace: raNamespace, Name: raRenewals})
+	store, err := record.NewSingle(record.Object{Client: c.ClientFor(c.Account(raNamespace, raAccount)), Kind: record.ConfigMap, Namespace: raNamespace, Name: raRenewals}, record.Renewals)
 	must(t, err)
 	soon(t, "the rights are seen", func() error { _, _, err := store.Load(t.Context()); return err })
 	save := func(record, version string, want error) {

@@ -196,15 +196,13 @@ var arrows = map[string][]string{
 	"kubernetes/certmanager":            {"kubernetes/certmanager/v1alpha1", "kubernetes/signing", "internal/clock", "internal/loglimit", "internal/text", "sdk/ca", "sdk/pki", "ra"},
 	"kubernetes/certmanager/v1alpha1":   {},
 
+	"kubernetes/record":              {"ra/share", "sdk/ca"},
 	"kubernetes/signing/real":        {},
 	"kubernetes/signing/podcert":     {"kubernetes/signing", "internal/clock", "internal/loglimit", "internal/text", "sdk/ca", "ra"},
 	"kubernetes/signing/trustbundle": {"kubernetes/signing", "internal/loglimit", "internal/text", "sdk/ca", "sdk/pki", "ra"},
 	"kubernetes/signing/guard":       {"kubernetes/signing", "internal/loglimit", "internal/text", "sdk/ca", "sdk/pki", "ra"},
 	"kubernetes/signing/csr":         {"kubernetes/signing", "internal/clock", "internal/loglimit", "internal/text", "sdk/ca", "sdk/pki", "ra"},
 	"kubernetes/signing/lease":       {"internal/peers", "internal/text", "sdk/ca", "ra"},
-	"kubernetes/signing/records":     {"sdk/ca"},
-	"kubernetes/signing/renewals":    {"ra/share"},
-	"kubernetes/signing/shares":      {"ra/share"},
 }
 
 func TestImportsFollowArrows(t *testing.T) {

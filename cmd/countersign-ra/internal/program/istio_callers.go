@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/config"
-	"github.com/countersign-dev/countersign/kubernetes/signing/renewals"
+	"github.com/countersign-dev/countersign/kubernetes/record"
 	"github.com/countersign-dev/countersign/ra/istioca"
 	"github.com/countersign-dev/countersign/sdk/authn"
 	"github.com/countersign-dev/countersign/sdk/authn/jwt"
@@ -127,11 +127,11 @@ func (d *door) renewals(c *config.Config) (istioca.Renewals, error) {
 	if len(set.Identities) == 0 {
 		return istioca.Renewals{}, nil
 	}
-	record, err := renewals.New(renewals.Config{
-		Client: d.of.clusters.Local().Client(), Namespace: c.Cluster.SystemNamespace, Name: config.Lease + "-renewals",
-	})
+	kept, err := record.NewSingle(record.Object{
+		Client: d.of.clusters.Local().Client(), Kind: record.ConfigMap, Namespace: c.Cluster.SystemNamespace, Name: config.Lease + "-renewals",
+	}, record.Renewals)
 	return istioca.Renewals{
-		Identities: set.Identities, Longest: set.Longest.Duration, Record: record, Authorities: c.RenewedAuthorities(), Roots: d.roots,
+		Identities: set.Identities, Longest: set.Longest.Duration, Record: kept, Authorities: c.RenewedAuthorities(), Roots: d.roots,
 		Reviewed: func(cluster string) bool { return tokens(cluster) != nil },
 	}, err
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/config"
 	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/status"
-	"github.com/countersign-dev/countersign/kubernetes/signing/shares"
+	"github.com/countersign-dev/countersign/kubernetes/record"
 	"github.com/countersign-dev/countersign/ra"
 	"github.com/countersign-dev/countersign/ra/share"
 )
@@ -26,9 +26,9 @@ func (s *service) shared(cfg *ra.Config) (*quotas, error) {
 	if !s.config.Istio.Enabled() {
 		return nil, nil
 	}
-	store, err := shares.New(shares.Config{
-		Client: s.clusters.Local().Client(), Namespace: s.config.Cluster.SystemNamespace, Name: config.Lease + "-shares",
-	})
+	store, err := record.NewSingle(record.Object{
+		Client: s.clusters.Local().Client(), Kind: record.Lease, Namespace: s.config.Cluster.SystemNamespace, Name: config.Lease + "-shares",
+	}, record.Shares)
 	if err != nil {
 		return nil, err
 	}

@@ -19,8 +19,8 @@ import (
 	"github.com/countersign-dev/countersign/cmd/internal/daemon"
 	"github.com/countersign-dev/countersign/cmd/internal/environ"
 	"github.com/countersign-dev/countersign/kubernetes/fleet"
+	"github.com/countersign-dev/countersign/kubernetes/record"
 	"github.com/countersign-dev/countersign/kubernetes/signing/lease"
-	"github.com/countersign-dev/countersign/kubernetes/signing/records"
 	"github.com/countersign-dev/countersign/ra"
 	"github.com/countersign-dev/countersign/sdk/trace"
 )
@@ -38,12 +38,12 @@ type service struct {
 	audit     *audit.Log
 	providers *daemon.Providers
 	clusters  *fleet.Fleet
-	tracer    trace.Tracer   // nil: nothing is traced
-	home      *rest.Config   // of the home cluster
-	records   *records.Store // the leader's
-	common    *records.Store // the same, for each replica's door
-	lease     *lease.Lease   // nil: leader election is disabled
-	door      *door          // nil: Istio's CA API is not served
+	tracer    trace.Tracer  // nil: nothing is traced
+	home      *rest.Config  // of the home cluster
+	records   *record.Store // the leader's
+	common    *record.Store // the same, for each replica's door
+	lease     *lease.Lease  // nil: leader election is disabled
+	door      *door         // nil: Istio's CA API is not served
 
 	moved, shifted notice                        // clusters came or went: for a term, and for the door
 	back           notice                        // a provider is ready again
@@ -116,18 +116,17 @@ func (s *service) openClusters() error {
 
 func (s *service) openLease(home kubernetes.Interface) (err error) {
 	l, namespace := s.config.LeaderElection, s.config.Cluster.SystemNamespace
-	kept := records.Config{Client: home, Namespace: namespace, Name: config.Lease}
+	kept := record.Object{Client: home, Kind: record.ConfigMap, Namespace: namespace, Name: config.Lease}
 	if l.Enabled {
 		s.lease, err = lease.New(lease.Config{Client: home, Namespace: namespace, Name: config.Lease, Duration: l.Duration.Duration, Log: s.log})
 		if err != nil {
 			return err
 		}
 	}
-	if s.common, err = records.New(kept); err != nil {
+	if s.common, err = record.NewStore(kept, nil); err != nil {
 		return err
 	}
-	kept.Held = s.held
-	s.records, err = records.New(kept)
+	s.records, err = record.NewStore(kept, s.held)
 	return err
 }
 

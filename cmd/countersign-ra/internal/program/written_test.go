@@ -10,15 +10,15 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// record is a written of one authority, with the calls that it made.
-type record struct {
+// quorum is a written of one authority, with the calls that it made.
+type quorum struct {
 	*written
 	wants *pki.Bundle
 	told  []*pki.Bundle
 }
 
-func newRecord(t *testing.T, wants *pki.Bundle, by ...publisher) *record {
-	r := &record{wants: wants}
+func newQuorum(t *testing.T, wants *pki.Bundle, by ...publisher) *quorum {
+	r := &quorum{wants: wants}
 	r.written = newWritten(func(authority string, roots *pki.Bundle) {
 		if authority != "vault" {
 			t.Errorf("notified of %s", authority)
@@ -28,18 +28,18 @@ func newRecord(t *testing.T, wants *pki.Bundle, by ...publisher) *record {
 	return r
 }
 
-func (r *record) last() []string {
+func (r *quorum) last() []string {
 	if len(r.told) == 0 {
 		return nil
 	}
 	return r.told[len(r.told)-1].Fingerprints()
 }
 
-func (r *record) note(cluster string, by publisher, roots *pki.Bundle) {
+func (r *quorum) note(cluster string, by publisher, roots *pki.Bundle) {
 	r.hook(cluster, by)("vault", roots)
 }
 
-func (r *record) demand(t *testing.T, what string, roots *pki.Bundle) {
+func (r *quorum) demand(t *testing.T, what string, roots *pki.Bundle) {
 	t.Helper()
 	if !slices.Equal(r.last(), roots.Fingerprints()) {
 		t.Errorf("%s, and %v are published", what, r.last())
@@ -49,7 +49,7 @@ func (r *record) demand(t *testing.T, what string, roots *pki.Bundle) {
 func TestRootsCountAsPublishedWhenAllClustersHaveThem(t *testing.T) {
 	one, two := newRoot(t), newRoot(t)
 	both := one.Union(two)
-	w := newRecord(t, both, trustBundles)
+	w := newQuorum(t, both, trustBundles)
 
 	w.members([]string{"home", "east"})
 	w.note("home", trustBundles, both)
@@ -92,7 +92,7 @@ func TestRootsCountAsPublishedWhenAllClustersHaveThem(t *testing.T) {
 func TestRootIsWrittenWhenTrustBundlesAndMeshHaveIt(t *testing.T) {
 	one, two := newRoot(t), newRoot(t)
 	both := one.Union(two)
-	w := newRecord(t, both, trustBundles, meshRoots)
+	w := newQuorum(t, both, trustBundles, meshRoots)
 	w.members([]string{"home"})
 	w.note("home", trustBundles, both)
 	w.demand(t, "the mesh has none", nil)
@@ -110,7 +110,7 @@ func TestPlaceDelaysARootForAnHourAtMost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		one, two := newRoot(t), newRoot(t)
 		both := one.Union(two)
-		w := newRecord(t, one, trustBundles, meshRoots)
+		w := newQuorum(t, one, trustBundles, meshRoots)
 		clusters := []string{"home", "east"}
 		look := func(for_ time.Duration) {
 			for end := time.Now().Add(for_); time.Now().Before(end); time.Sleep(lookEvery) {

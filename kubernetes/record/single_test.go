@@ -1,4 +1,4 @@
-package signing_test
+package record_test
 
 import (
 	"context"
@@ -15,8 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/countersign-dev/countersign/kubernetes/kubetest"
-	"github.com/countersign-dev/countersign/kubernetes/signing/renewals"
-	"github.com/countersign-dev/countersign/kubernetes/signing/shares"
+	"github.com/countersign-dev/countersign/kubernetes/record"
 	"github.com/countersign-dev/countersign/ra/share"
 )
 
@@ -25,10 +24,10 @@ const storeName = "countersign-ra-record"
 // opens has a constructor for each store of the records that replicas share, by the resource that holds each.
 var opens = map[string]func(client kubernetes.Interface, namespace, name string) (share.Store, error){
 	"configmaps": func(client kubernetes.Interface, namespace, name string) (share.Store, error) {
-		return renewals.New(renewals.Config{Client: client, Namespace: namespace, Name: name})
+		return record.NewSingle(record.Object{Client: client, Kind: record.ConfigMap, Namespace: namespace, Name: name}, record.Renewals)
 	},
 	"leases": func(client kubernetes.Interface, namespace, name string) (share.Store, error) {
-		return shares.New(shares.Config{Client: client, Namespace: namespace, Name: name})
+		return record.NewSingle(record.Object{Client: client, Kind: record.Lease, Namespace: namespace, Name: name}, record.Shares)
 	},
 }
 
@@ -93,7 +92,7 @@ func TestUnreachableServerIsNeitherConflictNorEmptyRecord(t *testing.T) {
 	})
 }
 
-// A namespace that is being deleted makes no object, which is no other replica's doing.
+// No object can be created in a namespace that is being deleted; that is not a conflict.
 func TestDeletedNamespaceDiffersFromConflict(t *testing.T) {
 	ofEachStore(t, func(t *testing.T, resource string, f *kubetest.Fake, store share.Store) {
 		f.Fail(apierrors.NewNotFound(schema.GroupResource{Resource: resource}, storeName))

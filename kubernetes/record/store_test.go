@@ -1,4 +1,4 @@
-package signing_test
+package record_test
 
 import (
 	"errors"
@@ -13,12 +13,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/countersign-dev/countersign/kubernetes/kubetest"
-	"github.com/countersign-dev/countersign/kubernetes/signing/records"
+	"github.com/countersign-dev/countersign/kubernetes/record"
 	"github.com/countersign-dev/countersign/ra"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-var _ ra.Updater = (*records.Store)(nil)
+var _ ra.Updater = (*record.Store)(nil)
 
 const recordsName = "countersign-ra-records"
 
@@ -51,25 +51,25 @@ func (s apiServer) put(key, value string) {
 	s.Put(now)
 }
 
-func (s apiServer) store(t *testing.T, held func() error) *records.Store {
+func (s apiServer) store(t *testing.T, held func() error) *record.Store {
 	t.Helper()
-	store, err := records.New(records.Config{Client: s.Client(), Namespace: "ra", Name: recordsName, Held: held})
+	store, err := record.NewStore(record.Object{Client: s.Client(), Kind: record.ConfigMap, Namespace: "ra", Name: recordsName}, held)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return store
 }
 
-func loads(t *testing.T, s *records.Store, authority, want string) {
+func loads(t *testing.T, s *record.Store, authority, want string) {
 	t.Helper()
 	if got, err := s.Load(t.Context(), authority); err != nil || string(got) != want {
 		t.Errorf("the record of %s: %s, %v", authority, got, err)
 	}
 }
 
-func saves(t *testing.T, s *records.Store, authority, record string) {
+func saves(t *testing.T, s *record.Store, authority, text string) {
 	t.Helper()
-	if err := s.Save(t.Context(), authority, []byte(record)); err != nil {
+	if err := s.Save(t.Context(), authority, []byte(text)); err != nil {
 		t.Errorf("the record of %s: %v", authority, err)
 	}
 }
@@ -175,7 +175,7 @@ func TestOddRecordIsNotWritten(t *testing.T) {
 	}
 }
 
-// The engine signs nothing before it knows, and asks again.
+// The engine reads the record again before it signs.
 func TestAbsentAPIServerDiffersFromEmptyRecord(t *testing.T) {
 	s := newAPIServer()
 	s.put("vault", `{"a":1}`)
@@ -199,11 +199,11 @@ func TestUnreadableRecordsAreNotOverwritten(t *testing.T) {
 
 func TestInvalidSettingsOfRecordsAreRefused(t *testing.T) {
 	client := kubetest.NewFake().Client()
-	for what, cfg := range map[string]records.Config{
-		"no client": {Namespace: "ra", Name: recordsName}, "no namespace": {Client: client, Name: recordsName}, "no name": {Client: client, Namespace: "ra"},
-		"an odd name": {Client: client, Namespace: "ra", Name: "a/b"},
+	for what, cfg := range map[string]record.Object{
+		"no client": {Kind: record.ConfigMap, Namespace: "ra", Name: recordsName}, "no kind": {Client: client, Namespace: "ra", Name: recordsName}, "no namespace": {Client: client, Kind: record.ConfigMap, Name: recordsName}, "no name": {Client: client, Kind: record.ConfigMap, Namespace: "ra"},
+		"an odd name": {Client: client, Kind: record.ConfigMap, Namespace: "ra", Name: "a/b"},
 	} {
-		if _, err := records.New(cfg); err == nil {
+		if _, err := record.NewStore(cfg, nil); err == nil {
 			t.Errorf("%s is taken", what)
 		}
 	}
