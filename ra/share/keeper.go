@@ -20,8 +20,8 @@ const (
 	defaultDuration = 15 * time.Second
 	minDuration     = 3 * time.Second
 	maxDuration     = 5 * time.Minute
-	// beats are the writes in a Duration, attempts those of one beat, where others write as
-	// well. A beat may take a patience-th of it.
+	// beats are the reads in a Duration; each second one writes while nothing changes. Attempts are
+	// the writes of one beat, where others write as well. A beat may take a patience-th of it.
 	beats    = 6
 	attempts = 4
 	patience = 3
@@ -209,7 +209,8 @@ func (k *Keeper) propose(found record) (next record, write bool) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.machine.propose(k.now(), found, wants), true
+	next = k.machine.propose(k.now(), found, wants)
+	return next, !k.machine.idle(k.now(), found, next)
 }
 
 func (k *Keeper) took(sent time.Duration, members int) {

@@ -3,6 +3,7 @@ package share
 import (
 	"crypto/rand"
 	"maps"
+	"reflect"
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/rotation"
@@ -99,6 +100,21 @@ func (m *machine) propose(at rotation.Time, found record, wants map[string]int) 
 	}
 	next.Members[m.id] = member{Beat: m.beat, Pools: m.proposed}
 	return next
+}
+
+// idle reports whether a proposal may be left out: it changes nothing but our beat, and the last one is
+// so fresh that two more attempts are left. Each write costs the store a transaction on each of its
+// members.
+func (m *machine) idle(at rotation.Time, found, next record) bool {
+	before, there := found.Members[m.id]
+	if !there || !m.wrote || m.age(at) >= m.dur/4 {
+		return false
+	}
+	next = next.clone()
+	ours := next.Members[m.id]
+	ours.Beat = before.Beat
+	next.Members[m.id] = ours
+	return reflect.DeepEqual(found, next)
 }
 
 // took records that the store took the proposal, which was sent at that look or later.
