@@ -32,10 +32,11 @@ type authority struct {
 	met     bool          // it has answered with a certificate, so that is known
 	began   time.Time     // when a call began with no other in flight
 	phases  *rootphase.Machine
-	behind  []string    // clusters that no new root waits for, sorted
-	shown   *pki.Bundle // the bundle that RootsChanged was last told
-	given   *pki.Bundle // the roots of the last reply that had others than the one before
-	mute    bool        // they are all that it tells
+	clock   rootphase.Clock // by which the phases go
+	behind  []string        // clusters that no new root waits for, sorted
+	shown   *pki.Bundle     // the bundle that RootsChanged was last told
+	given   *pki.Bundle     // the roots of the last reply that had others than the one before
+	mute    bool            // they are all that it tells
 	parsed  atomic.Pointer[parsedRoots]
 	heard   chan struct{} // closed once roots are known, or will not be told apart from replies
 	once    sync.Once     // closes heard

@@ -79,7 +79,7 @@ func (a *authority) begin(kept authorityRecord, err error) {
 	}
 	if len(kept.Roots) > 0 && err == nil {
 		var phases *rootphase.Machine
-		if phases, err = rootphase.Restore(conf, kept.Roots, e.cfg.Now()); err == nil {
+		if phases, err = rootphase.Restore(conf, kept.Roots, a.now()); err == nil {
 			a.phases = phases
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -39,11 +40,14 @@ func (a *authority) learn() {
 // look is the longest time between looks at the clock: a jump of it fires no timer.
 const look = 30 * time.Second
 
+// now returns the time that the phases of the roots go by. The lock is held.
+func (a *authority) now() time.Time { return a.clock.At(rotation.Now(a.engine.cfg.Now())) }
+
 func (a *authority) nextPhase() time.Duration {
 	e := a.engine
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	now, longest := e.cfg.Now(), look
+	now, longest := a.now(), look
 	if e.updater() != nil {
 		longest = a.syncEvery()
 	}
@@ -76,7 +80,7 @@ func (a *authority) changeRoots(change func(now time.Time) error) error {
 	if a.phases == nil {
 		return nil // not restored yet
 	}
-	now := e.cfg.Now()
+	now := a.now()
 	err := change(now)
 	a.phases.Step(now)
 	a.release()
@@ -176,7 +180,7 @@ func (a *authority) holdBack(root *x509.Certificate) error {
 	e := a.engine
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	wait := a.phases.Early(root, e.cfg.Now())
+	wait := a.phases.Early(root, a.now())
 	a.dirty = true
 	poke(a.changed)
 	if wait <= 0 {
@@ -206,7 +210,7 @@ func (a *authority) release() {
 func (a *authority) delivered(chain *pki.Chain, roots *pki.Bundle, follows bool) {
 	a.engine.mu.Lock()
 	defer a.engine.mu.Unlock()
-	now := a.engine.cfg.Now()
+	now := a.now()
 	changed := follows && a.phases.Follows(chain.Root, chain.Ends, now) ||
 		!follows && a.phases.Issued(chain.Root, chain.Ends, roots, now)
 	if changed {

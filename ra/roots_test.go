@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -107,6 +108,47 @@ func TestNewRootIsPublishedBeforeItSigns(t *testing.T) {
 		time.Sleep(3 * time.Hour)
 		if h.phases() != "trusted" || !h.Roots("ca").Contains(next.Cert) {
 			t.Errorf("after that: %s", h.phases())
+		}
+	})
+}
+
+// A clock that is a day ahead for one look neither trusts a root that waits nor forgets a withdrawn one.
+func TestJumpOfTheClockMovesNoRoot(t *testing.T) {
+	var ahead atomic.Int64
+	inBubble(t, func(c *ra.Config) {
+		c.Authorities[0].Roots = ra.Roots{Confirmed: true, Wait: time.Hour}
+		c.Now = func() time.Time { return time.Now().Round(0).Add(time.Duration(ahead.Load())) }
+	}, func(h *house) {
+		jump := func(by time.Duration) {
+			ahead.Store(int64(24 * time.Hour))
+			time.Sleep(by)
+			ahead.Store(0)
+			time.Sleep(time.Minute)
+		}
+		if _, err := h.pod(); err != nil {
+			t.Fatal(err)
+		}
+		old, next := h.ca.Signs, ratest.Root(t, "second")
+		time.Sleep(time.Second)
+		h.ca.Publish(old.Cert, next.Cert)
+		synctest.Wait()
+		h.RootsWritten("ca", h.Roots("ca"))
+		jump(31 * time.Second)
+		if h.phases() != "trusted waiting" {
+			t.Errorf("after the clock was a day ahead: %s", h.phases())
+		}
+		time.Sleep(time.Hour)
+		h.ca.Set(func() { h.ca.Signs = next })
+		h.ca.Publish(next.Cert)
+		synctest.Wait()
+		time.Sleep(time.Hour) // the wait of a withdrawn root
+		jump(31 * time.Second)
+		if h.phases() != "withdrawn trusted" {
+			t.Errorf("after the clock was a day ahead again: %s", h.phases())
+		}
+		jump(2 * time.Hour) // it is right after all
+		if h.phases() != "trusted" {
+			t.Errorf("after the clock was ahead for hours: %s", h.phases())
 		}
 	})
 }

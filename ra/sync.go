@@ -95,7 +95,7 @@ func (a *authority) takePhases(recorded []byte) (next []byte, err error) {
 	e := a.engine
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	next, err = a.phases.Sync(recorded, e.cfg.Now())
+	next, err = a.phases.Sync(recorded, a.now())
 	a.release()
 	if !a.phases.Bundle().Equal(a.shown) {
 		poke(a.changed)

@@ -163,7 +163,7 @@ var arrows = map[string][]string{
 	"sdk/controlplane":                  {"sdk/sds", "sdk/secret", "sdk/xds"},
 	"ra":                                {"internal/call", "internal/clock", "internal/loglimit", "internal/peers", "internal/redact", "internal/rootfeed", "internal/rotation", "internal/text", "sdk/ca", "sdk/pki", "ra/internal/rootphase", "ra/internal/schedule", "sdk/trace"},
 	"ra/share":                          {"internal/peers", "internal/rotation", "internal/text"},
-	"ra/internal/rootphase":             {"internal/clock", "internal/peers", "sdk/pki"},
+	"ra/internal/rootphase":             {"internal/clock", "internal/peers", "internal/rotation", "sdk/pki"},
 	"ra/internal/schedule":              {"internal/rotation", "sdk/ca"},
 	"discovery":                         {"internal/clock", "internal/inbound", "internal/strangers", "internal/text", "sdk/authn", "sdk/ca", "sdk/xds"},
 	"discovery/hub":                     {},

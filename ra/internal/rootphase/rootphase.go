@@ -1,14 +1,28 @@
 // Package rootphase decides when a new root may be signed under and an old one may go:
-// [Machine]. It has no clock, no goroutine and no lock.
+// [Machine]. It has no goroutine and no lock; the time comes from a [Clock], which compares two.
 //
 // What is written is not delivered: a trust bundle takes a minute to reach a pod's disk and
 // longer to be read again. So a new root is published first, waited for, and only then are
-// certificates below it given out; the old one is withdrawn last.
+// certificates below it given out; the old one is withdrawn last. All roots are published, whatever
+// their phase, until they are gone:
 //
-//	Told ──▶ announced ── Wrote ──▶ waiting ── the wait is over ──▶ trusted
-//	             ▲                     │                               │ not told any more
-//	             └─ Wrote without it ──┘                               ▼
-//	                             gone ◀── its last certificate ended ── withdrawn
+//	phase      is entered by                      certificates  is left for
+//	                                              below it
+//	announced  a set of the CA has it; Wrote      held back     waiting: Wrote with it
+//	           without it                                       trusted: Early, and Unplanned after
+//	                                                              the announcement
+//	                                                            gone: the CA drops it
+//	waiting    Wrote                              held back     trusted: Wait is over and, with
+//	                                                              Outstanding, all certificates have
+//	                                                              ended that came without it
+//	                                                            trusted: Early, as above
+//	                                                            announced: Wrote without it
+//	                                                            gone: the CA drops it
+//	trusted    first roots; the above             given out     withdrawn: the CA drops it
+//	withdrawn  the CA drops it                    verified      gone: the last of them has ended, Wait
+//	                                                              is over, and another is trusted
+//	                                                            its former phase: the CA has it again
+//	gone       its own end, from any phase        refused
 //
 // The first published roots are trusted at once, as no certificate is held yet. After the record
 // was lost, the first root that the authority signs below is trusted.
