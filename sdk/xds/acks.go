@@ -12,25 +12,29 @@ func (s *subscription) ack(seq uint64) bool {
 		return false
 	}
 	s.acked = seq
+	if t := s.trial; t != nil && t.seq != 0 && t.seq <= seq {
+		s.accepted()
+	}
 	s.unhold()
 	return true
 }
 
-// nack records the rejection of response seq. It reports whether that is new and
-// returns the names in the response that have not been resent since.
-func (s *subscription) nack(seq uint64) (names []string, news bool) {
+// nack records the rejection of response seq and reports whether that is new: the names in
+// the response that have not been resent since, and the resource at fault, if it is known.
+func (s *subscription) nack(seq uint64) (names []string, culprit *Resource, news bool) {
 	if seq <= s.nacked || seq <= s.acked {
-		return nil, false
+		return nil, nil, false
 	}
 	s.nacked = seq
+	var refused []*entry
 	for name, e := range s.entries {
 		if e.sent != nil && e.seq == seq {
 			e.nacked = true
-			names = append(names, name)
+			names, refused = append(names, name), append(refused, e)
 		}
 	}
 	slices.Sort(names)
-	return names, true
+	return names, s.blame(seq, refused), true
 }
 
 // Acknowledged reports whether each stream that has one of the names has acknowledged a

@@ -15,6 +15,7 @@ type speaker interface {
 	accept()              // the last response
 	refuse(reason string) // the last response
 	gets(contents ...string)
+	takes() (contents []string, ok bool) // the next response, if there is one
 	silent()
 	silentFor(time.Duration)
 }

@@ -169,10 +169,10 @@ func respondOnce[Q, R any](t *testing.T, m machine[Q, R], s *session, now time.T
 func fuzzLookup(name string) lookup {
 	switch name[0] {
 	case 'a':
-		return lookup{name, &Resource{Name: name, Version: "1", Body: bodyOf(name)}, nil}
+		return lookup{name: name, resource: &Resource{Name: name, Version: "1", Body: bodyOf(name)}}
 	case 'u':
-		return lookup{name, nil, ErrUnknown}
+		return lookup{name: name, resource: nil, err: ErrUnknown}
 	default:
-		return lookup{name, nil, ErrNotReady}
+		return lookup{name: name, resource: nil, err: ErrNotReady}
 	}
 }

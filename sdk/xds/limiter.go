@@ -1,8 +1,11 @@
 package xds
 
 import (
+	"crypto/sha256"
+	"fmt"
 	"maps"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -10,14 +13,61 @@ import (
 // one limit.
 const maxCallers = 1000
 
+// maxCulprits bounds the contents that are remembered for a caller.
+const maxCulprits = 64
+
 // callers limits log lines for each caller, on all of its streams, those that have ended
-// included. The zero value is ready.
+// included, and remembers which contents its clients refused. The zero value is ready.
 type callers struct {
+	blamed atomic.Bool // any content is remembered
+
 	mu   sync.Mutex
 	each map[string]*callerLines
 }
 
-type callerLines struct{ refused, nacked limiter }
+type callerLines struct {
+	refused, nacked limiter
+	culprits        map[culprit]struct{} // guarded by the callers' lock
+}
+
+// culprit identifies the content of a resource.
+type culprit [16]byte
+
+func culpritOf(typ int, r *Resource) culprit {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d %q %q", typ, r.Name, r.Version))
+	return culprit(sum[:16])
+}
+
+// blame remembers content that a client of the caller refused. A caller decides for itself
+// alone.
+func (c *callers) blame(caller string, content culprit, now time.Time) {
+	lines := c.of(caller, now)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if lines.culprits == nil {
+		lines.culprits = map[culprit]struct{}{}
+	}
+	if len(lines.culprits) >= maxCulprits {
+		for old := range lines.culprits {
+			delete(lines.culprits, old)
+			break
+		}
+	}
+	lines.culprits[content] = struct{}{}
+	c.blamed.Store(true)
+}
+
+// blames reports whether the content is remembered for the caller.
+func (c *callers) blames(caller string, content culprit) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	lines := c.each[caller]
+	if lines == nil {
+		return false
+	}
+	_, known := lines.culprits[content]
+	return known
+}
 
 func (c *callers) of(caller string, now time.Time) *callerLines {
 	c.mu.Lock()

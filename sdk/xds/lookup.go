@@ -106,7 +106,7 @@ func (r *runner[C, Q, R]) look(typ int, names []string) []lookup {
 	found := make([]lookup, len(names))
 	for i, name := range names {
 		resource, err := source.Peek(r.caller, name)
-		found[i] = lookup{name, resource, err}
+		found[i] = lookup{name: name, resource: resource, err: err, suspect: r.suspects(typ, resource)}
 	}
 	return found
 }

@@ -120,9 +120,9 @@ func (c *modelSotw) answer(ok bool) {
 	if last == nil {
 		return
 	}
+	c.answers(ok)
 	if ok {
 		c.version = last.version
-		c.took(last)
 	}
 	req := c.request()
 	if !ok {
@@ -191,10 +191,9 @@ func (c *modelDelta) answer(ok bool) {
 	if last == nil {
 		return
 	}
+	c.answers(ok)
 	req := &discovery.DeltaDiscoveryRequest{ResponseNonce: last.nonce}
-	if ok {
-		c.took(last)
-	} else {
+	if !ok {
 		req.ErrorDetail = refusal("no")
 	}
 	c.say(req)

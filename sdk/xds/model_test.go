@@ -25,6 +25,9 @@ type model struct {
 	gone      map[string]bool   // names that were told to be removed
 	responses []*response       // of this stream
 	read      int               // how many of them the client has read
+	answered  int               // and how many of these it has answered
+	together  map[string]string // versions that were refused with others, which may be sent again
+	alone     map[string]string // versions that were refused alone
 	removes   bool              // the dialect tells what is removed
 	fault     error             // the first
 	turn      atomic.Int64      // orders what happens before a sleep and what a timer starts then, for the race detector
@@ -52,13 +55,13 @@ type dialect interface {
 
 // newModel returns the model of a stream that is not connected yet.
 func newModel(s *memorySource) *model {
-	return &model{source: s, wants: map[string]bool{}, holds: map[string]string{}}
+	return &model{source: s, wants: map[string]bool{}, holds: map[string]string{}, alone: map[string]string{}}
 }
 
 // reset is a new stream, of the names that the client wants.
 func (m *model) reset(sent map[string]string) {
 	m.names, m.sent, m.gone = maps.Clone(m.wants), sent, map[string]bool{}
-	m.responses, m.read = nil, 0
+	m.responses, m.read, m.answered, m.together = nil, 0, 0, map[string]string{}
 }
 
 func (m *model) failed(format string, args ...any) {
@@ -107,7 +110,7 @@ func (m *model) pushed(name, version string) {
 		m.failed("%s is pushed, which is not subscribed to", name)
 	case err != nil || current.Version != version:
 		m.failed("%s=%s is pushed, which is not its content now", name, version)
-	case m.sent[name] == version:
+	case m.sent[name] == version && m.together[name] != version:
 		m.failed("%s=%s is pushed, which did not change", name, version)
 	}
 	m.sent[name] = version
@@ -131,13 +134,35 @@ func (m *model) removed(name string) {
 // took is what a client has after a response that it accepts.
 func (m *model) took(r *response) {
 	for name, version := range r.resources {
-		if m.wants[name] {
+		if m.wants[name] || m.names[name] {
 			m.holds[name] = version
 		}
 	}
 	for _, name := range r.removed {
 		delete(m.holds, name)
 	}
+}
+
+// answers is what the client has after its answer to all that it read: the last response is
+// accepted or refused, and those before it, which it did not answer, are accepted.
+func (m *model) answers(ok bool) {
+	if m.answered == m.read {
+		return // once is enough
+	}
+	for _, r := range m.responses[m.answered : m.read-1] {
+		m.took(r)
+	}
+	m.answered = m.read
+	last := m.lastRead()
+	if ok {
+		m.took(last)
+		return
+	}
+	refused := m.together
+	if len(last.resources) == 1 {
+		refused = m.alone
+	}
+	maps.Copy(refused, last.resources)
 }
 
 // lastRead returns the last response that the client read, nil for none.
@@ -175,6 +200,9 @@ func greed() (names []string) {
 
 // settle has the client read and accept all there is, and checks that it has all.
 func (m *model) settle() error {
+	if m.answered < m.read {
+		m.dialect.answer(true)
+	}
 	for range 3 { // what is held back comes after five seconds
 		for m.dialect.read() {
 			m.dialect.answer(true)
@@ -188,6 +216,8 @@ func (m *model) settle() error {
 		switch {
 		case err == nil && m.sent[name] != current.Version:
 			m.failed("%s=%s never came, but %q", name, current.Version, m.sent[name])
+		case err == nil && m.wants[name] && m.holds[name] != current.Version && m.alone[name] != current.Version:
+			m.failed("%s=%s was not accepted, but %q, and was never refused alone", name, current.Version, m.holds[name])
 		case errors.Is(err, ErrUnknown) && m.removes && !m.gone[name]:
 			m.failed("%s is unknown, and that was not told", name)
 		}

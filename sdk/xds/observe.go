@@ -8,8 +8,8 @@ const (
 	Opened  EventKind = iota + 1
 	Closed            // Node; Err, nil if the client ended the stream
 	Pushed            // Node, Type, Version, Names
-	Acked             // Node, Type, Version
-	Nacked            // Node, Type, Version, Names, Reason
+	Acked             // Node, Type, Version, Left
+	Nacked            // Node, Type, Version, Names, Reason, Left
 	Refused           // Node, Type, Names
 )
 
@@ -34,5 +34,6 @@ type Event[C any] struct {
 	Version string
 	Names   []string // for Pushed: those new to the client
 	Reason  string
+	Left    int // resources that the client refuses by themselves; the others of the type are served
 	Err     error
 }

@@ -71,6 +71,18 @@ func (p *peer[Q, R]) send(req Q) {
 	synctest.Wait()
 }
 
+// takes returns the contents of the next response, or false if there is none.
+func (p *peer[Q, R]) takes() (contents []string, ok bool) {
+	synctest.Wait()
+	select {
+	case p.last = <-p.responses:
+		synctest.Wait()
+		return p.contents(p.last), true
+	default:
+		return nil, false
+	}
+}
+
 // gets demands a response with exactly these contents.
 func (p *peer[Q, R]) gets(want ...string) {
 	p.t.Helper()

@@ -11,11 +11,12 @@ import (
 // report reports the outcome of a request.
 func (r *runner[C, Q, R]) report(st step) {
 	if st.acked {
-		r.observe(Event[C]{Kind: Acked, Node: text.Clean(r.machine.nodeID()), Type: st.url, Version: st.version})
+		r.observe(Event[C]{Kind: Acked, Node: text.Clean(r.machine.nodeID()), Type: st.url, Version: st.version, Left: st.left})
 		r.log(slog.LevelDebug, "acknowledged", "type", st.url, "version", st.version)
 	}
 	if st.nacked {
-		r.observe(Event[C]{Kind: Nacked, Node: text.Clean(r.machine.nodeID()), Type: st.url, Version: st.version, Names: text.CleanAll(st.names), Reason: st.reason})
+		r.observe(Event[C]{Kind: Nacked, Node: text.Clean(r.machine.nodeID()), Type: st.url, Version: st.version, Names: text.CleanAll(st.names), Reason: st.reason, Left: st.left})
+		r.remember(st)
 		r.logNACK(st)
 	}
 	if st.unserved != "" {
@@ -27,6 +28,10 @@ func (r *runner[C, Q, R]) report(st step) {
 // logNACK logs at most ten NACKs a minute for a caller: a client that keeps requesting
 // what it rejects could flood the log, on one stream or by reconnecting.
 func (r *runner[C, Q, R]) logNACK(st step) {
+	if st.trying && st.culprit == nil {
+		r.log(slog.LevelDebug, "client refused a part of what it refused before", "type", st.url, "names", nameList(st.names), "reason", st.reason)
+		return
+	}
 	if unsaid, ok := r.lines().nacked.allow(time.Now(), 10, 1); ok {
 		r.log(slog.LevelWarn, "client refused a version and keeps what it has", "type", st.url, "version", st.version,
 			"names", nameList(st.names), "reason", st.reason, "suppressed", unsaid)
@@ -71,7 +76,23 @@ func (r *runner[C, Q, R]) log(level slog.Level, message string, args ...any) {
 	log.Log(context.Background(), level, message, args...)
 }
 
-// lines limits the log lines about the caller, as the log shows it.
-func (r *runner[C, Q, R]) lines() *callerLines {
-	return r.engine.lines.of(slog.AnyValue(r.caller).Resolve().String(), time.Now())
+// lines limits the log lines about the caller.
+func (r *runner[C, Q, R]) lines() *callerLines { return r.engine.lines.of(r.callerName(), time.Now()) }
+
+// callerName returns the caller as the log shows it.
+func (r *runner[C, Q, R]) callerName() string { return slog.AnyValue(r.caller).Resolve().String() }
+
+// remember notes the content because of which the client refused a response.
+func (r *runner[C, Q, R]) remember(st step) {
+	if st.culprit != nil {
+		r.engine.lines.blame(r.callerName(), culpritOf(st.typ, st.culprit), time.Now())
+	}
+}
+
+// suspects reports whether a client of the caller refused this content before.
+func (r *runner[C, Q, R]) suspects(typ int, resource *Resource) bool {
+	if resource == nil || !r.engine.lines.blamed.Load() {
+		return false
+	}
+	return r.engine.lines.blames(r.callerName(), culpritOf(typ, resource))
 }

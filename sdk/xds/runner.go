@@ -37,8 +37,11 @@ type step struct {
 	woken    bool      // something became due
 	acked    bool
 	nacked   bool
-	version  string   // of the acknowledged or rejected response; empty if another was sent since
-	names    []string // the rejected names
+	version  string    // of the acknowledged or rejected response; empty if another was sent since
+	names    []string  // the rejected names
+	culprit  *Resource // the one at fault, if that is known
+	trying   bool      // the rejected response was a try
+	left     int       // resources that the client refuses
 	reason   string
 }
 

@@ -140,10 +140,12 @@ func (s *session) begin(node *core.Node, url string) (step, error) {
 // refusal handles the NACK of response seq.
 func (s *session) refusal(seq uint64, detail *rpcstatus.Status, st *step) {
 	t := &s.types[st.typ]
-	if st.names, st.nacked = t.nack(seq); !st.nacked {
+	st.trying = t.trial != nil && t.trial.seq == seq
+	if st.names, st.culprit, st.nacked = t.nack(seq); !st.nacked {
 		return
 	}
-	st.woken = st.woken || s.answers(st.typ)
+	st.left = t.left()
+	st.woken = st.woken || s.answers(st.typ) || t.tries()
 	st.reason = text.Clean(detail.GetMessage())
 	if seq == t.seq {
 		st.version = t.version
@@ -154,7 +156,8 @@ func (s *session) refusal(seq uint64, detail *rpcstatus.Status, st *step) {
 func (s *session) acknowledgement(seq uint64, st *step) {
 	t := &s.types[st.typ]
 	st.acked = t.ack(seq)
-	st.woken = st.woken || len(t.dirty) > 0 || s.answers(st.typ)
+	st.left = t.left()
+	st.woken = st.woken || len(t.dirty) > 0 || s.answers(st.typ) || t.tries()
 	if seq == t.seq {
 		st.version = t.version
 	}
@@ -183,6 +186,9 @@ func (s *session) due(now time.Time) (task, bool) {
 		if t.wild != nil && t.wild.due {
 			t.wild.due = false
 			return task{typ: i, list: true}, true
+		}
+		if names := t.try(); len(names) > 0 {
+			return task{typ: i, names: names}, true
 		}
 		if names, ok := t.due(now); ok {
 			return task{typ: i, names: names}, true

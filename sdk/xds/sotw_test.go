@@ -139,7 +139,7 @@ func TestRequestWithoutNonceGetsFullAnswerOnUsedStream(t *testing.T) {
 	for name, answer := range map[string]func(*client){
 		"unanswered":   func(*client) {},
 		"acknowledged": func(c *client) { c.ack("a", "b") },
-		"refused":      func(c *client) { c.nack("no", "a", "b") },
+		"refused":      func(c *client) { c.nack("no", "a", "b"); c.takes() },
 		"changed back": func(c *client) { c.ack("a", "b"); c.ask("a"); c.gets("a=1") },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -19,16 +19,20 @@ type entry struct {
 	sent    *Resource // what the client was sent last; nil for nothing
 	seq     uint64    // the response that carried it
 	sentAt  time.Time
+	until   time.Time // deadline of the hold; zero when not held
+	mark    uint64    // the last request or list that contained it
 	nacked  bool      // the client rejected that response
+	alone   bool      // that response held nothing else
+	guilty  bool      // both: this content is what the client refuses
+	queued  bool      // the trial will send it again
+	apart   bool      // the trial will send it by itself
 	refused bool      // unknown, and the client got the removal
 	dirty   bool      // the source must be queried again
 	held    bool      // on the list of held names
-	until   time.Time // deadline of the hold; zero when not held
 	named   bool      // the client named it
 	listed  bool      // the wildcard covers it
 	again   bool      // must be resent even if unchanged
 	dropped bool      // no longer on the stream: a watch that comes late must be stopped
-	mark    uint64    // the last request or list that contained it
 }
 
 // lookup is the source's answer for one name.
@@ -36,6 +40,7 @@ type lookup struct {
 	name     string
 	resource *Resource
 	err      error
+	suspect  bool // the caller's client refused this content before
 }
 
 // batch is the result of a round of lookups.
@@ -59,6 +64,7 @@ type subscription struct {
 	dirty     []*entry          // in order of change; may contain dropped entries
 	held      []*entry
 	release   time.Time // when the first held entry may go; zero for none
+	trial     *trial    // nil until the client refuses something
 
 	wild     *wildcard           // nil if the stream has no wildcard subscription
 	asked    int                 // number of entries the client named
@@ -159,6 +165,8 @@ func (s *subscription) choose(found []lookup, seq uint64, now time.Time) batch {
 		e := s.entries[f.name]
 		switch {
 		case e == nil: // dropped during the lookup
+		case s.outdated(e, f):
+			s.look(e)
 		case f.err != nil:
 			e.until = time.Time{}
 			if errors.Is(f.err, ErrUnknown) {
@@ -169,7 +177,7 @@ func (s *subscription) choose(found []lookup, seq uint64, now time.Time) batch {
 		case f.resource.Needs != "" && e.has():
 			needing = append(needing, f)
 		default:
-			s.send(&b, e, f.resource, seq, now)
+			s.send(&b, e, f, seq, now)
 		}
 	}
 	for _, f := range needing {
@@ -178,9 +186,13 @@ func (s *subscription) choose(found []lookup, seq uint64, now time.Time) batch {
 		case b.full: // a provider may be among what did not fit
 			s.look(e)
 		case !s.holds(e, f.resource.Needs, now):
-			s.send(&b, e, f.resource, seq, now)
+			s.send(&b, e, f, seq, now)
 		}
 	}
+	if len(b.resources) == 1 {
+		s.entries[b.resources[0].Name].alone = true
+	}
+	s.tried(seq)
 	return b
 }
 
@@ -198,8 +210,13 @@ func (s *subscription) unchanged(e *entry, r *Resource) bool {
 	return e.sent != nil && e.sent.Version == r.Version
 }
 
-// send adds r to b if it fits.
-func (s *subscription) send(b *batch, e *entry, r *Resource, seq uint64, now time.Time) {
+// send adds what was found for e to b if it fits.
+func (s *subscription) send(b *batch, e *entry, f lookup, seq uint64, now time.Time) {
+	r := f.resource
+	if f.suspect && s.separates(r) {
+		s.part(e, r)
+		return
+	}
 	if s.fits(b, e, len(r.Name)+len(r.Version)+len(r.Body.GetTypeUrl())+len(r.Body.GetValue())) {
 		b.resources = append(b.resources, r)
 		s.record(e, r, seq, now)
@@ -232,8 +249,9 @@ func (s *subscription) fits(b *batch, e *entry, size int) bool {
 
 // record records that response seq gave the client r.
 func (s *subscription) record(e *entry, r *Resource, seq uint64, now time.Time) {
+	s.absolve(e)
 	e.sent, e.seq, e.sentAt, e.until = r, seq, now, time.Time{}
-	e.known, e.nacked, e.refused, e.again = "", false, false, false
+	e.known, e.nacked, e.alone, e.refused, e.again = "", false, false, false, false
 	delete(s.providers, e.name)
 	if len(r.Provides) > 0 {
 		if s.providers == nil {
@@ -245,6 +263,7 @@ func (s *subscription) record(e *entry, r *Resource, seq uint64, now time.Time) 
 
 // forget records that the client no longer has any version of e.
 func (s *subscription) forget(e *entry) {
+	s.absolve(e)
 	e.sent, e.known = nil, ""
 	delete(s.providers, e.name)
 }

@@ -57,7 +57,7 @@ func (w *waiter[C]) look() (found []lookup, ready bool) {
 	ready = true
 	for _, name := range slices.Sorted(maps.Keys(t.entries)) {
 		resource, err := w.source.Peek(w.caller, name)
-		found = append(found, lookup{name, resource, err})
+		found = append(found, lookup{name: name, resource: resource, err: err})
 		ready = ready && (err == nil || errors.Is(err, ErrUnknown))
 	}
 	return found, ready
