@@ -15,7 +15,7 @@ type Metrics struct {
 	// Streams is the number of open streams.
 	Streams int
 	// Subscribed counts, by type URL, the open streams that watch a resource of a type,
-	// and Refusing those of them whose client rejected the last response.
+	// and Refusing those of them whose client rejected a resource or the last response.
 	Subscribed, Refusing map[string]int
 	// Pushes, Nacks and Names count, by type URL, responses sent, NACKs received, and
 	// names left out as unknown or not for the caller.
@@ -163,6 +163,7 @@ func (s *Server) pushed(e xds.Event[*Caller]) {
 
 func (s *Server) acked(e xds.Event[*Caller]) {
 	e.Caller.session.of(s.index(e.Type), func(p *progress) {
+		p.rejected = e.Left
 		if took, changed := p.ack(e.Version); changed {
 			s.metrics.count(func(m *Metrics) { m.Acked.add(took) })
 		}
@@ -173,6 +174,10 @@ func (s *Server) nacked(e xds.Event[*Caller]) {
 	s.metrics.count(func(m *Metrics) { m.Nacks[e.Type]++ })
 	e.Caller.session.of(s.index(e.Type), func(p *progress) {
 		p.sending = time.Time{}
+		p.rejected = e.Left
 		p.refused = &Refusal{Version: e.Version, Reason: e.Reason, At: s.sessions.now()}
+		if len(e.Names) == 1 {
+			p.refused.Name = e.Names[0]
+		}
 	})
 }

@@ -38,6 +38,7 @@ type progress struct {
 	pushes      uint64
 	sent, acked string
 	refused     *Refusal
+	rejected    int
 	// When pending changes began before a lookup, in the last lookup, and in an
 	// unacknowledged response; zero for no change.
 	changed, looked, sending time.Time

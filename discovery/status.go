@@ -44,19 +44,32 @@ type TypeStatus struct {
 	Acked      string `json:"acked"`
 	// Refused is the last rejection; a later ACK does not clear it.
 	Refused *Refusal `json:"refused,omitempty"`
+	// Rejected is how many resources the client rejects, each for itself. It keeps the
+	// versions it has of them, and gets all others.
+	Rejected int `json:"rejected,omitempty"`
 }
 
-// Refusing reports whether the client rejected the last response and so runs with an
-// older version.
+// Refusing reports whether the client rejected a resource or the last response, and so runs
+// with an older version.
 func (t TypeStatus) Refusing() bool {
-	return t.Refused != nil && t.Refused.Version == t.Sent && t.Acked != t.Sent
+	return t.Refused != nil && (t.Rejected > 0 || t.Refused.Version == t.Sent && t.Acked != t.Sent)
 }
 
 // Refusal is a version that a client rejected.
 type Refusal struct {
+	// Name is the resource that was rejected; empty if there were several in the response.
+	Name    string    `json:"name,omitempty"`
 	Version string    `json:"version"`
 	Reason  string    `json:"reason"`
 	At      time.Time `json:"at"`
+}
+
+// Text returns the reason with the name of the resource.
+func (r Refusal) Text() string {
+	if r.Name == "" {
+		return r.Reason
+	}
+	return r.Name + ": " + r.Reason
 }
 
 // Status returns a snapshot of the server.
@@ -90,7 +103,7 @@ func (s *Server) statusOf(of *session) StreamStatus {
 }
 
 func (p *progress) status(url string) TypeStatus {
-	return TypeStatus{Type: url, Subscribed: p.subscribed, Pushes: p.pushes, Sent: p.sent, Acked: p.acked, Refused: p.refused}
+	return TypeStatus{Type: url, Subscribed: p.subscribed, Pushes: p.pushes, Sent: p.sent, Acked: p.acked, Refused: p.refused, Rejected: p.rejected}
 }
 
 // index returns the index of a type URL, or -1 if it is not served.

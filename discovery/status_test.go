@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/codes"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/countersign-dev/countersign/discovery"
 )
@@ -177,6 +178,35 @@ func TestHealthProbesFollowReadiness(t *testing.T) {
 		}
 		if _, err := probe.Check(t.Context(), &healthv1.HealthCheckRequest{Service: "x"}); status.Code(err) != codes.NotFound {
 			t.Errorf("another service: %v", err)
+		}
+	})
+}
+
+func TestStatusNamesTheResourceThatAClientRefuses(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, p *place) {
+		p.source.put("a", "odd")
+		p.source.put("b", "1")
+		conn := p.dial(p.root.Leaf(t, 100*time.Hour, web))
+		defer conn.Close()
+		c := open(t, conn)
+		c.ask(thingURL, "a", "b")
+		for refused := 0; refused < 2; { // together with b, then alone
+			got, err := c.ads.Recv()
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.last = got
+			var bad *rpcstatus.Status
+			if slices.ContainsFunc(got.GetResources(), func(r *anypb.Any) bool { return strings.Contains(string(r.GetValue()), "odd") }) {
+				bad = &rpcstatus.Status{Message: "cannot be loaded"}
+				refused++
+			}
+			c.answer(bad, "a", "b")
+		}
+		synctest.Wait()
+		got := p.server.Status().Streams[0].Types[0]
+		if got.Rejected != 1 || !got.Refusing() || got.Refused.Text() != "a: cannot be loaded" || p.server.Metrics().Refusing[thingURL] != 1 {
+			t.Errorf("the status is %+v, refused %+v", got, got.Refused)
 		}
 	})
 }

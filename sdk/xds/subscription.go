@@ -23,6 +23,7 @@ type entry struct {
 	mark    uint64    // the last request or list that contained it
 	nacked  bool      // the client rejected that response
 	alone   bool      // that response held nothing else
+	tries   uint8     // how often the trial has sent this content again
 	guilty  bool      // both: this content is what the client refuses
 	queued  bool      // the trial will send it again
 	apart   bool      // the trial will send it by itself
@@ -218,7 +219,7 @@ func (s *subscription) send(b *batch, e *entry, f lookup, seq uint64, now time.T
 		return
 	}
 	if s.fits(b, e, len(r.Name)+len(r.Version)+len(r.Body.GetTypeUrl())+len(r.Body.GetValue())) {
-		b.resources = append(b.resources, r)
+		b.resources = append(b.resources, s.worded(e, r))
 		s.record(e, r, seq, now)
 	}
 }

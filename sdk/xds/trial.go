@@ -72,7 +72,7 @@ func (s *subscription) suspect(refused []*entry) {
 	t.rest = append(s.swept(t.rest), fresh...)
 }
 
-// halves splits entries at random, so that nobody who names a few of them decides which are
+// halves splits entries at random, so that the owner of a few of them does not decide which are
 // tried first.
 func halves(entries []*entry) (first, second []*entry) {
 	rand.Shuffle(len(entries), func(i, j int) { entries[i], entries[j] = entries[j], entries[i] }) // #nosec G404 -- no secret
@@ -197,6 +197,17 @@ func (s *subscription) part(e *entry, r *Resource) {
 func (s *subscription) separates(r *Resource) bool {
 	lone := s.trial != nil && s.trial.next && len(s.trial.now) == 1
 	return !lone && !s.policy.complete && len(r.Provides) == 0
+}
+
+// worded returns r as it is sent for e: content that the client may have refused before differs
+// from what it was sent last, else the client may accept it without a look at it.
+func (s *subscription) worded(e *entry, r *Resource) *Resource {
+	if !e.nacked || e.sent == nil || e.sent.Version != r.Version {
+		e.tries = 0
+		return r
+	}
+	e.tries++
+	return reworded(r, e.tries)
 }
 
 // outdated reports whether the response being chosen is a try, and e has other content than

@@ -52,7 +52,7 @@ var (
 	readyDesc    = desc("ready", "1 if streams are accepted.")
 	streamsDesc  = desc("streams", "Open streams and fetches.")
 	subsDesc     = desc("subscribed_streams", "Open streams with a subscription to a type.", "type")
-	refusingDesc = desc("refusing_streams", "Open streams whose client rejected the last response of a type.", "type")
+	refusingDesc = desc("refusing_streams", "Open streams whose client rejected a resource or the last response of a type.", "type")
 	pushesDesc   = desc("pushes_total", "Responses sent.", "type")
 	nacksDesc    = desc("nacks_total", "Responses rejected by clients.", "type")
 	namesDesc    = desc("refused_names_total", "Names left out because they are unknown or not for the caller.", "type")

@@ -171,7 +171,7 @@ func (r Report) ofStreams() []problem {
 			if !t.Refusing() {
 				continue
 			}
-			of := refused{short(t.Type), t.Refused.Reason}
+			of := refused{short(t.Type), t.Refused.Text()}
 			counts[of]++
 			if t.Refused.At.After(last[of]) {
 				last[of] = t.Refused.At

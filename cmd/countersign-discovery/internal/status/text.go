@@ -157,7 +157,7 @@ func (t tables) streams(r seen) {
 		for _, of := range s.Types {
 			refused := ""
 			if of.Refused != nil {
-				refused = daemon.Moment(of.Refused.At) + " " + of.Refused.Version + " " + of.Refused.Reason
+				refused = daemon.Moment(of.Refused.At) + " " + of.Refused.Version + " " + of.Refused.Text()
 			}
 			if of.Refused != nil && !of.Refusing() {
 				refused = "(accepted a later version) " + refused
