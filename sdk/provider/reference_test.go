@@ -18,8 +18,8 @@ func TestReferenceHasEachField(t *testing.T) {
 	for _, of := range []reflect.Type{reflect.TypeFor[provider.SignRequest](), reflect.TypeFor[provider.Certificate]()} {
 		_, rows, _ := strings.Cut(string(page), "\n| `"+of.Name()+"` | is |\n")
 		table, _, _ := strings.Cut(rows, "\n\n")
-		for i := range of.NumField() {
-			if name := "`" + of.Field(i).Name + "`"; !strings.Contains(table, name) {
+		for field := range of.Fields() {
+			if name := "`" + field.Name + "`"; !strings.Contains(table, name) {
 				t.Errorf("%s has no row for %s", of.Name(), name)
 			}
 		}
