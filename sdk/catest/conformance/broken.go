@@ -7,6 +7,9 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
+// first is the check that opens the first instance. If it can open none, no check can.
+const first = "META-01"
+
 // One fault fails one check: those that could not be made because of it are not run.
 
 // openError means that no instance could be opened.
@@ -24,7 +27,7 @@ func (s *Session) firstOpening(c Check, err error) error {
 	if s.unopened != "" {
 		return NotRun("%w, as in %s", unopened.error, s.unopened)
 	}
-	s.unopened = c.ID
+	s.unopened, s.closed = c.ID, unopened.error
 	return err
 }
 

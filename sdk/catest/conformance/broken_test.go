@@ -107,3 +107,17 @@ func TestProviderThatDoesNotOpenFailsOneCheck(t *testing.T) {
 		t.Errorf("PROTO-01: %s", r.Seen)
 	}
 }
+
+// A program that hangs at its start costs one timeout, not one for each check (a busy machine
+// repeats the first).
+func TestProviderThatCannotBeOpenedIsOpenedOnce(t *testing.T) {
+	t.Parallel()
+	opened := 0
+	results := runAll(t, goodKit(), Subject{Form: "value", Open: func(context.Context) (*Instance, error) {
+		opened++
+		return nil, errors.New("no handshake")
+	}})
+	if failed := failedOf(results); !slices.Equal(failed, []string{"META-01"}) || opened > maxAttempts {
+		t.Errorf("failed %v, opened %d times", failed, opened)
+	}
+}

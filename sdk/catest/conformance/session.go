@@ -27,6 +27,7 @@ type Session struct {
 	secrets  []ca.Token // among the settings; see Resolve
 	outcomes map[string]Result
 	unopened string // the check that first could open no instance
+	closed   error  // why it could not
 	crowd    int    // concurrent calls
 	stalls   func() (stood func() bool)
 	held     []*Instance // for many checks: the configured one and the blank one
@@ -82,6 +83,9 @@ func (s *Session) Ready() (*Instance, error) {
 }
 
 func (s *Session) open(ctx context.Context, list *[]*Instance) (*Instance, error) {
+	if s.unopened == first {
+		return nil, openError{s.closed} // each further start may take as long as that one
+	}
 	i, err := s.Subject.Open(ctx)
 	if err != nil {
 		return nil, openError{fmt.Errorf("it cannot be opened: %w", err)}
