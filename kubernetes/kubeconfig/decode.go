@@ -33,18 +33,42 @@ func decode(text []byte) (*clientcmdapi.Config, error) {
 	if err := checkShape(text); err != nil {
 		return nil, err
 	}
-	var file clientcmdv1.Config
-	if err := yaml.UnmarshalStrict(text, &file); err != nil {
-		return nil, fmt.Errorf("malformed%s: unknown field, duplicate field or value of the wrong type", where(err))
+	file, err := readFile(text)
+	if err != nil {
+		return nil, err
 	}
 	if file.Kind != "" && file.Kind != "Config" || file.APIVersion != "" && file.APIVersion != "v1" {
 		return nil, errors.New(`wrong apiVersion or kind: must be "v1" and "Config"`)
 	}
 	config := clientcmdapi.NewConfig()
-	if latest.Scheme.Convert(&file, config, nil) != nil {
+	if latest.Scheme.Convert(file, config, nil) != nil {
 		return nil, errors.New("duplicate name among clusters, users or contexts")
 	}
 	return config, nil
+}
+
+// readFile reads the fields.
+func readFile(text []byte) (*clientcmdv1.Config, error) {
+	var file struct {
+		clientcmdv1.Config `json:",inline"`
+
+		// kubectl ignores the field that its first releases wrote into each cluster.
+		Clusters []struct {
+			Name    string `json:"name"`
+			Cluster struct {
+				clientcmdv1.Cluster `json:",inline"`
+
+				APIVersion string `json:"api-version"`
+			} `json:"cluster"`
+		} `json:"clusters"`
+	}
+	if err := yaml.UnmarshalStrict(text, &file); err != nil {
+		return nil, fmt.Errorf("malformed%s: unknown field, duplicate field or value of the wrong type", placeOf(text, err))
+	}
+	for _, c := range file.Clusters {
+		file.Config.Clusters = append(file.Config.Clusters, clientcmdv1.NamedCluster{Name: c.Name, Cluster: c.Cluster.Cluster})
+	}
+	return &file.Config, nil
 }
 
 func checkText(text []byte) error {
@@ -69,15 +93,20 @@ func isControl(r rune) bool {
 // checkShape rejects YAML that is ambiguous or expands to much more than its text.
 func checkShape(text []byte) error {
 	decoder := yamlnode.NewDecoder(bytes.NewReader(text))
-	var document, second yamlnode.Node
+	var document, second, third yamlnode.Node
 	if err := decoder.Decode(&document); err != nil {
 		return fmt.Errorf("not valid YAML%s", where(err))
 	}
-	if err := decoder.Decode(&second); !errors.Is(err, io.EOF) {
+	// A document that ends with "---" is followed by an empty one.
+	if err := decoder.Decode(&second); !errors.Is(err, io.EOF) && !(err == nil && isEmpty(&second) && errors.Is(decoder.Decode(&third), io.EOF)) {
 		return errors.New("more than one YAML document")
 	}
 	nodes := 0
 	return checkNode(&document, 0, &nodes)
+}
+
+func isEmpty(document *yamlnode.Node) bool {
+	return len(document.Content) == 1 && document.Content[0].Tag == "!!null" && document.Content[0].Value == ""
 }
 
 func checkNode(n *yamlnode.Node, depth int, nodes *int) error {

@@ -2,6 +2,8 @@ package secrets
 
 import (
 	"bytes"
+	"crypto"
+	"crypto/rsa"
 	"crypto/x509"
 	"encoding/asn1"
 	"encoding/pem"
@@ -45,11 +47,23 @@ func readPair(chainPEM, keyPEM, staple []byte) (content, error) {
 	if !pki.SameKey(key.Public(), chain[0].PublicKey) {
 		return content{}, errors.New("the key does not match the first certificate")
 	}
-	if err := checkStaple(staple); err != nil {
+	if err := errors.Join(checkLoadable(key.Public()), checkStaple(staple)); err != nil {
 		return content{}, err
 	}
 	encoded, err := pki.EncodeKey(key)
 	return content{chain: pki.EncodeCertificates(chain), key: encoded, staple: staple, lifetime: lifetimeOf(chain)}, err
+}
+
+// minRSA is the least size of an RSA key that Envoy loads, in bits.
+const minRSA = 2048
+
+// checkLoadable refuses a key that no Envoy can load: it refuses all secrets in the response with
+// it. What is missing here, package xds finds out once a client has refused it.
+func checkLoadable(key crypto.PublicKey) error {
+	if key, ok := key.(*rsa.PublicKey); ok && key.N.BitLen() < minRSA {
+		return fmt.Errorf("the RSA key has %d bits, Envoy requires %d", key.N.BitLen(), minRSA)
+	}
+	return nil
 }
 
 // ocspResponse is the outer part of a response; the client verifies the signed part.

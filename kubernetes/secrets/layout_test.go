@@ -2,6 +2,9 @@ package secrets
 
 import (
 	"bytes"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
 	"encoding/asn1"
 	"encoding/pem"
 	"slices"
@@ -9,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/test/certtest"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
@@ -111,6 +115,7 @@ func TestMalformedSecretIsSkippedAndLoggedOnce(t *testing.T) {
 		"a key alone":           {"foo", data{"tls.key": a.key}, "neither"},
 		"another's key":         {"foo", data{"tls.crt": a.cert, "tls.key": b.key}, "does not match the first certificate"},
 		"the chain upside down": {"foo", data{"tls.crt": slices.Concat(b.cert, a.cert), "tls.key": a.key}, "does not match the first certificate"},
+		"an RSA key too small":  {"foo", smallRSA(t), "the RSA key has 1024 bits, Envoy requires 2048"},
 		"no PEM":                {"foo", data{"tls.crt": []byte("MIIB"), "tls.key": a.key}, "certificate: "},
 		"no certificate":        {"foo", data{"tls.crt": a.key, "tls.key": a.key}, "certificate: "},
 		"a key in the chain":    {"foo", data{"tls.crt": slices.Concat(a.cert, a.key), "tls.key": a.key}, "PRIVATE KEY"},
@@ -257,4 +262,19 @@ func TestRSAKeyIsServedUnchanged(t *testing.T) {
 	if !bytes.Equal(got, encoded) {
 		t.Error("the key is another")
 	}
+}
+
+// smallRSA is a pair that Go loads, and Envoy does not.
+func smallRSA(t *testing.T) data {
+	t.Helper()
+	key, err := rsa.GenerateKey(rand.Reader, 1024)
+	if err != nil {
+		t.Fatal(err)
+	}
+	encoded, err := pki.EncodeKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert := certtest.Root(t).Sign(t, certtest.Leaf(t, time.Hour), key.Public())
+	return data{"tls.crt": pki.EncodeCertificates([]*x509.Certificate{cert}), "tls.key": encoded}
 }
