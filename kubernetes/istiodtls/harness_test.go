@@ -24,6 +24,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/test/ratest"
 	"github.com/countersign-dev/countersign/kubernetes/istiodtls"
 	"github.com/countersign-dev/countersign/kubernetes/istiodtls/istiod"
+	"github.com/countersign-dev/countersign/kubernetes/owned"
 	"github.com/countersign-dev/countersign/ra"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -181,7 +182,7 @@ func (s *site) remove() {
 func (s *site) serves() *x509.Certificate {
 	s.t.Helper()
 	found := s.get()
-	if found == nil || found.Type != corev1.SecretTypeTLS || found.Labels[istiodtls.ManagedBy] != istiodtls.Manager {
+	if found == nil || found.Type != corev1.SecretTypeTLS || found.Labels[owned.ManagedBy] != owned.Manager {
 		s.t.Fatalf("there is no Secret of ours\n%s", &s.log)
 	}
 	pair, err := tls.X509KeyPair(found.Data["tls.crt"], found.Data["tls.key"])

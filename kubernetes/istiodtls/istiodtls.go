@@ -25,18 +25,13 @@ import (
 	"github.com/countersign-dev/countersign/internal/loglimit"
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/kubernetes/istiodtls/istiod"
+	"github.com/countersign-dev/countersign/kubernetes/owned"
 	"github.com/countersign-dev/countersign/kubernetes/signing"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
 // Name is the Secret's.
 const Name = istiod.Secret
-
-// The label of the Secret that is ours. Manager is also our field manager.
-const (
-	ManagedBy = "app.kubernetes.io/managed-by"
-	Manager   = "countersign-ra"
-)
 
 // Config configures a [Keeper].
 type Config struct {
@@ -81,10 +76,10 @@ type Keeper struct {
 	// Of the goroutine that runs it.
 	seen     *pki.Bundle // the last roots that were not none
 	wrote    string      // what this run wrote or found right: the pair's version and the roots
-	uid      string      // of the Secret that is ours
-	pause    time.Duration
-	repairs  int // without peace
-	repaired time.Time
+	claim    owned.Claim
+	pace     owned.Pace
+	rival    string    // who wrote the Secret before the last repair, if that is known
+	disputed bool      // and logged
 	failing  time.Time // since when
 	logged   time.Time
 }
@@ -121,7 +116,7 @@ func New(cfg Config) (*Keeper, error) {
 		cfg.Log = slog.Default()
 	}
 	cfg.Log = loglimit.Limit(cfg.Log).With("cluster", cfg.Cluster, "object", cfg.Namespace+"/"+Name)
-	k := &Keeper{cfg: cfg, identity: identity, changed: make(chan struct{}, 1), roots: make(chan struct{}, 1), err: errNotWritten}
+	k := &Keeper{cfg: cfg, identity: identity, changed: make(chan struct{}, 1), roots: make(chan struct{}, 1), err: owned.ErrNotWritten}
 	k.status = Status{Namespace: cfg.Namespace, Authority: cfg.Authority}
 	return k, nil
 }

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/countersign-dev/countersign/kubernetes/istiodtls"
+	"github.com/countersign-dev/countersign/kubernetes/owned"
 	"github.com/countersign-dev/countersign/ra"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
@@ -122,7 +123,7 @@ func TestWhatOthersDoIsPutRight(t *testing.T) {
 
 // No certificate is asked for while there is no place for it.
 func TestForeignSecretIsLeftAlone(t *testing.T) {
-	for name, has := range map[string]map[string]string{"no label": nil, "other label": {istiodtls.ManagedBy: "Helm"}} {
+	for name, has := range map[string]map[string]string{"no label": nil, "other label": {owned.ManagedBy: "Helm"}} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, nil, func(s *site) {
 				s.put(foreign(corev1.SecretTypeTLS, has))
@@ -227,13 +228,13 @@ func TestAnotherWriterIsNamedOnceAndNotFought(t *testing.T) {
 		if n := s.wrote() - before; n < 8 || n > 20 {
 			t.Errorf("%d writes in an hour", n)
 		}
-		if n := s.lines("somebody else keeps"); n != 1 || s.Status().Rival != "cert-manager" {
+		if n := s.lines("another client keeps"); n != 1 || s.Status().Rival != "cert-manager" {
 			t.Errorf("named %d times: %+v\n%s", n, s.Status(), &s.log)
 		}
 		s.set(func() { s.after = nil })
 		s.pass(time.Hour)
 		s.serves()
-		if s.Status().Rival != "" || s.lines("nobody else writes") != 1 || len(s.ca.Requests()) != 1 {
+		if s.Status().Rival != "" || s.lines("no other client writes") != 1 || len(s.ca.Requests()) != 1 {
 			t.Errorf("%+v, %d requests", s.Status(), len(s.ca.Requests()))
 		}
 	})

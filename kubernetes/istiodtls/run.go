@@ -2,41 +2,39 @@ package istiodtls
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/internal/text"
+	"github.com/countersign-dev/countersign/kubernetes/owned"
 	"github.com/countersign-dev/countersign/kubernetes/signing"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
 const (
-	// shortest and longest bound the pauses after a repair: they double as long as it goes
-	// on. Those after a fault end with look.
-	shortest, longest = time.Second, 10 * time.Minute
+	// shortest is the time between two looks at least.
+	shortest = time.Second
 	// look is when the Secret is looked at though nothing was heard.
 	look = 30 * time.Second
-	// peace is how long nobody must touch the Secret for repairs to be quick again.
-	peace = 2 * longest
 	// patience is how long something must last to be logged.
 	patience = 10 * time.Second
-	// quarrel is how many repairs without peace are another writer's doing.
-	quarrel = 5
 	// signTimeout is how long the engine may keep a request in line before it is repeated,
 	// which costs it nothing.
 	signTimeout = 2 * time.Minute
 )
 
-var errNotWritten = errors.New("not written yet")
+// pace bounds the pauses after a fault, and after a repair.
+var pace = &owned.Rules{
+	Faults: rotation.Row{First: time.Second, Most: look}, Repairs: rotation.Row{First: time.Second, Most: 10 * time.Minute}, Peace: 20 * time.Minute,
+}
 
 // Run keeps the Secret until ctx ends, and returns when all goroutines are done. It may be called
 // again after that, but not twice at once.
 func (k *Keeper) Run(ctx context.Context) {
-	k.wrote, k.uid, k.pause, k.repairs, k.failing, k.logged = "", "", 0, 0, time.Time{}, time.Time{}
-	k.set(errNotWritten)
+	k.wrote, k.claim, k.pace, k.disputed, k.failing, k.logged = "", owned.Claim{}, owned.Pace{}, false, time.Time{}, time.Time{}
+	k.set(owned.ErrNotWritten)
 	if !k.open(ctx) {
 		return
 	}
@@ -81,7 +79,7 @@ func (k *Keeper) open(ctx context.Context) bool {
 			return true
 		}
 		k.note(ctx, false, err)
-		signing.Sleep(ctx, k.pause)
+		signing.Sleep(ctx, k.pace.Wait(time.Now(), true))
 	}
 	return false
 }
@@ -107,14 +105,17 @@ func (k *Keeper) note(ctx context.Context, repaired bool, err error) {
 	k.set(err)
 	now := time.Now()
 	switch {
-	case repaired:
-		k.repaired = now
-		k.repairs++
-		k.pause = min(max(2*k.pause, shortest), longest)
 	case err != nil:
-		k.pause = min(max(2*k.pause, shortest), max(look, k.pause))
-	case now.Sub(k.repaired) >= peace:
-		k.calm()
+		k.pace.Failed(pace, now)
+	case repaired:
+		k.pace.Right()
+		k.pace.Repaired(pace, now)
+		k.dispute()
+	default:
+		k.pace.Right()
+		if k.pace.Calm(pace, now) == 0 {
+			k.calm()
+		}
 	}
 	if err == nil {
 		k.failing = time.Time{}
@@ -135,40 +136,43 @@ func (k *Keeper) complain(repaired bool, err error, now time.Time) {
 		k.cfg.Log.Warn("istiod's certificate is not in its Secret", "authority", k.cfg.Authority, "error", text.Clean(err.Error()))
 		return
 	}
-	k.cfg.Log.Warn("restored istiod's certificate, which somebody else changed or deleted")
+	k.cfg.Log.Warn("restored istiod's certificate, which another client changed or deleted")
 }
 
-// calm makes repairs quick again.
+// calm ends a dispute.
 func (k *Keeper) calm() {
-	k.pause = 0
-	if k.repairs >= quarrel {
-		k.cfg.Log.Info("nobody else writes istiod's Secret any more")
+	if k.disputed {
+		k.cfg.Log.Info("no other client writes istiod's Secret any more")
 	}
-	k.repairs = 0
+	k.disputed = false
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.status.Rival = ""
 }
 
-// dispute says once that somebody keeps writing.
-func (k *Keeper) dispute(rival string) {
-	k.mu.Lock()
-	k.status.Rival = rival
-	k.mu.Unlock()
-	if k.repairs == quarrel-1 {
-		k.cfg.Log.Error("somebody else keeps writing or deleting istiod's Secret: turn off one of the two writers", "writer", rival)
+// dispute logs once that another client keeps writing.
+func (k *Keeper) dispute() {
+	if !k.pace.Disputed() {
+		return
 	}
+	k.mu.Lock()
+	k.status.Rival = k.rival
+	k.mu.Unlock()
+	if !k.disputed {
+		k.cfg.Log.Error("another client keeps writing or deleting istiod's Secret: turn off one of the two writers", "writer", k.rival)
+	}
+	k.disputed = true
 }
 
 // rest waits until there is something to do: for a second at least. What is ours to change does
 // not wait for what others do.
 func (k *Keeper) rest(ctx context.Context, again bool) {
 	signing.Sleep(ctx, shortest)
-	wait := max(k.pause, look)
-	if again {
-		wait = k.pause
+	wait := k.pace.Wait(time.Now(), true)
+	if !again {
+		wait = max(wait, look)
 	}
-	over := time.NewTimer(max(0, wait-shortest) + rand.N(k.pause/4+1))
+	over := time.NewTimer(wait)
 	defer over.Stop()
 	select {
 	case <-ctx.Done():

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,11 +12,9 @@ import (
 	apply "k8s.io/client-go/applyconfigurations/core/v1"
 
 	"github.com/countersign-dev/countersign/internal/text"
+	"github.com/countersign-dev/countersign/kubernetes/owned"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
-
-// callTimeout limits each call to the API server.
-const callTimeout = 10 * time.Second
 
 // keep brings the Secret in line with what is held. It reports whether that undid what somebody
 // else did.
@@ -34,10 +31,10 @@ func (k *Keeper) keep(ctx context.Context, pairs secret.Source) (repaired bool, 
 		return false, err
 	}
 	version := item.Version + string(want["ca.crt"])
-	if found == nil || found.Labels[ManagedBy] != Manager || !has(found.Data, want) {
+	if found == nil || !owned.Labelled(found.Labels) || !has(found.Data, want) {
 		repaired = k.wrote == version && !k.newsOnly(found, want)
-		if repaired && k.repairs >= quarrel-1 {
-			k.dispute(rivalOf(found))
+		if k.rival = ""; found != nil {
+			k.rival = owned.Rival(found.ManagedFields, "")
 		}
 		if err := k.write(ctx, found, want); err != nil {
 			return false, err
@@ -50,7 +47,7 @@ func (k *Keeper) keep(ctx context.Context, pairs secret.Source) (repaired bool, 
 
 // newsOnly reports whether a Secret lacks nothing but our own last records.
 func (k *Keeper) newsOnly(found *corev1.Secret, want map[string][]byte) bool {
-	if found == nil || found.Labels[ManagedBy] != Manager {
+	if found == nil || !owned.Labelled(found.Labels) {
 		return false
 	}
 	without := map[string][]byte{"tls.crt": want["tls.crt"], "tls.key": want["tls.key"], "ca.crt": want["ca.crt"]}
@@ -75,7 +72,7 @@ func (k *Keeper) show(item *secret.Item) {
 
 // get returns the Secret as it is now, or nil if there is none.
 func (k *Keeper) get(ctx context.Context) (*corev1.Secret, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, owned.CallTimeout)
 	defer cancel()
 	found, err := k.cfg.Client.CoreV1().Secrets(k.cfg.Namespace).Get(ctx, Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -92,10 +89,10 @@ func (k *Keeper) owned(found *corev1.Secret) error {
 		return nil
 	case found.Type != corev1.SecretTypeTLS:
 		return fmt.Errorf("it exists with the type %.64q, which cannot be changed: delete it", found.Type)
-	case found.Labels[ManagedBy] == Manager, k.cfg.Adopt, k.uid != "" && k.uid == string(found.UID):
+	case k.cfg.Adopt, k.claim.Owns(found.UID, owned.Labelled(found.Labels)):
 		return nil
 	}
-	return fmt.Errorf("it exists and is not ours: stop what writes it, and delete it, hand it over with the label %s=%s, or allow its adoption", ManagedBy, Manager)
+	return owned.ErrForeign
 }
 
 // write creates the Secret, or changes the one that was found, unless it has changed since.
@@ -103,21 +100,21 @@ func (k *Keeper) write(ctx context.Context, over *corev1.Secret, want map[string
 	if err := k.cfg.Held(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, owned.CallTimeout)
 	defer cancel()
-	s := apply.Secret(Name, k.cfg.Namespace).WithLabels(map[string]string{ManagedBy: Manager}).WithType(corev1.SecretTypeTLS).WithData(want)
+	s := apply.Secret(Name, k.cfg.Namespace).WithLabels(map[string]string{owned.ManagedBy: owned.Manager}).WithType(corev1.SecretTypeTLS).WithData(want)
 	if over != nil {
 		s.WithUID(over.UID).WithResourceVersion(over.ResourceVersion)
 	}
 	// Where nothing was found, what somebody made meanwhile is not overwritten.
-	made, err := k.cfg.Client.CoreV1().Secrets(k.cfg.Namespace).Apply(ctx, s, metav1.ApplyOptions{FieldManager: Manager, Force: over != nil})
+	made, err := k.cfg.Client.CoreV1().Secrets(k.cfg.Namespace).Apply(ctx, s, metav1.ApplyOptions{FieldManager: owned.Manager, Force: over != nil})
 	switch {
 	case err != nil:
 		return wordless(err)
 	case !has(made.Data, want):
-		return errors.New("the API server stored something else than was written: does an admission webhook change it?")
+		return owned.ErrAltered
 	}
-	k.uid = string(made.UID)
+	k.claim.Took(made.UID)
 	return nil
 }
 
@@ -129,18 +126,4 @@ func wordless(err error) error {
 	}
 	said := status.Status()
 	return fmt.Errorf("the API server refuses to store it: %d %s", said.Code, text.Clean(string(said.Reason)))
-}
-
-// rivalOf returns the field manager besides us that was the last to write the Secret.
-func rivalOf(found *corev1.Secret) string {
-	if found == nil {
-		return ""
-	}
-	var last metav1.ManagedFieldsEntry
-	for _, m := range found.ManagedFields {
-		if m.Manager != Manager && (last.Time == nil || m.Time != nil && last.Time.Before(m.Time)) {
-			last = m
-		}
-	}
-	return text.Clean(last.Manager)
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/countersign-dev/countersign/internal/test/logtest"
 	"github.com/countersign-dev/countersign/kubernetes/meshroots"
+	"github.com/countersign-dev/countersign/kubernetes/owned"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
@@ -207,7 +208,7 @@ func (s *site) holds(roots *pki.Bundle, namespaces ...string) {
 	s.t.Helper()
 	for _, namespace := range namespaces {
 		m := s.get(namespace)
-		if m == nil || m.Data[meshroots.Key] != string(roots.PEM()) || m.Labels[meshroots.ManagedBy] != meshroots.Manager {
+		if m == nil || m.Data[meshroots.Key] != string(roots.PEM()) || m.Labels[owned.ManagedBy] != owned.Manager {
 			s.t.Fatalf("in %s there is %+v\n%s", namespace, m, &s.log)
 		}
 	}

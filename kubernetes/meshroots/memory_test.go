@@ -8,15 +8,17 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/countersign-dev/countersign/kubernetes/owned"
 )
 
 // found is a ConfigMap as an API server has it.
 func found(namespace string) *corev1.ConfigMap {
 	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
-		Namespace: namespace, Name: Name, UID: "11111111-2222-3333-4444-555555555555", ResourceVersion: "1000000", Labels: map[string]string{ManagedBy: Manager, "more": strings.Clone(namespace)},
+		Namespace: namespace, Name: Name, UID: "11111111-2222-3333-4444-555555555555", ResourceVersion: "1000000", Labels: map[string]string{owned.ManagedBy: owned.Manager, "more": strings.Clone(namespace)},
 		Annotations: map[string]string{"note": strings.Repeat("x", 1000)},
 	}, Data: map[string]string{Key: strings.Repeat("roots", 1000), "more": "text"}}
-	for _, manager := range []string{Manager, "pilot-discovery"} {
+	for _, manager := range []string{owned.Manager, "pilot-discovery"} {
 		m.ManagedFields = append(m.ManagedFields, metav1.ManagedFieldsEntry{Manager: manager, FieldsV1: metav1.NewFieldsV1(`{"f:data":{"f:root-cert.pem":{}}}`)})
 	}
 	return m

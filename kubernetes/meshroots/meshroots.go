@@ -28,6 +28,7 @@ import (
 
 	"github.com/countersign-dev/countersign/internal/loglimit"
 	"github.com/countersign-dev/countersign/internal/text"
+	"github.com/countersign-dev/countersign/kubernetes/owned"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
@@ -35,12 +36,6 @@ import (
 const (
 	Name = "istio-ca-root-cert"
 	Key  = "root-cert.pem"
-)
-
-// The label of the ConfigMaps that are ours. Manager is also our field manager.
-const (
-	ManagedBy = "app.kubernetes.io/managed-by"
-	Manager   = "countersign-ra"
 )
 
 // maxSize leaves room below the API server's limit of 1 MiB for an object.
@@ -203,7 +198,7 @@ func (k *Keeper) missing(known bool) error {
 	case !k.listed:
 		return errors.New("the namespaces are being listed")
 	case k.want == nil:
-		return errNotWritten
+		return owned.ErrNotWritten
 	case k.right == len(k.places):
 		return nil
 	}
@@ -227,7 +222,7 @@ func (k *Keeper) example() (namespace string, why error) {
 		namespace = slices.Min(failed)
 		return namespace, k.places[namespace].err
 	}
-	return slices.Min(waiting), errNotWritten
+	return slices.Min(waiting), owned.ErrNotWritten
 }
 
 // Status returns the state of the ConfigMaps.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/countersign-dev/countersign/internal/test/ratest"
 	"github.com/countersign-dev/countersign/kubernetes/meshroots"
+	"github.com/countersign-dev/countersign/kubernetes/owned"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
@@ -169,7 +170,7 @@ func TestWhatOthersDoIsPutRight(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, nil, func(s *site) {
 				each, _ := ratest.Bundles(t, 1)
-				ours := foreign("shop", map[string]string{meshroots.ManagedBy: meshroots.Manager})
+				ours := foreign("shop", map[string]string{owned.ManagedBy: owned.Manager})
 				ours.UID, ours.Data[meshroots.Key] = "ours", string(each[0].PEM()) // the fake gives no UID
 				s.put(ours)
 				s.has(each[0])
@@ -339,7 +340,7 @@ func TestFightStaysSlowWhileRootsChange(t *testing.T) {
 }
 
 func TestForeignConfigMapIsLeftAlone(t *testing.T) {
-	for name, has := range map[string]map[string]string{"no label": nil, "istiod's label": {"istio.io/config": "true"}, "other label": {meshroots.ManagedBy: "Helm"}} {
+	for name, has := range map[string]map[string]string{"no label": nil, "istiod's label": {"istio.io/config": "true"}, "other label": {owned.ManagedBy: "Helm"}} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, nil, func(s *site) {
 				each, _ := ratest.Bundles(t, 1)
@@ -651,7 +652,7 @@ func TestSlowWritesTakeNothingBack(t *testing.T) {
 func TestOldRootsOfAClusterThatJoinsComeFirst(t *testing.T) {
 	inBubble(t, nil, func(s *site) {
 		each, both := ratest.Bundles(t, 2)
-		old := foreign("shop", map[string]string{meshroots.ManagedBy: meshroots.Manager})
+		old := foreign("shop", map[string]string{owned.ManagedBy: owned.Manager})
 		old.Data[meshroots.Key] = string(each[0].PEM())
 		s.put(old)
 		s.has(both)

@@ -59,7 +59,7 @@ func (k *Keeper) dispute(namespace string, p *place, rival string) {
 
 // settle ends what was disputed about a place. The lock is held.
 func (k *Keeper) settle(p *place) {
-	if p.repairs = 0; p.has != nil && p.has == k.want {
+	if p.pace.Forget(); p.has != nil && p.has == k.want {
 		p.wrong, p.left = time.Time{}, false
 	}
 	if !p.disputed {
@@ -91,13 +91,12 @@ func (k *Keeper) complain() {
 func (k *Keeper) repair(namespace string, p *place, before *seen, now time.Time) {
 	k.notes.repairs++
 	k.notes.where = namespace
-	p.repairs++
-	p.repaired = now
+	p.pace.Repaired(pace, now)
 	p.blame(now)
-	if p.repairs < quarrel {
+	if !p.pace.Disputed() {
 		return
 	}
-	rival := "" // one that deletes leaves no name
+	rival := ""
 	if before != nil {
 		rival = before.rival
 	}

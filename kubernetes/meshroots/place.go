@@ -2,67 +2,44 @@ package meshroots
 
 import (
 	"errors"
-	"fmt"
-	"net/http"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
-
+	"github.com/countersign-dev/countersign/internal/rotation"
+	"github.com/countersign-dev/countersign/kubernetes/owned"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
 const (
-	// shortest and longest bound the pauses between repairs in one namespace: they double
-	// as long as it goes on.
-	shortest, longest = time.Second, 10 * time.Minute
-	// retries bound the pauses after faults in the same way.
-	retries = time.Minute
 	// lag is how far the watch may be behind our own writes.
 	lag = 5 * time.Second
-	// peace is how long a ConfigMap has to stay as it is for repairs to be quick again.
-	peace = 2 * longest
 	// exit is how long a namespace can delay a new root whose ConfigMap another client keeps
 	// changing, or where writing it is refused.
 	exit = time.Hour
-	// quarrel is how many repairs without peace are another writer's doing, and not one
-	// mistake.
-	quarrel = 5
 )
 
-var (
-	errAltered    = errors.New("the API server stored other roots than were written: does an admission webhook change them?")
-	errDisputed   = errors.New("another client keeps changing or deleting it")
-	errNotWritten = errors.New("not written yet")
-	errForeign    = fmt.Errorf("a ConfigMap is there and not ours: stop what writes it, and delete it, hand it over with the label %s=%s, or allow its adoption", ManagedBy, Manager)
-)
+// pace bounds the pauses between writes in one namespace.
+var pace = &owned.Rules{
+	Faults: rotation.Row{First: time.Second, Most: time.Minute}, Repairs: rotation.Row{First: time.Second, Most: 10 * time.Minute}, Peace: 20 * time.Minute,
+}
+
+var errDisputed = errors.New("another client keeps changing or deleting it")
 
 // place is a namespace that is chosen.
 type place struct {
 	has *want // what its ConfigMap was last seen or written with; nil: something else
 	due *want // what it had or was given before: to write that again is a repair
-	uid types.UID
 	err error // why it lacks what it should have
 
-	last   time.Time     // when it was written to
-	over   *seen         // what that replaced
-	unseen bool          // the watch has not shown what was written
-	pause  time.Duration // after a fault
+	claim owned.Claim
+	pace  owned.Pace
 
-	repairs  int // without peace
-	repaired time.Time
-	disputed bool
+	last   time.Time // when it was written to
+	over   *seen     // what that replaced
+	unseen bool      // the watch has not shown what was written
 
-	wrong time.Time // since when others keep it from having what it should; zero: they do not
-	left  bool      // that lasted for exit: no root waits for it
-}
-
-// until returns when the next repair may be.
-func (p *place) until() time.Time {
-	if p.repairs == 0 {
-		return time.Time{}
-	}
-	return p.repaired.Add(min(longest, shortest<<min(p.repairs-1, 20)))
+	disputed bool      // and counted so
+	wrong    time.Time // since when others keep it from having what it should; zero: they do not
+	left     bool      // that lasted for exit: no root waits for it
 }
 
 // behind reports whether the watch still shows what our last write replaced.
@@ -73,18 +50,16 @@ func (p *place) behind(found *seen, now time.Time) bool {
 	return p.unseen
 }
 
-// owned reports whether a ConfigMap is ours to change. One that we have written is, whatever
-// became of its labels.
-func (p *place) owned(found *seen) bool {
-	return found.ours || p.uid != "" && p.uid == found.UID
-}
+// owned reports whether a ConfigMap is ours to change.
+func (p *place) owned(found *seen) bool { return p.claim.Owns(found.UID, found.ours) }
 
 // set records what a place has. The lock is held.
 func (k *Keeper) set(p *place, has *want) {
 	k.count(p, -1)
 	if p.has = has; has != nil {
-		p.due, p.err, p.pause = has, nil, 0
-		if p.repairs == 0 {
+		p.due, p.err = has, nil
+		p.pace.Right()
+		if !p.pace.Fought() {
 			p.wrong, p.left = time.Time{}, false
 		}
 	}
@@ -106,19 +81,6 @@ func (p *place) blame(now time.Time) {
 	if p.wrong.IsZero() {
 		p.wrong = now
 	}
-}
-
-// refused reports whether the API server answered and rejected the write. If it does not answer, the
-// namespace is not the reason.
-func refused(err error) bool {
-	if errors.Is(err, errAltered) {
-		return true
-	}
-	code := int32(0)
-	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
-		code = status.Status().Code
-	}
-	return code >= 400 && code <= 500 && code != http.StatusTooManyRequests && code != http.StatusRequestTimeout && code != http.StatusUnauthorized
 }
 
 // visit returns the place of a namespace, which may be new. The lock is held.

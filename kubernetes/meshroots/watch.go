@@ -1,7 +1,6 @@
 package meshroots
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -13,7 +12,7 @@ import (
 	informers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/countersign-dev/countersign/internal/text"
+	"github.com/countersign-dev/countersign/kubernetes/owned"
 )
 
 // seen is what is kept of a ConfigMap. It has a type of its own, as client-go trims some objects
@@ -100,25 +99,11 @@ func trimMap(object any) (any, error) {
 	}
 	return &seen{
 		ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion},
-		ours:       m.Labels[ManagedBy] == Manager, sum: sumOf(m.Data[Key]), rival: rivalOf(m.ManagedFields),
+		ours:       owned.Labelled(m.Labels), sum: sumOf(m.Data[Key]), rival: owned.Rival(m.ManagedFields, Key),
 	}, nil
 }
 
 func sumOf(roots string) string {
 	sum := sha256.Sum256([]byte(roots))
 	return hex.EncodeToString(sum[:])
-}
-
-// rivalOf returns the field manager besides us that was the last to write the roots.
-func rivalOf(managed []metav1.ManagedFieldsEntry) string {
-	var last metav1.ManagedFieldsEntry
-	for _, m := range managed {
-		if m.Manager == Manager || m.FieldsV1 == nil || !bytes.Contains(m.FieldsV1.GetRawBytes(), []byte(`"f:`+Key+`"`)) {
-			continue
-		}
-		if last.Time == nil || m.Time != nil && last.Time.Before(m.Time) {
-			last = m
-		}
-	}
-	return text.Clean(last.Manager)
 }

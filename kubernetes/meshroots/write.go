@@ -8,10 +8,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apply "k8s.io/client-go/applyconfigurations/core/v1"
-)
 
-// callTimeout limits each call to the API server.
-const callTimeout = 10 * time.Second
+	"github.com/countersign-dev/countersign/kubernetes/owned"
+)
 
 // order is a ConfigMap to write.
 type order struct {
@@ -56,45 +55,33 @@ func (r *run) decide(namespace string) (o *order, again time.Duration) {
 	case p.behind(found, now) && p.has == r.want:
 		return nil, lag
 	case found != nil && found.sum == r.want.sum && (found.ours || !p.owned(found) && !r.cfg.Adopt):
-		if p.uid = ""; found.ours {
-			p.uid = found.UID
+		if p.claim.Took(""); found.ours {
+			p.claim.Took(found.UID)
 		}
 		r.set(p, r.want)
 		return nil, r.calm(p, now)
 	}
 	r.set(p, nil)
 	if found != nil && !p.owned(found) && !r.cfg.Adopt {
-		p.err = errForeign
+		p.err = owned.ErrForeign
 		p.blame(now)
 		return nil, 0
 	}
-	if wait := r.wait(p).Sub(now); wait > 0 {
+	if wait := p.pace.Wait(now, p.due == r.want); wait > 0 { // new roots do not wait for what others do
 		return nil, wait
 	}
 	return &order{r.want, namespace, found}, 0
 }
 
-// wait returns until when nothing is written to a place. New roots do not wait for what others
-// do. The lock is held.
-func (k *Keeper) wait(p *place) time.Time {
-	fault := p.last.Add(p.pause)
-	if p.due == k.want && p.until().After(fault) {
-		return p.until()
-	}
-	return fault
-}
-
 // calm forgets repairs that are long ago, and returns when to look again whether they are. The
 // lock is held.
 func (k *Keeper) calm(p *place, now time.Time) time.Duration {
-	if p.repairs == 0 {
-		return 0
+	fought := p.pace.Fought()
+	left := p.pace.Calm(pace, now)
+	if fought && left == 0 {
+		k.settle(p)
 	}
-	if left := p.repaired.Add(peace).Sub(now); left > 0 {
-		return left
-	}
-	k.settle(p)
-	return 0
+	return left
 }
 
 // write creates the ConfigMap, or changes the one that was found, unless it has changed since.
@@ -103,14 +90,14 @@ func (r *run) write(ctx context.Context, o *order) (*corev1.ConfigMap, error) {
 	if err := r.cfg.Held(); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, owned.CallTimeout)
 	defer cancel()
-	m := apply.ConfigMap(Name, o.namespace).WithLabels(map[string]string{ManagedBy: Manager}).WithData(map[string]string{Key: o.text})
+	m := apply.ConfigMap(Name, o.namespace).WithLabels(map[string]string{owned.ManagedBy: owned.Manager}).WithData(map[string]string{Key: o.text})
 	if o.over != nil {
 		m.WithUID(o.over.UID).WithResourceVersion(o.over.ResourceVersion)
 	}
 	// Where nothing was found, what somebody made meanwhile is not overwritten.
-	return r.cfg.Client.CoreV1().ConfigMaps(o.namespace).Apply(ctx, m, metav1.ApplyOptions{FieldManager: Manager, Force: o.over != nil})
+	return r.cfg.Client.CoreV1().ConfigMaps(o.namespace).Apply(ctx, m, metav1.ApplyOptions{FieldManager: owned.Manager, Force: o.over != nil})
 }
 
 // wrote records what became of a write. It returns when to look again.
@@ -122,23 +109,23 @@ func (r *run) wrote(o *order, made *corev1.ConfigMap, err error) (again time.Dur
 		return 0
 	}
 	if err == nil && made.Data[Key] != o.text {
-		err = errAltered
+		err = owned.ErrAltered
 	}
 	p.last, p.over, p.unseen = time.Now(), o.over, err == nil
 	if err != nil {
-		p.pause = min(max(2*p.pause, shortest), retries)
+		again = p.pace.Failed(pace, p.last)
 		if !apierrors.IsConflict(err) { // then the watch will tell what there is
 			p.err = err
-			if refused(err) {
+			if owned.Refused(err) {
 				p.blame(p.last)
 			}
 		}
-		return p.pause
+		return again
 	}
 	if p.due == o.want {
 		r.repair(o.namespace, p, o.over, p.last)
 	}
-	p.uid = made.UID
+	p.claim.Took(made.UID)
 	r.set(p, o.want)
 	return r.calm(p, p.last)
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/countersign-dev/countersign/kubernetes/istiodtls"
 	"github.com/countersign-dev/countersign/kubernetes/kubetest"
 	"github.com/countersign-dev/countersign/kubernetes/meshroots"
+	"github.com/countersign-dev/countersign/kubernetes/owned"
 )
 
 const (
@@ -179,7 +180,7 @@ var raNeeds = map[string]raNeed{
 	}},
 	"countersign-ra-mesh: create configmaps": {also: []string{"countersign-ra-mesh: patch configmaps"}, do: func(ctx context.Context, c kubernetes.Interface) error {
 		m := applied.ConfigMap(meshroots.Name, "shop").WithData(map[string]string{meshroots.Key: root})
-		return got(c.CoreV1().ConfigMaps("shop").Apply(ctx, m, metav1.ApplyOptions{FieldManager: meshroots.Manager, DryRun: dry}))
+		return got(c.CoreV1().ConfigMaps("shop").Apply(ctx, m, metav1.ApplyOptions{FieldManager: owned.Manager, DryRun: dry}))
 	}},
 	"countersign-ra-istiod: get secrets": {do: func(ctx context.Context, c kubernetes.Interface) error {
 		return got(c.CoreV1().Secrets("shop").Get(ctx, istiodtls.Name, metav1.GetOptions{}))
@@ -189,7 +190,7 @@ var raNeeds = map[string]raNeed{
 	}},
 	"countersign-ra-istiod: create secrets": {also: []string{"countersign-ra-istiod: patch secrets"}, do: func(ctx context.Context, c kubernetes.Interface) error {
 		s := applied.Secret(istiodtls.Name, "shop").WithType(corev1.SecretTypeTLS).WithData(map[string][]byte{"tls.crt": nil, "tls.key": nil})
-		return got(c.CoreV1().Secrets("shop").Apply(ctx, s, metav1.ApplyOptions{FieldManager: istiodtls.Manager, DryRun: dry}))
+		return got(c.CoreV1().Secrets("shop").Apply(ctx, s, metav1.ApplyOptions{FieldManager: owned.Manager, DryRun: dry}))
 	}},
 	"countersign-ra-requests: get certificatesigningrequests": {do: func(ctx context.Context, c kubernetes.Interface) error {
 		return got(c.CertificatesV1().CertificateSigningRequests().Get(ctx, "x", metav1.GetOptions{}))

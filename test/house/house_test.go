@@ -176,9 +176,9 @@ var arrows = map[string][]string{
 	"kubernetes/fleet":                  {"kubernetes/kubeconfig", "internal/host/filewatch", "internal/host/safefile", "internal/text", "sdk/authn", "sdk/authn/tokenreview", "sdk/ca"},
 	"kubernetes/access":                 {"internal/clock", "internal/text"},
 	"kubernetes/secrets":                {"kubernetes/access", "internal/clock", "internal/text", "discovery", "discovery/hub", "sdk/pki", "sdk/xds"},
-	"kubernetes/istiodtls":              {"kubernetes/istiodtls/istiod", "kubernetes/signing", "internal/loglimit", "internal/text", "sdk/ca", "sdk/pki", "ra", "sdk/secret"},
+	"kubernetes/istiodtls":              {"kubernetes/istiodtls/istiod", "kubernetes/owned", "kubernetes/signing", "internal/loglimit", "internal/rotation", "internal/text", "sdk/ca", "sdk/pki", "ra", "sdk/secret"},
 	"kubernetes/istiodtls/istiod":       {"ra"},
-	"kubernetes/meshroots":              {"kubernetes/signing", "internal/loglimit", "internal/text", "sdk/pki"},
+	"kubernetes/meshroots":              {"kubernetes/owned", "kubernetes/signing", "internal/loglimit", "internal/rotation", "internal/text", "sdk/pki"},
 	"kubernetes/livepods":               {"ra/istioca", "kubernetes/signing"},
 	"kubernetes/signing":                {"internal/text", "sdk/ca", "ra"},
 	"kubernetes/kubetest":               {"internal/test/certtest", "internal/test/proctest"},
@@ -199,7 +199,8 @@ var arrows = map[string][]string{
 	"kubernetes/record":              {"ra/share", "sdk/ca"},
 	"kubernetes/signing/real":        {},
 	"kubernetes/signing/podcert":     {"kubernetes/signing", "internal/clock", "internal/loglimit", "internal/text", "sdk/ca", "ra"},
-	"kubernetes/signing/trustbundle": {"kubernetes/signing", "internal/loglimit", "internal/text", "sdk/ca", "sdk/pki", "ra"},
+	"kubernetes/owned":               {"internal/rotation", "internal/text"},
+	"kubernetes/signing/trustbundle": {"kubernetes/owned", "kubernetes/signing", "internal/loglimit", "internal/rotation", "internal/text", "sdk/ca", "sdk/pki", "ra"},
 	"kubernetes/signing/guard":       {"kubernetes/signing", "internal/loglimit", "internal/text", "sdk/ca", "sdk/pki", "ra"},
 	"kubernetes/signing/csr":         {"kubernetes/signing", "internal/clock", "internal/loglimit", "internal/text", "sdk/ca", "sdk/pki", "ra"},
 	"kubernetes/signing/lease":       {"internal/peers", "internal/text", "sdk/ca", "ra"},
@@ -659,11 +660,8 @@ var notAnswers = map[string]string{
 	"kubernetes/signing/deliver.go":                "a write to an API server",
 	"kubernetes/signing/gate.go":                   "a trial of an API server",
 	"kubernetes/signing/guard/doc.go":              "a look at an API server's objects",
-	"kubernetes/signing/trustbundle/keeper.go":     "a write to an API server",
-	"kubernetes/meshroots/write.go":                "a write to an API server",
 	"kubernetes/fleet/introduce.go":                "a call to an API server",
 	"kubernetes/fleet/excess.go":                   "a cluster that exceeds its limits",
-	"kubernetes/istiodtls/run.go":                  "a write to an API server",
 }
 
 // What an authority answers is waited for by one table and by both clocks: rotation.Waits and its

@@ -20,6 +20,7 @@ import (
 	"github.com/countersign-dev/countersign/kubernetes/istiodtls/istiod"
 	"github.com/countersign-dev/countersign/kubernetes/kubetest"
 	"github.com/countersign-dev/countersign/kubernetes/meshroots"
+	"github.com/countersign-dev/countersign/kubernetes/owned"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
@@ -46,7 +47,7 @@ func (s *site) awaitMeshRoots(namespace string) (roots *pki.Bundle) {
 		if err != nil {
 			return false, err
 		}
-		if m.Labels[meshroots.ManagedBy] != meshroots.Manager {
+		if m.Labels[owned.ManagedBy] != owned.Manager {
 			return false, errors.New("it is not ours")
 		}
 		roots, err = pki.ParseBundle([]byte(m.Data[meshroots.Key]))

@@ -15,6 +15,7 @@ import (
 
 	"github.com/countersign-dev/countersign/internal/test/logtest"
 	"github.com/countersign-dev/countersign/kubernetes/kubetest"
+	"github.com/countersign-dev/countersign/kubernetes/owned"
 	"github.com/countersign-dev/countersign/kubernetes/signing/trustbundle"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
@@ -193,7 +194,7 @@ func (d *desk) get(name string) *certificatesv1.ClusterTrustBundle {
 func (d *desk) holds(roots *pki.Bundle) {
 	d.t.Helper()
 	o := d.get(object)
-	if o.Spec.TrustBundle != string(roots.PEM()) || o.Spec.SignerName != signer || o.Labels[trustbundle.ManagedBy] != trustbundle.Manager {
+	if o.Spec.TrustBundle != string(roots.PEM()) || o.Spec.SignerName != signer || o.Labels[owned.ManagedBy] != owned.Manager {
 		d.t.Fatalf("the object is %+v\n%s", o, &d.log)
 	}
 	if err := d.Ready(); err != nil {

@@ -2,8 +2,6 @@ package trustbundle
 
 import (
 	"context"
-	"errors"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -12,22 +10,24 @@ import (
 	certificates "k8s.io/client-go/informers/certificates/v1"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/internal/text"
+	"github.com/countersign-dev/countersign/kubernetes/owned"
 	"github.com/countersign-dev/countersign/kubernetes/signing"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
 const (
-	// shortest and longest bound the pauses after a fault, and after a repair: they double
-	// as long as it goes on.
-	shortest, longest = time.Second, time.Minute
+	// shortest is the time between two looks at least.
+	shortest = time.Second
 	// resync is when a bundle is looked at though nothing was heard: a watch can be dead.
 	resync = 10 * time.Minute
-	// peace is how long nobody must touch the object for repairs to be quick again.
-	peace = 10 * time.Minute
 )
 
-var errNotWritten = errors.New("not written yet")
+// pace bounds the pauses after a fault, and after a repair.
+var pace = &owned.Rules{
+	Faults: rotation.Row{First: time.Second, Most: time.Minute}, Repairs: rotation.Row{First: time.Second, Most: time.Minute}, Peace: 10 * time.Minute,
+}
 
 // keeper keeps one object. One goroutine runs it at a time.
 type keeper struct {
@@ -44,18 +44,17 @@ type keeper struct {
 	move chan struct{} // closed when either changes; nil while nobody waits
 
 	// Of the goroutine that runs it.
-	seen     *pki.Bundle // the last roots that were not none
-	wrote    string      // what this run last saw in the object, as it should be; empty: not yet
-	uid      string      // of the object that is ours
-	pause    time.Duration
-	repaired time.Time
-	repairs  int // that are not logged yet
-	logged   time.Time
+	seen    *pki.Bundle // the last roots that were not none
+	wrote   string      // what this run last saw in the object, as it should be; empty: not yet
+	claim   owned.Claim
+	pace    owned.Pace
+	repairs int // that are not logged yet
+	logged  time.Time
 }
 
 func (d *Door) newKeeper(b Bundle) *keeper {
 	return &keeper{
-		door: d, bundle: b, name: b.Name, err: errNotWritten,
+		door: d, bundle: b, name: b.Name, err: owned.ErrNotWritten,
 		changed: make(chan struct{}, 1), touched: make(chan struct{}, 1),
 	}
 }
@@ -105,14 +104,14 @@ func (k *keeper) ready() error {
 	case err != nil:
 		return err
 	case roots.Filter(held.Contains).Len() < roots.Len():
-		return errNotWritten
+		return owned.ErrNotWritten
 	}
 	return nil
 }
 
 func (k *keeper) run(ctx context.Context) {
-	k.set(nil, errNotWritten)
-	k.wrote, k.uid, k.pause = "", "", 0
+	k.set(nil, owned.ErrNotWritten)
+	k.wrote, k.claim, k.pace = "", owned.Claim{}, owned.Pace{}
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { k.watch(ctx) })
@@ -135,21 +134,22 @@ func (k *keeper) watch(ctx context.Context) {
 	signing.RunInformers(ctx, k.door.cfg.Log, informer)
 }
 
-// note keeps the outcome, chooses the next pause, and logs once a minute at most.
+// note keeps the outcome, which sets the next pause, and logs once a minute at most.
 func (k *keeper) note(ctx context.Context, repaired bool, err error) {
 	if ctx.Err() != nil {
 		return // the end of the run is no fault
 	}
 	now := time.Now()
-	if repaired {
-		k.repaired = now
-		k.repairs++
-	}
 	switch {
-	case err != nil || repaired:
-		k.pause = min(max(2*k.pause, shortest), longest)
-	case now.Sub(k.repaired) >= peace:
-		k.pause = 0
+	case err != nil:
+		k.pace.Failed(pace, now)
+	case repaired:
+		k.repairs++
+		k.pace.Right()
+		k.pace.Repaired(pace, now)
+	default:
+		k.pace.Right()
+		k.pace.Calm(pace, now)
 	}
 	if err != nil {
 		held, _ := k.state()
@@ -164,7 +164,7 @@ func (k *keeper) note(ctx context.Context, repaired bool, err error) {
 func (k *keeper) complain(err error) {
 	log := k.door.cfg.Log.With("cluster", k.door.cfg.Cluster, "object", k.name, "signer", k.bundle.Signer)
 	if k.repairs > 0 {
-		log.Warn("restored a trust bundle that somebody else changed or deleted", "times", k.repairs)
+		log.Warn("restored a trust bundle that another client changed or deleted", "times", k.repairs)
 		k.repairs = 0
 	}
 	if err != nil {
@@ -177,7 +177,7 @@ func (k *keeper) complain(err error) {
 func (k *keeper) rest(ctx context.Context, again bool) {
 	signing.Sleep(ctx, shortest)
 	var touched chan struct{} // not yet
-	pause := time.NewTimer(max(0, k.pause-shortest) + rand.N(k.pause/4+1))
+	pause := time.NewTimer(k.pace.Wait(time.Now(), true))
 	defer pause.Stop()
 	late := time.NewTimer(resync)
 	defer late.Stop()

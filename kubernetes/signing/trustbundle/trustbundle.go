@@ -4,7 +4,7 @@
 // change.
 //
 // The object is called DOMAIN:PATH:SUFFIX after the signer DOMAIN/PATH, holds all roots of the
-// authority as PEM, and bears the label [ManagedBy]. An authority that is away, and names no roots,
+// authority as PEM, and bears the label [owned.ManagedBy], which a pod's volume may select by. An authority that is away, and names no roots,
 // changes nothing. What somebody else changes or deletes is restored; the more often that is
 // needed, the slower, down to once a minute. An object that exists and is not ours is left alone
 // unless [Bundle.Adopt] says otherwise.
@@ -29,12 +29,6 @@ import (
 	"github.com/countersign-dev/countersign/internal/loglimit"
 	"github.com/countersign-dev/countersign/kubernetes/signing"
 	"github.com/countersign-dev/countersign/sdk/pki"
-)
-
-// The label of the objects that are ours, which a pod's volume may select by.
-const (
-	ManagedBy = "app.kubernetes.io/managed-by"
-	Manager   = "countersign-ra"
 )
 
 // maxSize is the API server's limit (certificates.MaxTrustBundleSize).

@@ -14,6 +14,7 @@ import (
 
 	"github.com/countersign-dev/countersign/internal/test/ratest"
 	"github.com/countersign-dev/countersign/kubernetes/kubetest"
+	"github.com/countersign-dev/countersign/kubernetes/owned"
 	"github.com/countersign-dev/countersign/kubernetes/signing/trustbundle"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
@@ -173,7 +174,7 @@ func TestRemovedRootsAreNotConfirmed(t *testing.T) {
 // A cluster that joins may have had the bundle of another time for hours.
 func TestOldBundleOfAClusterThatJoinsIsConfirmedFirst(t *testing.T) {
 	each, both := ratest.Bundles(t, 2)
-	old := foreign(map[string]string{trustbundle.ManagedBy: trustbundle.Manager})
+	old := foreign(map[string]string{owned.ManagedBy: owned.Manager})
 	old.Spec.TrustBundle = string(each[0].PEM())
 	inBubble(t, nil, func(d *desk) {
 		d.has("ca", both)
@@ -238,7 +239,7 @@ func TestFloodOfEventsCostsLittle(t *testing.T) {
 func TestForeignObjectIsLeftAlone(t *testing.T) {
 	for name, o := range map[string]*certificatesv1.ClusterTrustBundle{
 		"no label":    foreign(nil),
-		"other label": foreign(map[string]string{trustbundle.ManagedBy: "Helm"}),
+		"other label": foreign(map[string]string{owned.ManagedBy: "Helm"}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, nil, func(d *desk) {
@@ -281,7 +282,7 @@ func TestForeignObjectIsAdoptedIfAllowed(t *testing.T) {
 
 // What an earlier leader published for an authority that is away now stays.
 func TestObjectOfEarlierRunIsOurs(t *testing.T) {
-	earlier := foreign(map[string]string{trustbundle.ManagedBy: trustbundle.Manager})
+	earlier := foreign(map[string]string{owned.ManagedBy: owned.Manager})
 	inBubble(t, nil, func(d *desk) {
 		d.start()
 		d.pass(time.Hour)

@@ -2,14 +2,13 @@ package trustbundle
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/countersign-dev/countersign/kubernetes/owned"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
@@ -49,7 +48,7 @@ func (k *keeper) roots() *pki.Bundle {
 // lose takes back what was said about the roots that the object has. What is put right at once
 // is not lost, unless this run never saw it right: nobody knows for how long it was wrong.
 func (k *keeper) lose(has *pki.Bundle) {
-	k.set(has, errNotWritten)
+	k.set(has, owned.ErrNotWritten)
 	k.door.confirm(k.bundle.Authority)
 }
 
@@ -67,8 +66,8 @@ func (k *keeper) write(ctx context.Context, roots *pki.Bundle, want string) (had
 	if err := k.owned(found); err != nil {
 		return had, err
 	}
-	k.uid = string(found.UID)
-	if found.Spec.TrustBundle == want && found.Labels[ManagedBy] == Manager {
+	k.claim.Took(found.UID)
+	if found.Spec.TrustBundle == want && owned.Labelled(found.Labels) {
 		return nil, nil
 	}
 	return had, k.update(ctx, found.DeepCopy(), want)
@@ -85,7 +84,7 @@ func among(roots *pki.Bundle, text string) *pki.Bundle {
 
 // get returns the object as it is now, or nil if there is none.
 func (k *keeper) get(ctx context.Context) (*certificatesv1.ClusterTrustBundle, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, owned.CallTimeout)
 	defer cancel()
 	found, err := k.door.cfg.Client.CertificatesV1().ClusterTrustBundles().Get(ctx, k.name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -100,23 +99,23 @@ func (k *keeper) owned(found *certificatesv1.ClusterTrustBundle) error {
 	switch {
 	case found.Spec.SignerName != k.bundle.Signer:
 		return fmt.Errorf("it exists for the signer %.256q, which cannot be changed: delete it", found.Spec.SignerName)
-	case found.Labels[ManagedBy] == Manager, k.bundle.Adopt, k.uid != "" && k.uid == string(found.UID):
+	case k.bundle.Adopt, k.claim.Owns(found.UID, owned.Labelled(found.Labels)):
 		return nil
 	}
-	return fmt.Errorf("it exists and is not ours: delete it, or hand it over with the label %s=%s", ManagedBy, Manager)
+	return fmt.Errorf("it exists and is not ours: delete it, or hand it over with the label %s=%s", owned.ManagedBy, owned.Manager)
 }
 
 func (k *keeper) create(ctx context.Context, want string) error {
 	if err := k.door.cfg.Held(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, owned.CallTimeout)
 	defer cancel()
 	bundle := &certificatesv1.ClusterTrustBundle{
-		ObjectMeta: metav1.ObjectMeta{Name: k.name, Labels: map[string]string{ManagedBy: Manager}},
+		ObjectMeta: metav1.ObjectMeta{Name: k.name, Labels: map[string]string{owned.ManagedBy: owned.Manager}},
 		Spec:       certificatesv1.ClusterTrustBundleSpec{SignerName: k.bundle.Signer, TrustBundle: want},
 	}
-	made, err := k.door.cfg.Client.CertificatesV1().ClusterTrustBundles().Create(ctx, bundle, metav1.CreateOptions{FieldManager: Manager})
+	made, err := k.door.cfg.Client.CertificatesV1().ClusterTrustBundles().Create(ctx, bundle, metav1.CreateOptions{FieldManager: owned.Manager})
 	if apierrors.IsNotFound(err) {
 		return fmt.Errorf("the API server has no ClusterTrustBundle of certificates.k8s.io/v1, which needs Kubernetes 1.37: %w", err)
 	}
@@ -128,14 +127,14 @@ func (k *keeper) update(ctx context.Context, bundle *certificatesv1.ClusterTrust
 	if err := k.door.cfg.Held(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, owned.CallTimeout)
 	defer cancel()
 	if bundle.Labels == nil {
 		bundle.Labels = map[string]string{}
 	}
-	bundle.Labels[ManagedBy] = Manager
+	bundle.Labels[owned.ManagedBy] = owned.Manager
 	bundle.Spec.TrustBundle = want
-	made, err := k.door.cfg.Client.CertificatesV1().ClusterTrustBundles().Update(ctx, bundle, metav1.UpdateOptions{FieldManager: Manager})
+	made, err := k.door.cfg.Client.CertificatesV1().ClusterTrustBundles().Update(ctx, bundle, metav1.UpdateOptions{FieldManager: owned.Manager})
 	return k.stored(made, err, want)
 }
 
@@ -145,11 +144,8 @@ func (k *keeper) stored(made *certificatesv1.ClusterTrustBundle, err error, want
 	case err != nil:
 		return err
 	case made.Spec.TrustBundle != want:
-		return errors.New("the API server stored other roots than were written: does an admission webhook change them?")
+		return owned.ErrAltered
 	}
-	k.uid = string(made.UID)
+	k.claim.Took(made.UID)
 	return nil
 }
-
-// callTimeout limits each call to the API server.
-const callTimeout = 10 * time.Second

@@ -20,6 +20,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/test/proctest"
 	"github.com/countersign-dev/countersign/internal/test/programs"
 	"github.com/countersign-dev/countersign/kubernetes/meshroots"
+	"github.com/countersign-dev/countersign/kubernetes/owned"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
@@ -225,6 +226,6 @@ func (h realm) awaitOwn(t *testing.T, r *replica, roots *pki.Bundle) {
 	t.Helper()
 	r.until(t, "the ConfigMap is taken over", func() bool {
 		object, err := h.Client().CoreV1().ConfigMaps("shop").Get(t.Context(), meshroots.Name, metav1.GetOptions{})
-		return err == nil && object.Labels[meshroots.ManagedBy] == meshroots.Manager && published(t, h).Equal(roots)
+		return err == nil && object.Labels[owned.ManagedBy] == owned.Manager && published(t, h).Equal(roots)
 	})
 }

@@ -1,0 +1,81 @@
+// Package owned decides about an object of Kubernetes that other clients may change as well, and paces
+// the writes to it: a [Claim] decides whether it is ours to change, a [Pace] when to write again. Who
+// watches objects, and in which order they are written, is the caller's.
+//
+// An object is missing, ours, foreign or disputed. Ours bears the label [ManagedBy], or is one that was
+// written since the claim was made, whatever became of its labels. A foreign one is left alone unless
+// it may be adopted. One that another client keeps changing is disputed: it is restored more and more
+// slowly.
+package owned
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/countersign-dev/countersign/internal/text"
+)
+
+// The label of objects that are ours. Manager is also our field manager.
+const (
+	ManagedBy = "app.kubernetes.io/managed-by"
+	Manager   = "countersign-ra"
+)
+
+// CallTimeout limits each call to the API server.
+const CallTimeout = 10 * time.Second
+
+// The reasons why an object is not as it should be.
+var (
+	ErrNotWritten = errors.New("not written yet")
+	ErrAltered    = errors.New("the API server stored something else than was written: does an admission webhook change it?")
+	ErrForeign    = fmt.Errorf("it exists and is not ours: stop what writes it, and delete it, hand it over with the label %s=%s, or allow its adoption", ManagedBy, Manager)
+)
+
+// Claim is the right to change one object. The zero Claim is ready.
+type Claim struct{ uid types.UID }
+
+// Took records the object that was written, or found to be ours; empty, if none is.
+func (c *Claim) Took(uid types.UID) { c.uid = uid }
+
+// Owns reports whether an object is ours to change: it bears our label, or was written by this claim.
+func (c *Claim) Owns(uid types.UID, labelled bool) bool {
+	return labelled || c.uid != "" && c.uid == uid
+}
+
+// Labelled reports whether labels have ours.
+func Labelled(labels map[string]string) bool { return labels[ManagedBy] == Manager }
+
+// Refused reports whether the API server answered and rejected a write. If it does not answer, the
+// owner of the object is not the reason.
+func Refused(err error) bool {
+	if errors.Is(err, ErrAltered) {
+		return true
+	}
+	code := int32(0)
+	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
+		code = status.Status().Code
+	}
+	return code >= 400 && code <= 500 && code != http.StatusTooManyRequests && code != http.StatusRequestTimeout && code != http.StatusUnauthorized
+}
+
+// Rival returns the field manager besides us that was the last to write a field; any field, if it is
+// empty. A client that deletes leaves no name.
+func Rival(managed []metav1.ManagedFieldsEntry, field string) string {
+	var last metav1.ManagedFieldsEntry
+	for _, m := range managed {
+		if m.Manager == Manager || field != "" && (m.FieldsV1 == nil || !bytes.Contains(m.FieldsV1.GetRawBytes(), []byte(`"f:`+field+`"`))) {
+			continue
+		}
+		if last.Time == nil || m.Time != nil && last.Time.Before(m.Time) {
+			last = m
+		}
+	}
+	return text.Clean(last.Manager)
+}
