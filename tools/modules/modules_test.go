@@ -84,33 +84,62 @@ func (c consumer) command(dir, name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-const embedder = `package main
+// foreign is what no go.sum of an embedder names.
+var foreign = []string{"k8s.io/", "cloud.google.com/", "google.golang.org/api ", "istio.io/", "aws", "azure", "hashicorp/vault", "smallstep", "miekg/", "prometheus/", "spf13/", "go.opentelemetry.io/otel ", "sigs.k8s.io/", "pkcs12", "keystore-go"}
 
-import (
-	"context"
-	"log"
-
-	"` + house + `/sdk/agent"
-)
-
-func main() { log.Fatal(agent.Run(context.Background(), agent.Config{})) }
-`
-
-func TestEmbedderGetsSDKWithoutCloud(t *testing.T) {
-	dir := t.TempDir()
-	user.run(t, dir, "go", "mod", "init", "example.com/embedder")
-	write(t, filepath.Join(dir, "main.go"), embedder)
-	user.run(t, dir, "go", "get", house+"/sdk/agent@"+version)
-	user.run(t, dir, "go", "build", "-o", os.DevNull, ".")
-	user.run(t, dir, "go", "mod", "tidy")
-	user.run(t, dir, "go", "vet", ".")
-	checkMod(t, dir)
-	sum := read(t, filepath.Join(dir, "go.sum"))
-	for _, foreign := range []string{"k8s.io/", "cloud.google.com/", "google.golang.org/api ", "istio.io/", "aws", "azure", "hashicorp/vault", "smallstep", "miekg/", "prometheus/", "spf13/", "go.opentelemetry.io/otel ", "sigs.k8s.io/"} {
-		if strings.Contains(sum, foreign) {
-			t.Errorf("go.sum of an embedder names %s:\n%s", foreign, sum)
-		}
+// An embedder copies an example into a module of its own and gets what docs/embed.md names.
+func TestExamplesCompileAgainstRelease(t *testing.T) {
+	gets := regexp.MustCompile(`(?m)^go get (\S+)`).FindAllStringSubmatch(read(t, filepath.Join(root, "docs/embed.md")), -1)
+	if len(gets) != 2 || gets[0][1] != house || gets[1][1] != house+"/plugin-host" {
+		t.Fatalf("docs/embed.md has %q", gets)
 	}
+	for _, name := range []string{"https-server", "grpc-mtls", "sds-database", "workload-api", "custom-agent"} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			user.run(t, dir, "go", "mod", "init", "example.com/"+name)
+			hosts := copySources(t, filepath.Join(root, "examples", name), dir)
+			user.run(t, dir, "go", "get", gets[0][1]+"@"+version)
+			if hosts {
+				user.run(t, dir, "go", "get", gets[1][1]+"@"+version)
+			}
+			user.run(t, dir, "go", "mod", "tidy")
+			user.run(t, dir, "go", "vet", ".")
+			user.run(t, dir, "go", "build", "-o", filepath.Join(dir, "program"), ".")
+			checkMod(t, dir)
+			sum := read(t, filepath.Join(dir, "go.sum"))
+			for _, module := range foreign {
+				if strings.Contains(sum, module) {
+					t.Errorf("go.sum names %s:\n%s", module, sum)
+				}
+			}
+			if linked := user.run(t, dir, "go", "version", "-m", filepath.Join(dir, "program")); strings.Contains(linked, "go-plugin\t") || !strings.Contains(linked, house+"\t"+version) {
+				t.Errorf("it links:\n%s", linked)
+			}
+			if name == "grpc-mtls" {
+				if out := user.run(t, dir, filepath.Join(dir, "program")); out != "spiffe://example.org/web is SERVING\n" {
+					t.Errorf("it prints %q", out)
+				}
+			}
+		})
+	}
+}
+
+// copySources copies a program without its tests and reports whether it runs providers.
+func copySources(t *testing.T, from, to string) (hosts bool) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(from, "*.go"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%s: %q, %v", from, files, err)
+	}
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		text := read(t, file)
+		hosts = hosts || strings.Contains(text, house+"/plugin-host")
+		write(t, filepath.Join(to, filepath.Base(file)), text)
+	}
+	return hosts
 }
 
 // checkMod: the requirement in go.mod is the release, and nothing is replaced.
