@@ -144,16 +144,16 @@ func (s *Server) observe(e xds.Event[*Caller]) {
 	case xds.Nacked:
 		s.nacked(e)
 	case xds.Refused:
-		s.metrics.count(func(m *Metrics) { m.Names[e.Type] += uint64(len(e.Names)) })
+		s.metrics.count(func(m *Metrics) { m.Names[e.TypeURL] += uint64(len(e.Client.Names)) })
 	}
 	s.cfg.Observe(e)
 }
 
 func (s *Server) pushed(e xds.Event[*Caller]) {
-	e.Caller.session.of(s.index(e.Type), func(p *progress) {
+	e.Caller.session.of(s.index(e.TypeURL), func(p *progress) {
 		took, changed := p.push(e.Version)
 		s.metrics.count(func(m *Metrics) {
-			m.Pushes[e.Type]++
+			m.Pushes[e.TypeURL]++
 			if changed {
 				m.Sent.add(took)
 			}
@@ -162,7 +162,7 @@ func (s *Server) pushed(e xds.Event[*Caller]) {
 }
 
 func (s *Server) acked(e xds.Event[*Caller]) {
-	e.Caller.session.of(s.index(e.Type), func(p *progress) {
+	e.Caller.session.of(s.index(e.TypeURL), func(p *progress) {
 		p.rejected = e.Left
 		if took, changed := p.ack(e.Version); changed {
 			s.metrics.count(func(m *Metrics) { m.Acked.add(took) })
@@ -171,13 +171,13 @@ func (s *Server) acked(e xds.Event[*Caller]) {
 }
 
 func (s *Server) nacked(e xds.Event[*Caller]) {
-	s.metrics.count(func(m *Metrics) { m.Nacks[e.Type]++ })
-	e.Caller.session.of(s.index(e.Type), func(p *progress) {
+	s.metrics.count(func(m *Metrics) { m.Nacks[e.TypeURL]++ })
+	e.Caller.session.of(s.index(e.TypeURL), func(p *progress) {
 		p.sending = time.Time{}
 		p.rejected = e.Left
-		p.refused = &Refusal{Version: e.Version, Reason: e.Reason, At: s.sessions.now()}
-		if len(e.Names) == 1 {
-			p.refused.Name = e.Names[0]
+		p.refused = &Refusal{Version: e.Version, Reason: e.Client.Message, At: s.sessions.now()}
+		if len(e.Client.Names) == 1 {
+			p.refused.Name = e.Client.Names[0]
 		}
 	})
 }

@@ -166,7 +166,7 @@ func TestTwoAgentsInOneProcessAreIndependent(t *testing.T) {
 
 func rotations(events []secret.Event) (n int) {
 	for _, e := range events {
-		if e.Type == secret.Rotated {
+		if e.Kind == secret.Rotated {
 			n++
 		}
 	}

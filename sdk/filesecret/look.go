@@ -185,7 +185,7 @@ func (s *Source) report(e *entry, item *secret.Item) {
 	}
 	log.Info("serving certificate from files", "file", text.Clean(e.spec.Chain), "identity", text.Clean(item.Identity.String()),
 		"serial", item.Serial, "fingerprint", item.Fingerprint, "not_after", item.NotAfter)
-	s.config.Observe(secret.Event{Type: secret.Rotated, Secret: e.label(), Authority: authority, NotAfter: item.NotAfter})
+	s.config.Observe(secret.Event{Kind: secret.Rotated, Secret: e.label(), Authority: authority, NotAfter: item.NotAfter})
 }
 
 // fail keeps the held item, logs a new error once, reports each, and schedules the next read.
@@ -208,7 +208,7 @@ func (s *Source) fail(e *entry, err error) {
 		e.said = fault
 		s.config.Log.Warn("secret files are invalid", "secret", text.Clean(e.spec.Name), "error", fault, "keeps_the_one_before", held && !forbidden)
 	}
-	s.config.Observe(secret.Event{Type: secret.Failed, Secret: e.label(), Authority: authority, Reason: failure.Reason, Failure: failure})
+	s.config.Observe(secret.Event{Kind: secret.Failed, Secret: e.label(), Authority: authority, Reason: failure.Reason, Failure: failure})
 	s.reportExpired(e)
 	for _, notify := range tell {
 		notify()
@@ -222,7 +222,7 @@ func (s *Source) reportExpired(e *entry) {
 	}
 	e.expired = true
 	s.config.Log.Error("certificate from files expired and was not replaced", "secret", text.Clean(e.spec.Name), "not_after", e.held.NotAfter)
-	s.config.Observe(secret.Event{Type: secret.Expired, Secret: e.label(), Authority: authority, NotAfter: e.held.NotAfter})
+	s.config.Observe(secret.Event{Kind: secret.Expired, Secret: e.label(), Authority: authority, NotAfter: e.held.NotAfter})
 }
 
 // leadsTo returns the fingerprint of the root, among those served from files, that the

@@ -182,7 +182,7 @@ func TestPairIsServedUntilItExpires(t *testing.T) {
 	now := func() time.Time { t := <-clock; clock <- t; return t }
 	expired := make(chan secret.Event, 10)
 	s := serving(t, filesecret.Config{Secrets: specs(dir)[:1], NoEvents: true, Poll: 10 * time.Millisecond, Now: now, Observe: func(e secret.Event) {
-		if e.Type == secret.Expired {
+		if e.Kind == secret.Expired {
 			expired <- e
 		}
 	}})
@@ -209,7 +209,7 @@ func TestEachFailureIsReportedAndLoggedOnce(t *testing.T) {
 	dir := folder(t, issue(t, catest.NewCA(catest.Options{})))
 	failed := make(chan secret.Event, 1000)
 	s := serving(t, filesecret.Config{Secrets: specs(dir)[:1], NoEvents: true, Poll: 10 * time.Millisecond, Observe: func(e secret.Event) {
-		if e.Type == secret.Failed {
+		if e.Kind == secret.Failed {
 			failed <- e
 		}
 	}})

@@ -213,7 +213,7 @@ func (s *service) told(kind xds.EventKind) (n int, reason string) {
 	for _, e := range s.events {
 		if e.Kind == kind {
 			n++
-			reason = e.Reason
+			reason = e.Client.Message
 		}
 	}
 	s.events = nil

@@ -62,7 +62,7 @@ func (c *Set) Counts() Counts {
 
 // add counts one entry.
 func (n *Counts) add(e *entry, now time.Time) {
-	if t := e.failure; t != nil && t.failure.Event().Type == secret.Waiting {
+	if t := e.failure; t != nil && t.failure.Event().Kind == secret.Waiting {
 		n.Pending++
 	} else if t != nil {
 		n.Failing++

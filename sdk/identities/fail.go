@@ -28,7 +28,7 @@ func (c *Set) fail(f *flight, now time.Time) {
 	}
 	t.failure = secret.NewFailure(f.err, now, wait)
 	event, what := t.failure.Event(), "the authority has not decided on a request yet"
-	if event.Type == secret.Failed {
+	if event.Kind == secret.Failed {
 		what = "cannot renew certificate"
 		c.counts.Failures++
 	}

@@ -172,11 +172,11 @@ func (e *engine) tail() string {
 }
 
 // count returns the number of events of a type.
-func (e *engine) count(kind secret.EventType) (n int) {
+func (e *engine) count(kind secret.EventKind) (n int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, event := range e.events {
-		if event.Type == kind {
+		if event.Kind == kind {
 			n++
 		}
 	}

@@ -118,7 +118,7 @@ func (c *Set) idleOver(e *entry, now time.Time) bool {
 // reportExpired reports that the held certificate expired while a stream needed it.
 func (c *Set) reportExpired(e *entry) {
 	item := e.item
-	c.tell(secret.Event{Type: secret.Expired, NotAfter: item.NotAfter})
+	c.tell(secret.Event{Kind: secret.Expired, NotAfter: item.NotAfter})
 	c.say(func() {
 		c.cfg.Log.Error("certificate expired before it could be renewed", "identity", item.Identity.String(), "not_after", item.NotAfter)
 	})

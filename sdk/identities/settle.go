@@ -64,7 +64,7 @@ func (c *Set) install(e *entry, now time.Time) {
 	c.advisable(e, now)
 	c.counts.Rotations++
 	c.tellSessions(e)
-	c.tell(secret.Event{Type: secret.Rotated, NotAfter: item.NotAfter})
+	c.tell(secret.Event{Kind: secret.Rotated, NotAfter: item.NotAfter})
 	c.say(func() {
 		c.cfg.Log.Debug("serving new certificate", "identity", item.Identity.String(), "serial", item.Serial,
 			"fingerprint", item.Fingerprint, "not_after", item.NotAfter, "renew_at", item.RenewAt)

@@ -182,10 +182,10 @@ func (a *authority) report(before, after *pki.Bundle) {
 	a.logRoots("root added", "roots added", added)
 	a.logRoots("root removed", "roots removed", removed)
 	for _, cert := range added {
-		a.observe(Event{Type: RootAdded, Authority: a.Name, Fingerprint: pki.Fingerprint(cert)})
+		a.observe(Event{Kind: RootAdded, Authority: a.Name, Fingerprint: pki.Fingerprint(cert)})
 	}
 	for _, cert := range removed {
-		a.observe(Event{Type: RootRemoved, Authority: a.Name, Fingerprint: pki.Fingerprint(cert)})
+		a.observe(Event{Kind: RootRemoved, Authority: a.Name, Fingerprint: pki.Fingerprint(cert)})
 	}
 }
 

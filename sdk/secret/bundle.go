@@ -65,7 +65,7 @@ func (b *trustBundle) refresh() {
 		b.notify()
 	}
 	if expired {
-		b.observe(Event{Type: Expired, Secret: b.name, Authority: b.is().authorities(), NotAfter: b.item.Load().NotAfter})
+		b.observe(Event{Kind: Expired, Secret: b.name, Authority: b.is().authorities(), NotAfter: b.item.Load().NotAfter})
 	}
 }
 

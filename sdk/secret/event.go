@@ -8,27 +8,29 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// EventType names an event in one word that fits a metric label.
-type EventType string
+// EventKind names an event in one word that fits a metric label.
+type EventKind string
 
 // The events.
 const (
-	Rotated     EventType = "rotated"      // a new certificate is served
-	Failed      EventType = "failed"       // an attempt to get a certificate or roots failed
-	Waiting     EventType = "waiting"      // the authority has not decided on a request yet
-	Expired     EventType = "expired"      // the held certificate expired without a successor
-	NameDiffers EventType = "name-differs" // the authority chose another name, as it may
-	RootAdded   EventType = "root-added"
-	RootRemoved EventType = "root-removed"
-	Restored    EventType = "restored"     // a certificate from the last run is served
-	CutShort    EventType = "cut-short"    // an authority's own end cuts a certificate short
-	StateFailed EventType = "state-failed" // a record could not be stored, loaded or used
-	StateKept   EventType = "state-kept"   // every record that could not be stored now is
+	Rotated     EventKind = "rotated"      // a new certificate is served
+	Failed      EventKind = "failed"       // an attempt to get a certificate or roots failed
+	Waiting     EventKind = "waiting"      // the authority has not decided on a request yet
+	Expired     EventKind = "expired"      // the held certificate expired without a successor
+	NameDiffers EventKind = "name-differs" // the authority chose another name, as it may
+	RootAdded   EventKind = "root-added"
+	RootRemoved EventKind = "root-removed"
+	Restored    EventKind = "restored"     // a certificate from the last run is served
+	CutShort    EventKind = "cut-short"    // an authority's own end cuts a certificate short
+	StateFailed EventKind = "state-failed" // a record could not be stored, loaded or used
+	StateKept   EventKind = "state-kept"   // every record that could not be stored now is
 )
 
-// Event is an occurrence that a metric may count.
+// Event is an occurrence that a metric may count. Kind, Secret, Authority and Reason have few values,
+// which the program or its configuration chose, and may be a metric's labels; the other fields may
+// not.
 type Event struct {
-	Type EventType
+	Kind EventKind
 	// Secret is empty if the event concerns an authority's roots.
 	Secret    string
 	Authority string

@@ -101,7 +101,7 @@ func (f *feed) note(err error, wait time.Duration) {
 	failure := newFailure(err, f.now(), wait)
 	f.failure.Store(failure)
 	f.log.Warn("cannot fetch roots", "error", failure.Text, "next_try", failure.NextTry)
-	f.observe(Event{Type: Failed, Authority: f.Name, Reason: failure.Reason, Failure: failure})
+	f.observe(Event{Kind: Failed, Authority: f.Name, Reason: failure.Reason, Failure: failure})
 }
 
 // pause waits until wait has passed or refresh is called.

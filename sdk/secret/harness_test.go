@@ -96,11 +96,11 @@ func (e *engine) observe(event secret.Event) {
 func (e *engine) logged() string { return e.log.String() }
 
 // count returns the number of events of that type and reason.
-func (e *engine) count(kind secret.EventType, reason string) (n int) {
+func (e *engine) count(kind secret.EventKind, reason string) (n int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, event := range e.events {
-		if event.Type == kind && event.Reason == reason {
+		if event.Kind == kind && event.Reason == reason {
 			n++
 		}
 	}

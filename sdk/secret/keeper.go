@@ -127,7 +127,7 @@ func (k *keeper) found(name string) {
 	}
 	if delete(k.lost, name); len(k.lost) == 0 {
 		k.log.Info("the state of this run is stored again")
-		k.observe(Event{Type: StateKept})
+		k.observe(Event{Kind: StateKept})
 	}
 }
 
@@ -159,7 +159,7 @@ func (k *keeper) load(ctx context.Context, name string) (Record, error) {
 // stateFaults.
 func (k *keeper) failed(what, name, authority string, err error) {
 	k.log.Warn("the state of the last run: "+stateFaults[what], "record", text.Clean(name), "error", text.Clean(err.Error()))
-	k.observe(Event{Type: StateFailed, Authority: authority, Reason: what, Failure: &Failure{Reason: what, Text: text.Clean(err.Error()), At: time.Now()}})
+	k.observe(Event{Kind: StateFailed, Authority: authority, Reason: what, Failure: &Failure{Reason: what, Text: text.Clean(err.Error()), At: time.Now()}})
 }
 
 // stateFaults maps the reasons of StateFailed to sentences.

@@ -190,7 +190,7 @@ func (l *leaf) install(now time.Time) {
 	l.store(item)
 	l.log.Info("serving new certificate", "authority", a.by.Name, "identity", item.Identity.String(), "serial", item.Serial,
 		"fingerprint", item.Fingerprint, "signer", item.Signer, "not_after", item.NotAfter, "renew_at", item.RenewAt)
-	l.emit(a.by.authority, Event{Type: Rotated, NotAfter: item.NotAfter})
+	l.emit(a.by.authority, Event{Kind: Rotated, NotAfter: item.NotAfter})
 	l.checkRoots(now) // the roots may have changed since it was verified
 	l.checkAnchor(now)
 	l.bringForward(now)
@@ -200,7 +200,7 @@ func (l *leaf) install(now time.Time) {
 // new callers do not get it.
 func (l *leaf) reportExpired() {
 	l.log.Error("certificate expired before it could be renewed", "not_after", l.held.Ends)
-	l.emit(l.signer(), Event{Type: Expired, NotAfter: l.held.Ends})
+	l.emit(l.signer(), Event{Kind: Expired, NotAfter: l.held.Ends})
 }
 
 func (l *leaf) emit(by *authority, e Event) {

@@ -22,7 +22,7 @@ func TestWatchDuringReloadLosesNoName(t *testing.T) {
 		r, during := &reloading{}, 0
 		r.engine = newEngine(t, func(c *secret.Config) {
 			c.Observe = func(e secret.Event) {
-				if e.Type == secret.RootRemoved { // the new list is made and not in force yet
+				if e.Kind == secret.RootRemoved { // the new list is made and not in force yet
 					during++
 					r.watchOnce("more")
 					r.watchOnce("roots")

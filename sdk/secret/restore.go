@@ -134,7 +134,7 @@ func (l *leaf) takeOver(a *attempt, kept keptPair) {
 	l.publish(l.now())
 	l.log.Info("serving certificate restored from state", "authority", a.by.Name, "identity", item.Identity.String(),
 		"serial", item.Serial, "fingerprint", item.Fingerprint, "not_after", item.NotAfter, "renew_at", item.RenewAt)
-	l.emit(a.by.authority, Event{Type: Restored, NotAfter: item.NotAfter})
+	l.emit(a.by.authority, Event{Kind: Restored, NotAfter: item.NotAfter})
 }
 
 // store saves the item for the next run.

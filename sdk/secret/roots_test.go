@@ -153,7 +153,7 @@ func TestLastRootExpiresWithoutRemoval(t *testing.T) {
 		after(time.Hour)
 		told := 0
 		for _, event := range e.events {
-			if event.Type == secret.Expired && event.Secret == "ROOTCA" {
+			if event.Kind == secret.Expired && event.Secret == "ROOTCA" {
 				told++
 			}
 		}

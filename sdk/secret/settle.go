@@ -53,7 +53,7 @@ func (l *leaf) reportName(a *attempt) {
 		return
 	}
 	l.log.Warn("authority signed a different name than requested", "authority", a.by.Name, "asked", l.spec.Identity.String(), "got", text.Clean(chain.Identity.String()))
-	l.emit(a.by.authority, Event{Type: NameDiffers})
+	l.emit(a.by.authority, Event{Kind: NameDiffers})
 }
 
 // reportCut reports a certificate that an authority's own end cuts short: it ends with the
@@ -68,7 +68,7 @@ func (l *leaf) reportCut(a *attempt) {
 		return
 	}
 	l.log.Warn("authority ends before the certificate should, and cuts it short", "authority", a.by.Name, "authority_ends", above, "not_after", a.chain.Ends)
-	l.emit(a.by.authority, Event{Type: CutShort, NotAfter: a.chain.Ends})
+	l.emit(a.by.authority, Event{Kind: CutShort, NotAfter: a.chain.Ends})
 }
 
 // fail records the error and schedules the next attempt. The held certificate stays.

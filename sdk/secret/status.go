@@ -118,7 +118,7 @@ func (f *Failure) Event() Event {
 	if f.pending() {
 		kind = Waiting
 	}
-	return Event{Type: kind, Reason: f.Reason, Failure: f}
+	return Event{Kind: kind, Reason: f.Reason, Failure: f}
 }
 
 func newFailure(err error, now time.Time, wait time.Duration) *Failure {

@@ -115,7 +115,7 @@ func TestFailureNamesItsAction(t *testing.T) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		for _, event := range e.events {
-			if event.Type == secret.Failed && (event.Failure == nil || *event.Failure != *f) {
+			if event.Kind == secret.Failed && (event.Failure == nil || *event.Failure != *f) {
 				t.Errorf("the event has %+v", event.Failure)
 			}
 		}

@@ -113,10 +113,10 @@ func (p *pair) note(string) {
 func (p *pair) observe(e secret.Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.events[string(e.Type)+" "+e.Authority]++
+	p.events[string(e.Kind)+" "+e.Authority]++
 }
 
-func (p *pair) count(kind secret.EventType, authority string) int {
+func (p *pair) count(kind secret.EventKind, authority string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.events[string(kind)+" "+authority]

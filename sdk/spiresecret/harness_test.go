@@ -208,11 +208,11 @@ func (r *reader) observe(e secret.Event) {
 }
 
 // count returns how many events of the type there were, for the secret.
-func (r *reader) count(kind secret.EventType, name string) (n int) {
+func (r *reader) count(kind secret.EventKind, name string) (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, e := range r.events {
-		if e.Type == kind && e.Secret == name {
+		if e.Kind == kind && e.Secret == name {
 			n++
 		}
 	}

@@ -150,11 +150,11 @@ func (s *Source) report(e *entry, was, item *secret.Item, svids int) {
 	}
 	log.Info("serving certificate from the Workload API", "identity", text.Clean(item.Identity.String()), "svids", svids,
 		"serial", item.Serial, "fingerprint", item.Fingerprint, "not_after", item.NotAfter)
-	s.config.Observe(secret.Event{Type: secret.Rotated, Secret: e.spec.Name, Authority: AuthorityName, NotAfter: item.NotAfter})
+	s.config.Observe(secret.Event{Kind: secret.Rotated, Secret: e.spec.Name, Authority: AuthorityName, NotAfter: item.NotAfter})
 	if was != nil && was.Identity.SPIFFEID.String() != item.Identity.SPIFFEID.String() {
 		log.Warn("the Workload API changed the identity; set spiffe_id to accept one only",
 			"before", was.Identity.SPIFFEID.String(), "now", item.Identity.SPIFFEID.String())
-		s.config.Observe(secret.Event{Type: secret.NameDiffers, Secret: e.spec.Name, Authority: AuthorityName, NotAfter: item.NotAfter})
+		s.config.Observe(secret.Event{Kind: secret.NameDiffers, Secret: e.spec.Name, Authority: AuthorityName, NotAfter: item.NotAfter})
 	}
 }
 
@@ -178,7 +178,7 @@ func (s *Source) refuse(e *entry, err error) {
 	}
 	e.said = failure.Text
 	s.config.Log.Warn("cannot use what the Workload API sends", "secret", text.Clean(e.spec.Name), "error", failure.Text, "keeps_the_one_before", held)
-	s.config.Observe(secret.Event{Type: secret.Failed, Secret: e.spec.Name, Authority: AuthorityName, Reason: failure.Reason, Failure: failure})
+	s.config.Observe(secret.Event{Kind: secret.Failed, Secret: e.spec.Name, Authority: AuthorityName, Reason: failure.Reason, Failure: failure})
 }
 
 func (s *Source) note(e *entry, failure *secret.Failure, err error) (held bool) {
@@ -203,7 +203,7 @@ func (s *Source) fail(err error) (wait time.Duration) {
 		s.config.Log.Warn("the Workload API is not available; what is held is served", "error", failure.Text, "next_try", failure.NextTry)
 	}
 	for _, name := range s.pairs() {
-		s.config.Observe(secret.Event{Type: secret.Failed, Secret: name, Authority: AuthorityName, Reason: failure.Reason, Failure: failure})
+		s.config.Observe(secret.Event{Kind: secret.Failed, Secret: name, Authority: AuthorityName, Reason: failure.Reason, Failure: failure})
 	}
 	return wait
 }
@@ -256,6 +256,6 @@ func (s *Source) reportExpired() {
 		}
 		e.expired = true
 		s.config.Log.Error("secret from the Workload API expired and was not replaced", "secret", text.Clean(e.spec.Name), "not_after", e.held.NotAfter)
-		s.config.Observe(secret.Event{Type: secret.Expired, Secret: e.spec.Name, Authority: AuthorityName, NotAfter: e.held.NotAfter})
+		s.config.Observe(secret.Event{Kind: secret.Expired, Secret: e.spec.Name, Authority: AuthorityName, NotAfter: e.held.NotAfter})
 	}
 }

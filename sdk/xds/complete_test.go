@@ -156,7 +156,7 @@ func TestNACKOfCompleteAnswerSendsNothingUntilChange(t *testing.T) {
 		s.notify("a")
 		s.tellList()
 		c.silent()
-		if nacks := b.seen(Nacked); len(nacks) != 1 || !slices.Equal(nacks[0].Names, []string{"a"}) {
+		if nacks := b.seen(Nacked); len(nacks) != 1 || !slices.Equal(nacks[0].Client.Names, []string{"a"}) {
 			t.Errorf("refused: %+v, want a alone", nacks)
 		}
 		s.set("a", "2")

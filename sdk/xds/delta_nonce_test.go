@@ -16,7 +16,7 @@ func TestDeltaNACKIsReportedAndSendsNothingUntilChange(t *testing.T) {
 		c.nack("again")
 		b.source.set("a", "1")
 		c.silent()
-		if nacks := b.seen(Nacked); len(nacks) != 1 || nacks[0].Reason != `bad\nkey` || nacks[0].Caller != "sidecar" || nacks[0].Node != "node-1" {
+		if nacks := b.seen(Nacked); len(nacks) != 1 || nacks[0].Client.Message != `bad\nkey` || nacks[0].Caller != "sidecar" || nacks[0].Client.Node != "node-1" {
 			t.Errorf("the NACK was notified as %+v", nacks)
 		}
 		b.source.set("a", "2")

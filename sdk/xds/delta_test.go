@@ -95,7 +95,7 @@ func TestUnknownDeltaNamesAreRemovedOnce(t *testing.T) {
 		c.ack()
 		b.source.notify("nobody-configured-this")
 		c.silent()
-		if refused := b.seen(Refused); len(refused) != 1 || refused[0].Names[0] != "nobody-configured-this" {
+		if refused := b.seen(Refused); len(refused) != 1 || refused[0].Client.Names[0] != "nobody-configured-this" {
 			t.Errorf("refusals told: %v, want one", refused)
 		}
 		c.subscribe("nobody-configured-this") // asked again, told again
@@ -154,7 +154,7 @@ func TestDeltaCallerIsFixedWhenStreamOpens(t *testing.T) {
 		c.send(&discovery.DeltaDiscoveryRequest{ResourceNamesSubscribe: []string{"bob"}, Node: &core.Node{Id: "bob", Cluster: "bob"}})
 		c.gets("-bob")
 		c.ack()
-		if acks := b.seen(Acked); len(acks) != 1 || acks[0].Node != "node-1" {
+		if acks := b.seen(Acked); len(acks) != 1 || acks[0].Client.Node != "node-1" {
 			t.Errorf("acknowledgements: %+v, want one of node-1", acks)
 		}
 	})
@@ -217,7 +217,7 @@ func TestOverlongDeltaNameIsRefusedAndOthersServed(t *testing.T) {
 		c := b.dialDelta("")
 		c.subscribe(strings.Repeat("x", 8301), "a")
 		c.gets("a=1")
-		if refused := b.seen(Refused); len(refused) != 1 || len(refused[0].Names[0]) > 300 {
+		if refused := b.seen(Refused); len(refused) != 1 || len(refused[0].Client.Names[0]) > 300 {
 			t.Errorf("refusals told: %v, want one, cut", refused)
 		}
 	})

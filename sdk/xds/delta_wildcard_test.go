@@ -58,7 +58,7 @@ func TestDeltaWildcardRemovesGoneAndSendsNew(t *testing.T) {
 		c.gets("c=1")
 		s.have("a", "b", "c", "d")
 		c.gets("a=1", "b=1")
-		if refused := b.seen(Refused); len(refused) != 1 || !slices.Equal(refused[0].Names, []string{"c"}) {
+		if refused := b.seen(Refused); len(refused) != 1 || !slices.Equal(refused[0].Client.Names, []string{"c"}) {
 			t.Errorf("refusals told: %+v, want c, that was named", refused)
 		}
 	})

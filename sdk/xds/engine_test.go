@@ -161,7 +161,7 @@ func TestStreamEndedByClientEndsWithOK(t *testing.T) {
 		c.ask("a")
 		close(c.requests)
 		c.ends(codes.OK)
-		if closed := b.seen(Closed); len(closed) != 1 || closed[0].Err != nil || closed[0].Node != "node-1" {
+		if closed := b.seen(Closed); len(closed) != 1 || closed[0].Err != nil || closed[0].Client.Node != "node-1" {
 			t.Errorf("notified %+v", closed)
 		}
 	})
@@ -262,7 +262,7 @@ func TestFetchWaitsForUnreadyAndOmitsUnknown(t *testing.T) {
 		if want := []string{"a=1", "slow=1"}; err != nil || !slices.Equal(got, want) {
 			t.Errorf("got %v, %v, want %v", got, err, want)
 		}
-		if refused := b.seen(Refused); len(refused) != 1 || refused[0].Names[0] != "unknown" {
+		if refused := b.seen(Refused); len(refused) != 1 || refused[0].Client.Names[0] != "unknown" {
 			t.Errorf("refusals told: %+v", refused)
 		}
 	}, "slow")

@@ -95,7 +95,7 @@ func (e *Engine[C]) tellFetch(caller C, st step, b batch) {
 	if len(refused) == 0 {
 		return
 	}
-	e.cfg.Observe(Event[C]{Kind: Refused, Caller: caller, Type: st.url, Names: refused})
+	e.cfg.Observe(Event[C]{Kind: Refused, Caller: caller, TypeURL: st.url, Client: ClientText{Names: refused}})
 	if unsaid, ok := e.fetches.allow(time.Now(), 1, len(refused)); ok {
 		e.cfg.Log.Log(context.Background(), slog.LevelWarn, "name unknown or not permitted, omitted from fetch",
 			"type", st.url, "name", refused[0], "caller", caller, "suppressed", unsaid)

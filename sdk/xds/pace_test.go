@@ -108,7 +108,7 @@ func TestRefusedNameIsLeftOutAndStreamStays(t *testing.T) {
 		c.gets("a=1")
 		c.ack("nobody-configured-this", "a")
 		c.silent()
-		if refused := b.seen(Refused); len(refused) != 1 || refused[0].Names[0] != "nobody-configured-this" {
+		if refused := b.seen(Refused); len(refused) != 1 || refused[0].Client.Names[0] != "nobody-configured-this" {
 			t.Errorf("refusals told: %v, want one", refused)
 		}
 		b.source.set("nobody-configured-this", "1") // a new config

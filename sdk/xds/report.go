@@ -11,11 +11,11 @@ import (
 // report reports the outcome of a request.
 func (r *runner[C, Q, R]) report(st step) {
 	if st.acked {
-		r.observe(Event[C]{Kind: Acked, Node: text.Clean(r.machine.nodeID()), Type: st.url, Version: st.version, Left: st.left})
+		r.observe(Event[C]{Kind: Acked, TypeURL: st.url, Version: st.version, Left: st.left})
 		r.log(slog.LevelDebug, "acknowledged", "type", st.url, "version", st.version)
 	}
 	if st.nacked {
-		r.observe(Event[C]{Kind: Nacked, Node: text.Clean(r.machine.nodeID()), Type: st.url, Version: st.version, Names: text.CleanAll(st.names), Reason: st.reason, Left: st.left})
+		r.observe(Event[C]{Kind: Nacked, TypeURL: st.url, Version: st.version, Client: ClientText{Names: text.CleanAll(st.names), Message: st.reason}, Left: st.left})
 		r.remember(st)
 		r.logNACK(st)
 	}
@@ -46,7 +46,7 @@ func (r *runner[C, Q, R]) tellRefused(typ int, names []string) {
 	}
 	url := r.engine.urls[typ]
 	names = text.CleanAll(names)
-	r.observe(Event[C]{Kind: Refused, Node: text.Clean(r.machine.nodeID()), Type: url, Names: names})
+	r.observe(Event[C]{Kind: Refused, TypeURL: url, Client: ClientText{Names: names}})
 	if unsaid, ok := r.lines().refused.allow(time.Now(), 1, len(names)); ok {
 		r.log(slog.LevelWarn, "name is unknown or not for this caller; left out", "type", url, "name", names[0], "suppressed", unsaid)
 	}
@@ -58,12 +58,12 @@ func (r *runner[C, Q, R]) tellPushed(typ int, b batch) {
 	for i, resource := range b.resources {
 		names[i] = resource.Name
 	}
-	r.observe(Event[C]{Kind: Pushed, Node: text.Clean(r.machine.nodeID()), Type: r.engine.urls[typ], Version: b.version, Names: names})
+	r.observe(Event[C]{Kind: Pushed, TypeURL: r.engine.urls[typ], Version: b.version, Names: names})
 	r.log(slog.LevelDebug, "pushed", "type", r.engine.urls[typ], "version", b.version, "names", nameList(names))
 }
 
 func (r *runner[C, Q, R]) observe(e Event[C]) {
-	e.Stream, e.Caller = r.id, r.caller
+	e.Stream, e.Caller, e.Client.Node = r.id, r.caller, text.Clean(r.machine.nodeID())
 	r.engine.cfg.Observe(e)
 }
 

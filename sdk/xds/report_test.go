@@ -15,7 +15,7 @@ func TestNACKLogNamesRefusedResources(t *testing.T) {
 		if log := b.logged(); !strings.Contains(log, `names="ROOTCA, default"`) {
 			t.Errorf("the log has %q", log)
 		}
-		if nacks := b.seen(Nacked); len(nacks) != 1 || fmt.Sprint(nacks[0].Names) != "[ROOTCA default]" {
+		if nacks := b.seen(Nacked); len(nacks) != 1 || fmt.Sprint(nacks[0].Client.Names) != "[ROOTCA default]" {
 			t.Errorf("notified %+v, want both names", nacks)
 		}
 		c.takes() // one of both, to find the culprit

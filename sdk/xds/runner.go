@@ -11,8 +11,6 @@ import (
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
-
-	"github.com/countersign-dev/countersign/internal/text"
 )
 
 // Stream is a gRPC server stream with request type Q and response type R.
@@ -127,7 +125,7 @@ func (r *runner[C, Q, R]) serve() {
 	r.end(r.receive())
 	r.sends.Wait() // a sender may still start watches for listed names
 	r.machine.stop()
-	r.observe(Event[C]{Kind: Closed, Node: text.Clean(r.machine.nodeID()), Err: r.status})
+	r.observe(Event[C]{Kind: Closed, Err: r.status})
 	r.log(slog.LevelDebug, "stream closed", "error", r.status)
 }
 

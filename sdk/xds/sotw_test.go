@@ -185,7 +185,7 @@ func TestNACKSendsNothingUntilContentChanges(t *testing.T) {
 		if len(nacks) != 1 {
 			t.Fatalf("counted %d NACKs, want one for the response: %v", len(nacks), nacks)
 		}
-		if n := nacks[0]; n.Caller != "sidecar" || n.Node != "node-1" || n.Version != "1" || !strings.HasPrefix(n.Reason, `bad\nkey x`) || len(n.Reason) > 300 {
+		if n := nacks[0]; n.Caller != "sidecar" || n.Client.Node != "node-1" || n.Version != "1" || !strings.HasPrefix(n.Client.Message, `bad\nkey x`) || len(n.Client.Message) > 300 {
 			t.Errorf("the NACK was notified as %+v", n)
 		}
 		if log := b.logged(); !strings.Contains(log, `bad\\nkey x`) || !strings.Contains(log, "sidecar") {

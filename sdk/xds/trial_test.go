@@ -83,7 +83,7 @@ func TestOneResourceThatAClientRefusesTakesNoOtherWithIt(t *testing.T) {
 					t.Errorf("%d responses, want %d at most", p.tries, most)
 				}
 				left := b.seen(Nacked)
-				if last := left[len(left)-1]; last.Left != 1 || len(last.Names) != 1 {
+				if last := left[len(left)-1]; last.Left != 1 || len(last.Client.Names) != 1 {
 					t.Errorf("the last NACK was notified as %+v, want one resource at fault", last)
 				}
 				// It is replaced by one that the client takes, and by nothing else.

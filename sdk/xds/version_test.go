@@ -75,7 +75,7 @@ func TestOnlyNodeOfFirstRequestCounts(t *testing.T) {
 			ResourceNames: []string{"a"}, ResponseNonce: c.last.Nonce, VersionInfo: c.last.VersionInfo,
 			Node: &core.Node{Id: strings.Repeat("other", 1000)},
 		})
-		if acks := b.seen(Acked); len(acks) != 1 || acks[0].Node != "node-1" {
+		if acks := b.seen(Acked); len(acks) != 1 || acks[0].Client.Node != "node-1" {
 			t.Errorf("acknowledgements: %+v, want one of node-1", acks)
 		}
 	})

@@ -87,7 +87,7 @@ func newMany() (*many, error) {
 		Manager: m.manager, Certificate: secret.Spec{Authorities: []string{"local"}, TTL: identityTTL},
 		Identify: identities.Identify{Claimed: claimed}, Limits: identities.Limits{Identities: 2 * manyIdentities}, Now: authority.now,
 		Observe: func(e secret.Event) {
-			if e.Type == secret.Rotated {
+			if e.Kind == secret.Rotated {
 				m.served.Add(1)
 			}
 		},

@@ -8,6 +8,7 @@ import (
 	"go/token"
 	"path"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -194,6 +195,16 @@ func TestStablePackagesShowStableTypes(t *testing.T) {
 			for _, shown := range selected(typ, unstable, true) {
 				t.Errorf("%s: %s shows %s, of which nothing is promised", file, name, shown)
 			}
+		}
+	}
+}
+
+// A client could make a metric with any number of series.
+func TestNoMetricLabelIsTextOfClient(t *testing.T) {
+	label := regexp.MustCompile(`WithLabelValues\([^)]*\.Client\.`)
+	for _, file := range goFiles(t) {
+		if found := label.FindString(read(t, file)); found != "" {
+			t.Errorf("%s has %s: a client chose that text", file, found)
 		}
 	}
 }

@@ -33,7 +33,7 @@ func newMetrics() *metrics {
 
 // secret receives the events of the engine and of the file source.
 func (m *metrics) secret(e secret.Event) {
-	switch e.Type {
+	switch e.Kind {
 	case secret.Rotated:
 		m.rotations.WithLabelValues(e.Secret, e.Authority).Inc()
 	case secret.Failed:

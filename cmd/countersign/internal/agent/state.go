@@ -34,7 +34,7 @@ func openState(ctx context.Context, env environ.Vars, c config.State, m *metrics
 	if errors.Is(err, errNoKey) {
 		log.Warn("no key for the kept state: not using the state of the last run, and keeping none", "folder", c.Dir, "error", err)
 		failure := &secret.Failure{Reason: metrics.NoKey, Text: text.Clean(err.Error()), At: time.Now()}
-		m.Secret(secret.Event{Type: secret.StateFailed, Reason: metrics.NoKey, Failure: failure})
+		m.Secret(secret.Event{Kind: secret.StateFailed, Reason: metrics.NoKey, Failure: failure})
 		return nil, nil
 	}
 	if err != nil {

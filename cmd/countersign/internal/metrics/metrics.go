@@ -78,7 +78,7 @@ func New(recorder *status.Recorder, providers func() map[string]*pluginhost.Prov
 // Secret counts an event of the engine.
 func (m *Metrics) Secret(e secret.Event) {
 	m.recorder.Secret(e)
-	switch e.Type {
+	switch e.Kind {
 	case secret.Rotated:
 		m.rotations.WithLabelValues(e.Secret, e.Authority).Inc()
 	case secret.Failed:
@@ -110,7 +110,7 @@ func (m *Metrics) Output(e output.Event) {
 func (m *Metrics) Stream(e xds.Event[secret.Caller]) {
 	m.recorder.Stream(e)
 	if e.Kind == xds.Refused {
-		m.refused.Add(float64(len(e.Names)))
+		m.refused.Add(float64(len(e.Client.Names)))
 		return
 	}
 	m.streams.WithLabelValues(e.Kind.String()).Inc()

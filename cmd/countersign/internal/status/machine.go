@@ -31,7 +31,7 @@ func (r *Recorder) KeepsState(dir string) {
 const NoStateKey = "key"
 
 func (r *Recorder) keep(e secret.Event) {
-	if e.Type == secret.StateKept {
+	if e.Kind == secret.StateKept {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.state.Failing, r.state.Since = "", time.Time{}

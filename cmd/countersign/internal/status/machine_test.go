@@ -26,7 +26,7 @@ func must(t *testing.T, err error) {
 
 func TestStateThatCannotBeKeptIsShownUntilItCan(t *testing.T) {
 	r := &Recorder{}
-	lost := secret.Event{Type: secret.StateFailed, Reason: "store", Failure: &secret.Failure{Text: "disk full", At: time.Unix(5, 0)}}
+	lost := secret.Event{Kind: secret.StateFailed, Reason: "store", Failure: &secret.Failure{Text: "disk full", At: time.Unix(5, 0)}}
 	r.Secret(lost)
 	if complete(r, Report{}).State != nil {
 		t.Error("an agent that keeps no state has one")
@@ -42,8 +42,8 @@ func TestStateThatCannotBeKeptIsShownUntilItCan(t *testing.T) {
 	if s := complete(r, Report{}).State; !s.Since.Equal(time.Unix(5, 0)) || s.Failing != "disk still full" {
 		t.Errorf("got %+v", s)
 	}
-	r.Secret(secret.Event{Type: secret.StateFailed, Reason: "refused", Failure: &secret.Failure{Text: "old record", At: time.Unix(10, 0)}})
-	r.Secret(secret.Event{Type: secret.StateKept})
+	r.Secret(secret.Event{Kind: secret.StateFailed, Reason: "refused", Failure: &secret.Failure{Text: "old record", At: time.Unix(10, 0)}})
+	r.Secret(secret.Event{Kind: secret.StateKept})
 	if got := complete(r, Report{}); got.State.Failing != "" || got.Summary().Grade != good || got.Errors[0].Now || got.Errors[0].Do == "" {
 		t.Errorf("got %+v, %+v", got.State, got.Errors)
 	}

@@ -46,9 +46,9 @@ type Recorder struct {
 // Secret records an event of the engine.
 func (r *Recorder) Secret(e secret.Event) {
 	switch {
-	case e.Type == secret.StateFailed, e.Type == secret.StateKept:
+	case e.Kind == secret.StateFailed, e.Kind == secret.StateKept:
 		r.keep(e)
-	case e.Type == secret.Failed && e.Failure != nil:
+	case e.Kind == secret.Failed && e.Failure != nil:
 		does, do := adviceOn(e)
 		r.add(Error{At: e.Failure.At, Where: whereOf(e.Secret, e.Authority), Reason: e.Reason, Text: e.Failure.Text, Does: does, Do: do})
 	}

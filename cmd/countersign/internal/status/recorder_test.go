@@ -22,10 +22,10 @@ func complete(r *Recorder, report Report) Report {
 func TestRepeatedErrorIsCountedAndDisplacesNoOther(t *testing.T) {
 	var r Recorder
 	for i := range 3 * maxErrors {
-		r.Secret(secret.Event{Type: secret.Failed, Secret: "default", Reason: "denied", Failure: &secret.Failure{At: time.Unix(int64(i), 0), Action: ca.EndAttempt, Text: fmt.Sprint(i)}})
+		r.Secret(secret.Event{Kind: secret.Failed, Secret: "default", Reason: "denied", Failure: &secret.Failure{At: time.Unix(int64(i), 0), Action: ca.EndAttempt, Text: fmt.Sprint(i)}})
 	}
 	for i := range maxErrors - 1 {
-		r.Secret(secret.Event{Type: secret.Failed, Secret: fmt.Sprint(i), Reason: "denied", Failure: &secret.Failure{At: time.Unix(1000+int64(i), 0)}})
+		r.Secret(secret.Event{Kind: secret.Failed, Secret: fmt.Sprint(i), Reason: "denied", Failure: &secret.Failure{At: time.Unix(1000+int64(i), 0)}})
 	}
 	got := complete(&r, Report{}).Errors
 	if len(got) != maxErrors {
@@ -35,7 +35,7 @@ func TestRepeatedErrorIsCountedAndDisplacesNoOther(t *testing.T) {
 	if oldest.Where != "secret default" || oldest.Count != 3*maxErrors || oldest.Text != "59" || oldest.Does != does[ca.EndAttempt] || oldest.Do != advice["denied"] {
 		t.Errorf("got %+v", oldest)
 	}
-	r.Secret(secret.Event{Type: secret.Failed, Authority: "file", Reason: "roots", Failure: &secret.Failure{At: time.Unix(2000, 0)}})
+	r.Secret(secret.Event{Kind: secret.Failed, Authority: "file", Reason: "roots", Failure: &secret.Failure{At: time.Unix(2000, 0)}})
 	if got := complete(&r, Report{}).Errors; len(got) != maxErrors || got[0].Where != "roots of file" || got[len(got)-1].Where != "secret 0" {
 		t.Errorf("the newest is %q, the oldest %q", got[0].Where, got[len(got)-1].Where)
 	}
@@ -44,7 +44,7 @@ func TestRepeatedErrorIsCountedAndDisplacesNoOther(t *testing.T) {
 func TestErrorIsResolvedWhenStatusDropsIt(t *testing.T) {
 	var r Recorder
 	failure := &secret.Failure{At: time.Unix(1, 0), Text: "away"}
-	r.Secret(secret.Event{Type: secret.Failed, Secret: "default", Reason: "unavailable", Failure: failure})
+	r.Secret(secret.Event{Kind: secret.Failed, Secret: "default", Reason: "unavailable", Failure: failure})
 	if got := complete(&r, Report{Secrets: []secret.Status{{Name: "default", Failure: failure}}}); !got.Errors[0].Now {
 		t.Error("it has not been overcome")
 	}
@@ -100,7 +100,7 @@ func TestOpenStreamsAreRecordedUntilTheyEnd(t *testing.T) {
 	var r Recorder
 	caller := secret.Caller{ID: "uid:0", PID: 7}
 	tell := func(kind xds.EventKind, stream uint64) {
-		r.Stream(xds.Event[secret.Caller]{Kind: kind, Stream: stream, Caller: caller, Node: "envoy\x1b", Names: []string{"a", "b"}, Reason: strings.Repeat("x", 1000)})
+		r.Stream(xds.Event[secret.Caller]{Kind: kind, Stream: stream, Caller: caller, Client: xds.ClientText{Node: "envoy\x1b", Names: []string{"a", "b"}, Message: strings.Repeat("x", 1000)}})
 	}
 	for id := range uint64(maxStreams + 10) {
 		tell(xds.Opened, id+1)

@@ -50,7 +50,7 @@ func (r *Recorder) Stream(e xds.Event[secret.Caller]) {
 	r.streams.note(e)
 	r.mu.Unlock()
 	if e.Kind == xds.Nacked {
-		r.add(Error{At: time.Now(), Where: "stream of " + e.Caller.ID, Reason: nacked.reason, Text: e.Reason, Does: nacked.does, Do: nacked.do})
+		r.add(Error{At: time.Now(), Where: "stream of " + e.Caller.ID, Reason: nacked.reason, Text: e.Client.Message, Does: nacked.does, Do: nacked.do})
 	}
 }
 
@@ -73,7 +73,7 @@ func (s *streams) note(e xds.Event[secret.Caller]) {
 		s.events.Nacked++
 		stream.Nacked++
 	case xds.Refused:
-		s.events.Refused += len(e.Names)
+		s.events.Refused += len(e.Client.Names)
 	}
 }
 
@@ -90,8 +90,8 @@ func (s *streams) of(e xds.Event[secret.Caller]) *Stream {
 			s.open[e.Stream] = stream
 		}
 	}
-	if e.Node != "" {
-		stream.Node = wire.CleanText(e.Node, "")
+	if e.Client.Node != "" {
+		stream.Node = wire.CleanText(e.Client.Node, "")
 	}
 	return stream
 }
