@@ -241,6 +241,23 @@ func TestForeignLanguageClassHasNoUnknownAbility(t *testing.T) {
 	}
 }
 
+// The crate's own tests do it for Rust, when scripts/get-provider-rust builds it.
+func TestForeignLanguageLibraryHelpsWithItsCA(t *testing.T) {
+	t.Parallel()
+	here, err := filepath.Abs("testdata/languages")
+	must(t, err)
+	for variable, command := range map[string][]string{
+		languages["node"].folder:   {"node", "--test", filepath.Join(here, "helpers.test.js")},
+		languages["python"].folder: {"venv/bin/python3", filepath.Join(here, "helpers_test.py")},
+	} {
+		cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
+		cmd.Dir = programs.Foreign(t, variable)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", command[0], err, out)
+		}
+	}
+}
+
 func TestForeignLanguageProviderClosesWhatNewSettingsReplace(t *testing.T) {
 	inEachLanguage(t, func(t *testing.T, h *host, _ language) {
 		p := h.open(t, full(nil))

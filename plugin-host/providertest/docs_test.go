@@ -74,7 +74,7 @@ fixed_lifetime: false                 # true: the CA decides the lifetime
 token_file: token                     # a valid token; without it, one is made up
 refused_token_file: expired-token     # an invalid token
 token_required: true                  # nothing is signed without a token
-token_ignored: false                  # true: the CA knows no tokens
+token_ignored: false                  # true: the CA ignores tokens
 exchange: {subject_token_file: subject, audience: ca}
 refused_subject_token_file: stranger
 abilities_off: [token-exchanger]      # declared, but turned off by these settings

@@ -16,7 +16,7 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// pyproject is what a wheel says of its package: https://packaging.python.org/specifications/pyproject-toml/.
+// pyproject is the part of pyproject.toml that a wheel repeats: https://packaging.python.org/specifications/pyproject-toml/.
 type pyproject struct {
 	Project struct {
 		Name, Version, Description, License string

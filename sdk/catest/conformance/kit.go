@@ -40,7 +40,7 @@ type Kit struct {
 	RefusedToken ca.Token `json:"-"`
 	// TokenRequired means that nothing is signed without a token.
 	TokenRequired bool `json:"token_required,omitempty"`
-	// TokenIgnored means that the CA knows no tokens: the checks of refused and missing ones are
+	// TokenIgnored means that the CA ignores tokens: the checks of refused and missing ones are
 	// not run, and no entry is missed for them. A token is sent all the same, which must not leak.
 	TokenIgnored bool `json:"token_ignored,omitempty"`
 	// Exchange is a token request that succeeds; RefusedSubjectToken is a token whose

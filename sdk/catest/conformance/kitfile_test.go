@@ -98,7 +98,7 @@ func TestTokenlessCANeedsNoRefusedToken(t *testing.T) {
 	kit.RefusedToken, kit.TokenRequired, kit.TokenIgnored = "", false, true
 	results := runAll(t, kit, Value(good()))
 	for _, id := range []string{"DENY-06", "DENY-07"} {
-		if r := resultOf(t, results, id); r.Outcome != Unrun || r.Seen != "by the kit, the CA knows no tokens" {
+		if r := resultOf(t, results, id); r.Outcome != Unrun || r.Seen != "by the kit, the CA ignores tokens" {
 			t.Errorf("%s %s: %s", id, r.Outcome, r.Seen)
 		}
 	}

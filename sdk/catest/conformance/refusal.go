@@ -142,7 +142,7 @@ func strangerIsDenied(ctx context.Context, s *Session) error {
 	return mustBe(s.refusal(ctx, func(req *ca.SignRequest) { *req = other }), ca.Denied, ca.Invalid)
 }
 
-var errTokenIgnored = NotRun("by the kit, the CA knows no tokens")
+var errTokenIgnored = NotRun("by the kit, the CA ignores tokens")
 
 func tokenIsRefused(ctx context.Context, s *Session) error {
 	if s.Kit.TokenIgnored {

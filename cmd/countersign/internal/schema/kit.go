@@ -40,7 +40,7 @@ const kitEnds = `
 # identity: {spiffe_id: "spiffe://example.org/web"} # a name that it signs
 # refused_identity: {spiffe_id: "spiffe://stranger.test/web"} # a name that it refuses
 # fixed_lifetime: true # it decides how long a certificate lives
-# token_ignored: true # it knows no tokens; leave out the rest
+# token_ignored: true # it ignores tokens; leave out the rest
 # token_required: true # it signs nothing without a token
 # token_file: token # a valid one, and one that it refuses: keep both out of git
 # refused_token_file: expired-token

@@ -135,6 +135,20 @@ export function string(description: string, options?: FieldOptions<string> & {en
 export function integer(description: string, options?: FieldOptions<number>): Field;
 export function number(description: string, options?: FieldOptions<number>): Field;
 export function boolean(description: string, options?: FieldOptions<boolean>): Field;
+/** A URL without user, query and fragment. The author gets it as text without a slash at its end. schemes: ['https'] by default. */
+export function url(description: string, options?: FieldOptions<string> & {schemes?: string[]}): Field;
+/** A duration such as 90s, 30m or 1h30m. The author gets milliseconds. */
+export function duration(description: string, options?: FieldOptions<string>): Field;
+/** The path of a file. The author gets a SettingFile. */
+export function file(description: string, options?: FieldOptions<string>): Field;
+/** A file that a setting names: a regular one of at most 1 MiB. */
+export interface SettingFile {
+  readonly path: string;
+  /** Reads it; throws Unavailable. */
+  read(): Buffer;
+  /** Waits until it has another content than this one, and returns that; it looks each second, and passes over failures. */
+  changed(content: Uint8Array, options?: {signal?: AbortSignal}): Promise<Buffer>;
+}
 export function list(item: Field, description: string, options?: FieldOptions<unknown[]>): Field;
 export function object(fields: Record<string, Field>, description: string, options?: FieldOptions<object>): Field;
 
@@ -167,6 +181,22 @@ export class Aborted extends ProviderError {}
 export class Internal extends ProviderError {}
 /** There are no settings: the agent sends them and calls again. */
 export class NotConfigured extends ProviderError {}
+
+/**
+ * The error that a CA's HTTP status other than 2xx stands for, 202 included: 202 Pending, 401 Unauthenticated, 403 Denied, 409
+ * Aborted, 425 and 429 RateLimited, 500 Internal, 408 and other 5xx Unavailable, all else Invalid. With body, a status that calls the
+ * request wrong counts as Unavailable if the body is not a JSON object: a proxy answered. retryAfter is the header of that name; text
+ * is what the CA said, which must be clean: see cleanText.
+ */
+export function httpError(status: number, options?: {retryAfter?: string | null; body?: string; text?: string}): ProviderError;
+
+/**
+ * Finds the leaf with the key of a CSR in bags of PEM, the intermediates that lead from it to a root by their signatures, and the
+ * roots: what sign returns. Bags have 64 certificates and 1 MiB at most. Throws Internal.
+ */
+export function certificateOf(csr: string, ...bags: (string | Uint8Array)[]): {chain: string; roots: string};
+/** The self-signed CA certificates in bags of PEM. Throws Internal if there are none. */
+export function rootsOf(...bags: (string | Uint8Array)[]): string;
 
 /** Makes text of a CA safe for an error or a log: no tokens or pieces of them, no control characters, 256 bytes. */
 export function cleanText(text: string, ...tokens: string[]): string;

@@ -12,6 +12,8 @@
 
 module.exports = {
   ...require('./errors.js'),
+  ...require('./chain.js'),
+  ...require('./http.js'),
   ...require('./settings.js').fields,
   serve: require('./host.js').serve,
 };

@@ -2,6 +2,7 @@
 'use strict';
 
 const {Invalid, cleanText} = require('./errors.js');
+const values = require('./values.js');
 
 const DRAFT = 'https://json-schema.org/draft/2020-12/schema';
 const MAX_FAULTS = 50;
@@ -23,6 +24,9 @@ const fields = {
   integer: simple('integer'),
   number: simple('number'),
   boolean: simple('boolean'),
+  url: (description, {schemes = ['https'], ...options} = {}) => field(values.schemas.url(schemes), description, options),
+  duration: (description, options) => field(values.schemas.duration(), description, options),
+  file: (description, options) => field(values.schemas.file(), description, options),
   list: (item, description, options) => field({type: 'array', items: item.schema}, description, options),
   object: (of, description, options) => field(objectOf(of), description, options),
 };
@@ -58,6 +62,8 @@ function check(schema, value, name = '', pointer = '') {
   if (schema.enum && !schema.enum.includes(value)) {
     return [new Invalid(`${where}${is(schema, value)}: want one of ${schema.enum.join(', ')}`, pointer)];
   }
+  const wanted = values.wanted(schema, value);
+  if (wanted) return [new Invalid(`${where}${value.includes('@') ? '' : is(schema, value)}: want ${wanted}`, pointer)]; // a password may be before the @
   const inner = schema.writeOnly ? {writeOnly: true} : {};
   if (schema.type === 'array') {
     return value.flatMap((item, i) => check({...schema.items, ...inner}, item, `${name}[${i}]`, `${pointer}/${i}`)).slice(0, MAX_FAULTS);
@@ -82,10 +88,10 @@ function is(schema, value) {
   return ` is ${typeof value === 'string' ? `"${cleanText(value)}"` : value}`;
 }
 
-// complete fills in the defaults.
+// complete fills in the defaults, and reads what is written as text.
 function complete(schema, value) {
   if (schema.type === 'array') return value.map((item) => complete(schema.items, item));
-  if (schema.type !== 'object') return value;
+  if (schema.type !== 'object') return values.read(schema, value);
   const known = Object.entries(schema.properties).filter(([key, of]) => Object.hasOwn(value, key) || of.default !== undefined);
   return Object.fromEntries(known.map(([key, of]) => [key, complete(of, Object.hasOwn(value, key) ? value[key] : of.default)]));
 }

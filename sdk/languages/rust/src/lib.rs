@@ -3,9 +3,12 @@
 //! Schema, their documentation and their check; an [`Error`] says what the agent does next.
 
 mod authority;
+#[cfg(feature = "chain")]
+pub mod chain;
 pub mod conformance;
 mod error;
 mod host;
+mod http;
 mod messages;
 #[allow(missing_docs, clippy::all, clippy::pedantic)]
 mod proto;
@@ -14,6 +17,7 @@ mod settings;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod text;
+mod values;
 
 pub use authority::{Ability, Authority, NameMatch, SetSender};
 pub use error::{Error, Reason};
@@ -23,3 +27,4 @@ pub use schemars;
 pub use serde;
 pub use settings::Secret;
 pub use text::clean_text;
+pub use values::{File, Period, Url};

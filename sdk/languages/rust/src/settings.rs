@@ -6,7 +6,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings, js
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
 
-use crate::{Error, text::clean_text};
+use crate::{Error, text::clean_text, values};
 
 const MAX_FAULTS: usize = 50;
 
@@ -94,6 +94,10 @@ fn check(schema: &Value, value: &Value, name: &str, pointer: &str, secret: bool,
     {
         let words: Vec<_> = allowed.iter().filter_map(Value::as_str).collect();
         return fault(format!("one of {}", words.join(", ")));
+    }
+    if let Some(takes) = values::wanted(schema, value) {
+        let hidden = secret || value.as_str().is_some_and(|text| text.contains('@')); // a password may be before it
+        return faults.push(Error::invalid(format!("{place}{}: want {takes}", shown(value, hidden))).at(pointer));
     }
     match value {
         Value::Array(items) => {

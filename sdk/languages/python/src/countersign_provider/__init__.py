@@ -34,11 +34,14 @@ from .errors import (
     clean_text,
 )
 from .host import serve
+from .http import http_error
 from .messages import Certificate, JwtRequest, RenewalWindow, SignRequest, Token, TokenRequest
 from .settings import setting
+from .values import File, Url
 
 __all__ = [
-    "Aborted", "Authority", "Certificate", "Denied", "Internal", "Invalid", "JwtRequest", "NotConfigured",
+    "Aborted", "Authority", "Certificate", "Denied", "File", "Internal", "Invalid", "JwtRequest", "NotConfigured",
     "Pending", "ProviderError", "RateLimited", "RenewalWindow", "RetryAfter", "SignRequest", "Token",
-    "TokenRequest", "Unauthenticated", "Unavailable", "clean_text", "serve", "setting",
+    "TokenRequest", "Unauthenticated", "Unavailable", "Url", "clean_text", "http_error",
+    "serve", "setting",
 ]

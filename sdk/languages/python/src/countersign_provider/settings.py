@@ -2,8 +2,11 @@
 
 import dataclasses
 import types
+from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from . import values as texts
 from .errors import Invalid, clean_text
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -18,12 +21,14 @@ def setting(
     default: Any = dataclasses.MISSING,
     secret: bool = False,
     address: Literal["host:port", "path", "url", "text"] | None = None,
+    schemes: Sequence[str] = ("https",),
 ) -> Any:
     """A field of the settings. Without a default it is required; the value of a secret one is
     never printed. address marks a str that is the CA's address: an operator writes it as
-    NAME://ADDRESS. A field's type is str, int, float, bool, a Literal of strings, a dataclass of
-    such fields, or a list of these."""
-    metadata = {"description": description, "secret": secret, "address": address}
+    NAME://ADDRESS. A field's type is str, int, float, bool, a Literal of strings, timedelta (written
+    as 90s, 30m or 1h30m), Url (with one of these schemes), File, a dataclass of such fields, or a
+    list of these."""
+    metadata = {"description": description, "secret": secret, "address": address, "schemes": schemes}
     if isinstance(default, (list, dict)):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
@@ -47,12 +52,12 @@ def _object(of: type) -> dict[str, Any]:
 
 
 def _property(field: dataclasses.Field, hint: Any) -> dict[str, Any]:
-    schema = _type(hint)
+    schema = _type(hint, field.metadata.get("schemes", ("https",)))
     schema["description"] = field.metadata.get("description", field.name)
     if field.default_factory is not dataclasses.MISSING:
         schema["default"] = field.default_factory()
     elif field.default is not dataclasses.MISSING and field.default is not None:
-        schema["default"] = field.default
+        schema["default"] = texts.written(field.default)
     if field.metadata.get("secret"):
         schema |= {"writeOnly": True, "x-secret": True}
     if field.metadata.get("address"):
@@ -60,16 +65,18 @@ def _property(field: dataclasses.Field, hint: Any) -> dict[str, Any]:
     return schema
 
 
-def _type(hint: Any) -> dict[str, Any]:
+def _type(hint: Any, schemes: Sequence[str] = ("https",)) -> dict[str, Any]:
     origin, args = get_origin(hint), get_args(hint)
+    if written := texts.schema_of(hint, schemes):
+        return written
     if hint in _SIMPLE:
         return {"type": _SIMPLE[hint]}
     if origin is Literal:
         return {"type": "string", "enum": list(args)}
     if origin is list:
-        return {"type": "array", "items": _type(args[0])}
+        return {"type": "array", "items": _type(args[0], schemes)}
     if origin in (Union, types.UnionType) and type(None) in args and len(args) == 2:
-        return _type(next(a for a in args if a is not type(None)))
+        return _type(next(a for a in args if a is not type(None)), schemes)
     return _object(hint)
 
 
@@ -81,6 +88,9 @@ def check(schema: dict[str, Any], value: Any, name: str = "", pointer: str = "")
         return [Invalid(f"{where}{_is(schema, value)}: want {_article(kind)}", pointer)]
     if value not in schema.get("enum", [value]):
         return [Invalid(f"{where}{_is(schema, value)}: want one of {', '.join(schema['enum'])}", pointer)]
+    if takes := texts.wanted(schema, value):
+        shown = "" if "@" in value else _is(schema, value)  # a password may be before the @
+        return [Invalid(f"{where}{shown}: want {takes}", pointer)]
     faults: list[Invalid] = []
     if kind == "array":
         for i, item in enumerate(value):
@@ -132,4 +142,6 @@ def _convert(hint: Any, value: Any) -> Any:
         return _convert(next(a for a in args if a is not type(None)), value)
     if dataclasses.is_dataclass(hint):
         return build(hint, value)
+    if hint in (timedelta, texts.Url, texts.File):
+        return texts.read(hint, value)
     return hint(value) if hint is float else value
