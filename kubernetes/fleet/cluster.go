@@ -174,6 +174,7 @@ func (c *Cluster) start(synced func(), exceeded func(error)) {
 	c.wg.Go(func() {
 		if wait(ctx) {
 			synced()
+			every(ctx, recheck, c.recheck)
 		}
 	})
 	c.wg.Go(func() {

@@ -152,6 +152,47 @@ func TestFailedReviewMarksClusterAway(t *testing.T) {
 	}
 }
 
+// The API server leaves the watches of a deleted account open.
+func TestDeletedAccountIsNoticedWithWatchesOpen(t *testing.T) {
+	s := servers(t, "local", "east")
+	local, east := s[0], s[1]
+	local.put(remotes("r", 0, map[string][]byte{"east": east.kubeconfig("")}))
+	r := start(t, local).ready(t)
+	c := r.synced(t, "east", east)
+	until(t, "it is watched", func() bool { return east.Watches() == 2 })
+	east.refuses(http.StatusUnauthorized)
+	c.recheck(t.Context())
+	if got := r.status("east"); got.State != Away || !got.Serving || !strings.Contains(got.Fault, "our credential") {
+		t.Errorf("it is %s: %s", got.State, got.Fault)
+	}
+	if n := east.Watches(); n != 2 {
+		t.Errorf("%d watches are left", n)
+	}
+	east.refuses(0)
+	c.recheck(t.Context())
+	if got := r.status("east"); got.State != Synced {
+		t.Errorf("then it is %s: %s", got.State, got.Fault)
+	}
+}
+
+func TestCredentialIsCheckedTwiceAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		last, checks := time.Now(), 0
+		every(ctx, recheck, func(context.Context) {
+			if pause := time.Since(last); pause > 30*time.Second {
+				t.Errorf("a pause of %s", pause)
+			}
+			last = time.Now()
+			checks++
+		})
+		if checks < 100 || checks > 200 {
+			t.Errorf("%d checks in an hour", checks)
+		}
+	})
+}
+
 // deafInformer ends only when the test says so.
 type deafInformer struct {
 	cache.SharedIndexInformer
