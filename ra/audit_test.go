@@ -72,7 +72,7 @@ func TestLinesThatWaitAreSyncedTogether(t *testing.T) {
 					req := request()
 					req.Subject.PodUID = fmt.Sprint("pod ", n)
 					go func() {
-						_, err := h.Issue(h.t.Context(), req)
+						_, err := ra.Certify(h.t.Context(), h, req)
 						ended <- err
 					}()
 				}
@@ -164,7 +164,7 @@ func TestCallerWhoIsGoneDoesNotBreakAuditLog(t *testing.T) {
 		for n := range 100 {
 			req := request()
 			req.Subject.Cluster, req.Subject.Pod = "elsewhere", fmt.Sprint("pod-", n)
-			if _, err := h.Issue(gone, req); !errors.Is(err, ca.ErrDenied) {
+			if _, err := ra.Certify(gone, h, req); !errors.Is(err, ca.ErrDenied) {
 				t.Errorf("got %v", err)
 			}
 		}

@@ -198,7 +198,7 @@ func (a *authority) returned(s slot) {
 }
 
 // closed returns why an order may not be tried now, or nil.
-func (a *authority) closed(o *order, now time.Time) error {
+func (a *authority) closed(o *Order, now time.Time) error {
 	if left := a.held.Sub(now); left > 0 {
 		err := ca.Errorf(ca.Unavailable, "authority %q: %v", a.conf.Name, a.why)
 		err.RetryAfter = min(left, heldAgain)

@@ -52,7 +52,7 @@ func BenchmarkIssue(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		req := ra.Request{Subject: web(), Door: istio, CSR: empty(0), TTL: time.Hour, Object: fmt.Sprint(n)}
-		if _, err := e.Issue(b.Context(), req); err != nil {
+		if _, err := ra.Certify(b.Context(), e, req); err != nil {
 			b.Fatal(err)
 		}
 		n++
@@ -70,7 +70,7 @@ func BenchmarkQueuedMemory(b *testing.B) {
 		for n := range waiting {
 			req := ra.Request{Subject: web(), Door: istio, CSR: empty(0)}
 			req.Subject.PodUID = fmt.Sprint(n)
-			go func() { _, err := e.Issue(ctx, req); done <- err }()
+			go func() { _, err := ra.Certify(ctx, e, req); done <- err }()
 		}
 		for e.Status()[0].Waiting < waiting-1 {
 			runtime.Gosched()

@@ -27,6 +27,9 @@ type Config struct {
 	// out that it has not taken.
 	Audit  Sink
 	Budget Budget
+	// Guard has a say before an authority is asked, and before its certificate is given out.
+	// Default: none.
+	Guard Guard
 	// Store keeps a small record for each authority over restarts. Without one, the roots
 	// that an authority tells first after a restart are trusted at once. Default: none.
 	Store Store

@@ -14,24 +14,24 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// CheckCSR returns an error if the CSR asks for extensions with which a certificate could be given
+// checkCSR returns an error if the CSR asks for extensions with which a certificate could be given
 // to nobody under a rule with these usages. Some authorities copy what they are asked for: their
 // certificates would fail a check, which stops the rule for everybody. A CSR that leaves its usages
 // to the authority passes.
-func (u Usages) CheckCSR(csr *x509.CertificateRequest) error {
+func (u Usages) checkCSR(csr *x509.CertificateRequest) error {
 	asked := slices.DeleteFunc(slices.Clone(csr.Extensions), func(e pkix.Extension) bool { return e.Id.Equal(oidNames) })
 	if len(asked) == 0 {
 		return nil
 	}
 	leaf, err := copied(asked)
 	if err != nil {
-		return errors.New("the certificate signing request has malformed extensions")
+		return about{ErrUsages, "the certificate signing request has malformed extensions"}
 	}
 	if err = pki.CheckUsage(leaf); err == nil {
 		err = u.check(leaf)
 	}
 	if failed, ok := errors.AsType[*pki.CheckError](err); ok {
-		return fmt.Errorf("CSR extensions would be rejected in the certificate: %s; remove them", failed.Detail)
+		return about{ErrUsages, fmt.Sprintf("CSR extensions would be rejected in the certificate: %s; remove them", failed.Detail)}
 	}
 	return err
 }

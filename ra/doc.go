@@ -1,6 +1,7 @@
 // Package ra (experimental) is a registration authority: it decides which names a verified caller
 // may have, and gets the certificate from a CA. Make an [Engine] with [New] and call
-// [Engine.Issue]; [Policy.Try] explains a decision without effect.
+// [Engine.Prepare], which decides, and [Engine.Issue]; [Policy.Try] explains a decision without
+// effect.
 //
 // A door (Kubernetes' pod certificates, Istio's CA API) verifies who asks and passes a
 // [Request] with a [Subject] and a CSR. The names come from the [Policy] alone: never from

@@ -203,11 +203,3 @@ func (e *Engine) Close() {
 }
 
 var errClosed = ca.Errorf(ca.Unavailable, "the registration authority is ending")
-
-// refuse records a refusal.
-func (e *Engine) refuse(ctx context.Context, req Request, d Decision, err error) {
-	subject := req.Subject.bounded()
-	e.refusals.refuse(ctx, auditLine{
-		Time: e.cfg.Now(), Subject: &subject, Door: req.Door, Rule: d.Rule, Authority: d.Authority, Names: d.Identity.Names(),
-	}, err)
-}

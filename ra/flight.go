@@ -15,7 +15,7 @@ const keep = time.Minute
 // that changes, but for what fly alone touches.
 type flight struct {
 	ctx       context.Context // the engine's, with the trace
-	order     *order
+	order     *Order
 	authority *authority
 	history   *history
 	item      schedule.Item
@@ -84,7 +84,7 @@ func (e *Engine) start(f *flight, s slot, now time.Time) {
 
 // wanted returns an error if the policy in force does not grant the order any more. It is asked
 // before the authority is, and before its certificate is given out.
-func (e *Engine) wanted(o *order) error {
+func (e *Engine) wanted(o *Order) error {
 	if e.granted(o) {
 		return nil
 	}
@@ -92,7 +92,7 @@ func (e *Engine) wanted(o *order) error {
 }
 
 // granted reports whether the policy in force decides the same, and the door is there.
-func (e *Engine) granted(o *order) bool {
+func (e *Engine) granted(o *Order) bool {
 	if _, there := e.doors.Load().by[o.Door]; !there {
 		return false
 	}
@@ -100,7 +100,7 @@ func (e *Engine) granted(o *order) bool {
 	if p == o.policy {
 		return true
 	}
-	d, err := p.grant(o.Request)
+	d, err := p.grant(o)
 	return err == nil && d.Rule == o.decision.Rule && d.Authority == o.decision.Authority &&
 		d.MaxTTL >= o.ttl && d.Usages == o.decision.Usages && d.Identity.Equal(o.decision.Identity) &&
 		checkKey(o.csr.PublicKey, d.KeyTypes) == nil

@@ -23,7 +23,7 @@ func (h *house) in(ctx context.Context, namespace string, n int) <-chan error {
 	req := request()
 	req.Subject.Namespace, req.Subject.PodUID = namespace, fmt.Sprint(namespace, n)
 	done := make(chan error, 1)
-	go func() { _, err := h.Issue(ctx, req); done <- err }()
+	go func() { _, err := ra.Certify(ctx, h, req); done <- err }()
 	return done
 }
 

@@ -61,7 +61,7 @@ func FuzzCSR(f *testing.F) {
 	f.Fuzz(func(t *testing.T, pem []byte) {
 		pods++ // none waits after the failure of the one before
 		pod := with(func(s *ra.Subject) { s.PodUID = fmt.Sprint(pods) })
-		if _, err := e.Issue(t.Context(), ra.Request{Subject: pod, Door: istio, CSR: pem}); !errors.Is(err, ca.ErrInvalid) && !errors.Is(err, ca.ErrDenied) {
+		if _, err := ra.Certify(t.Context(), e, ra.Request{Subject: pod, Door: istio, CSR: pem}); !errors.Is(err, ca.ErrInvalid) && !errors.Is(err, ca.ErrDenied) {
 			t.Errorf("got %v", err)
 		}
 	})

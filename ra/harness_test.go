@@ -104,7 +104,7 @@ func request() ra.Request {
 }
 
 func (h *house) issue(req ra.Request) (ra.Certificate, error) {
-	return h.Issue(h.t.Context(), req)
+	return ra.Certify(h.t.Context(), h, req)
 }
 
 func (h *house) must(req ra.Request) ra.Certificate {

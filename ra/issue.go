@@ -10,26 +10,20 @@ import (
 	"github.com/countersign-dev/countersign/sdk/trace"
 )
 
-// Issue gets a certificate for a verified subject. It returns when there is one, when it is
+// Issue gets the certificate for an order. It returns when there is one, when it is
 // refused, or when ctx ends. The audit log has a line by then.
 //
 // An error is a [*ca.Error] and keeps its meaning: Denied and Invalid are final, for whoever
 // asked if [Refused] says that they are the engine's own word; RateLimited, Unavailable and
-// all others are not, and RetryAfter says when to ask again. A caller whose
+// all others are not, and RetryAfter says when to ask again. After [ca.Aborted] the policy decides
+// otherwise: prepare the request anew. A caller whose
 // ctx ends loses nothing: it keeps its place by its first ask, and a certificate that comes
 // meanwhile is kept for a minute. Where its time was too short for our own limits of the authority,
 // the error is RateLimited.
-func (e *Engine) Issue(ctx context.Context, req Request) (cert Certificate, err error) {
+func (e *Engine) Issue(ctx context.Context, o *Order) (cert Certificate, err error) {
 	ctx, span := trace.Begin(ctx, e.cfg.Tracer, "certificate.request")
-	o, err := e.order(req)
 	defer func() { endRequest(span, o, cert, err) }()
-	if err == nil {
-		err = e.audit.ready(ctx, e.cfg.Now())
-	}
-	var f *flight
-	if err == nil {
-		f, err = e.join(ctx, o)
-	}
+	f, err := e.enter(ctx, o)
 	if err != nil {
 		e.report(ctx, o, err)
 		return Certificate{}, err
@@ -47,50 +41,23 @@ func (e *Engine) Issue(ctx context.Context, req Request) (cert Certificate, err 
 	return f.cert, nil
 }
 
-// order decides what is granted and reads the CSR. It asks nobody.
-func (e *Engine) order(req Request) (*order, error) {
-	o := &order{Request: req, policy: e.policy.Load()}
-	var known bool
-	if o.door, known = e.doors.Load().by[req.Door]; !known {
-		return o, ca.Errorf(ca.Invalid, "there is no door %.64q", req.Door)
+// enter checks what has changed since the order was prepared, and returns its flight.
+func (e *Engine) enter(ctx context.Context, o *Order) (*flight, error) {
+	for _, check := range []func() error{
+		func() error { return o.tooShort },
+		func() error { return e.wanted(o) },
+		func() error { return e.mayAsk(o) },
+		func() error { return e.paused(o) },
+		func() error { return e.audit.ready(ctx, e.cfg.Now()) },
+	} {
+		if err := check(); err != nil {
+			return nil, err
+		}
 	}
-	if len(req.Object) > maxObject || req.TTL < 0 {
-		return o, ca.Errorf(ca.Invalid, "the request's object has %d bytes, its lifetime is %s: use %d bytes at most, 0s at least", len(req.Object), req.TTL, maxObject)
-	}
-	var err error
-	if o.decision, err = o.policy.grant(req); err != nil {
-		return o, refuse(ca.Denied, err)
-	}
-	o.holder = o.decision.holder(req.Subject)
-	if err := e.paused(o); err != nil { // before the CSR's signature is verified, which costs time
-		return o, err
-	}
-	if err := o.readCSR(); err != nil {
-		return o, refuse(ca.Invalid, err)
-	}
-	if err := o.setTTL(); err != nil {
-		return o, err
-	}
-	o.seal()
-	return o, nil
+	return e.join(ctx, o)
 }
 
-// grant is Try without the explanation, and with the names that are asked for.
-func (p *Policy) grant(req Request) (d Decision, err error) {
-	r, _ := p.first(req.Subject, req.Door, false)
-	d = p.decide(r, req.Subject)
-	switch {
-	case d.Denied != "":
-		err = errors.New(d.Denied)
-	case len(req.DNSNames) > 0:
-		d.Identity, err = r.names.with(req.DNSNames, req.Subject)
-	case d.Identity.IsZero():
-		err = nameError("the rule gives no name but those that are asked for, and none is")
-	}
-	return d, err
-}
-
-func (e *Engine) paused(o *order) error {
+func (e *Engine) paused(o *Order) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.holders.get(o.holder).paused(time.Now())
@@ -98,18 +65,18 @@ func (e *Engine) paused(o *order) error {
 
 // report audits a refusal that reached no authority, and counts it. Whoever stops waiting in line
 // was not refused: it keeps its place.
-func (e *Engine) report(ctx context.Context, o *order, err error) {
+func (e *Engine) report(ctx context.Context, o *Order, err error) {
 	switch ca.ReasonFor(err) {
 	case ca.Denied, ca.Invalid, ca.RateLimited:
 		if !errors.Is(err, context.DeadlineExceeded) {
-			e.refuse(ctx, o.Request, o.decision, err)
+			e.refuse(ctx, o.Request, o.decision, ca.ReasonFor(err), err)
 		}
 	}
 	e.cfg.Observe(Event{Authority: o.decision.Authority, Rule: o.decision.Rule, Result: ca.ReasonFor(err).String()})
 }
 
 // join finds the flight of an equal order, or begins one.
-func (e *Engine) join(ctx context.Context, o *order) (*flight, error) {
+func (e *Engine) join(ctx context.Context, o *Order) (*flight, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
@@ -132,7 +99,7 @@ func (e *Engine) join(ctx context.Context, o *order) (*flight, error) {
 }
 
 // begin puts a new flight in line. Its trace is that of its first caller.
-func (e *Engine) begin(ctx context.Context, o *order, h *history) (*flight, error) {
+func (e *Engine) begin(ctx context.Context, o *Order, h *history) (*flight, error) {
 	now, wall := time.Now(), e.cfg.Now()
 	a := e.authorities[o.decision.Authority]
 	if err := a.closed(o, now); err != nil {
@@ -204,7 +171,3 @@ func (e *Engine) leave(ctx context.Context, f *flight) error {
 
 // Try returns what a subject would be granted by the policy in force, and why.
 func (e *Engine) Try(s Subject, door string) Decision { return e.policy.Load().Try(s, door) }
-
-// Decide returns what a subject would be granted by the policy in force. It is [Engine.Try]
-// for each request that comes.
-func (e *Engine) Decide(s Subject, door string) Decision { return e.policy.Load().Decide(s, door) }

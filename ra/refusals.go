@@ -41,8 +41,8 @@ func newRefusals(log *auditLog) *refusals {
 }
 
 // refuse records a refusal, and writes it if it is new.
-func (r *refusals) refuse(ctx context.Context, line auditLine, err error) {
-	line.Event, line.Reason = eventRefused, ca.ReasonFor(err).String()
+func (r *refusals) refuse(ctx context.Context, line auditLine, reason ca.Reason, err error) {
+	line.Event, line.Reason = eventRefused, reason.String()
 	line.Text = text.Clean(strings.TrimPrefix(err.Error(), line.Reason+": "))
 	if r.count(&line) {
 		line.Count = 1

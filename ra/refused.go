@@ -4,11 +4,19 @@ import (
 	"context"
 	"errors"
 
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-// ErrKeyType is in the chain of a refusal ([Refused]) of the type or size of the CSR's key.
-var ErrKeyType = errors.New("key type not certified")
+// What is in the chain of a refusal ([Refused]) says what it is about.
+var (
+	// ErrKeyType is the type or size of the CSR's key.
+	ErrKeyType = errors.New("key type not certified")
+	// ErrNames is a name that is asked for.
+	ErrNames = errors.New("requested name not granted")
+	// ErrUsages is what the CSR would have the certificate be good for.
+	ErrUsages = errors.New("requested usage not granted")
+)
 
 // Refused reports whether Issue refused the request itself: no rule grants it, or its CSR or
 // lifetime cannot be right. The same request fares no better at any authority, so a door that
@@ -32,19 +40,40 @@ func refuse(reason ca.Reason, err error) *ca.Error {
 	return &ca.Error{Reason: reason, Message: err.Error(), Err: &refusedError{err}}
 }
 
-// keyError is an error about a key's type, in its own words.
-type keyError string
+// about is an error about something that has a name for doors, in its own words.
+type about struct {
+	what error
+	text string
+}
 
-func (f keyError) Error() string        { return string(f) }
-func (f keyError) Is(target error) bool { return target == ErrKeyType }
+func (a about) Error() string        { return a.text }
+func (a about) Is(target error) bool { return target == a.what }
 
-// Refuse records what a door refuses by itself, for a verified subject: in the audit log, where
-// equal refusals are counted together, and for metrics. The error's reason says what it is, such
-// as [ca.Denied]. What Issue refuses, it has recorded. An Engine that is closed records nothing.
+// Refuse records what a door refuses by itself before it has an [Order], with the rule and the
+// authority that the subject would have: in the audit log, where equal refusals are counted
+// together, and for metrics. The error's reason says what it is; one without counts as
+// [ca.Denied]. What Prepare and Issue refuse, they have recorded. An Engine that is closed records
+// nothing.
 func (e *Engine) Refuse(ctx context.Context, req Request, err error) {
+	e.refused(ctx, req, e.policy.Load().Decide(req.Subject, req.Door), err)
+}
+
+func (e *Engine) refused(ctx context.Context, req Request, d Decision, err error) {
 	if e.ctx.Err() != nil {
 		return
 	}
-	e.refuse(ctx, req, Decision{}, err)
-	e.cfg.Observe(Event{Result: ca.ReasonFor(err).String()})
+	reason := ca.ReasonFor(err)
+	if reason == ca.Unknown {
+		reason = ca.Denied
+	}
+	e.refuse(ctx, req, d, reason, err)
+	e.cfg.Observe(Event{Authority: d.Authority, Rule: d.Rule, Result: reason.String()})
+}
+
+// refuse audits a refusal.
+func (e *Engine) refuse(ctx context.Context, req Request, d Decision, reason ca.Reason, err error) {
+	subject := req.Subject.bounded()
+	e.refusals.refuse(ctx, auditLine{
+		Time: e.cfg.Now(), Subject: &subject, Door: text.Clean(req.Door), Rule: d.Rule, Authority: d.Authority, Names: d.Identity.Names(),
+	}, reason, err)
 }

@@ -139,7 +139,7 @@ func TestPolicyChangeEndsWaitingRequests(t *testing.T) {
 		for _, account := range []string{"web", "db"} {
 			req := request()
 			req.CSR, req.Subject.ServiceAccount, req.Subject.PodUID = empty(1), account, account
-			go func() { _, err := h.Issue(context.WithoutCancel(h.t.Context()), req); done <- err }()
+			go func() { _, err := ra.Certify(context.WithoutCancel(h.t.Context()), h, req); done <- err }()
 		}
 		synctest.Wait()
 		rule := mesh()
@@ -213,7 +213,7 @@ func TestKeptCertificateIsForThePolicyInForce(t *testing.T) {
 		h.ca.Set(func() { h.ca.Before = func(context.Context, ca.SignRequest) error { <-goOn; return nil } })
 		ctx, cancel := context.WithCancel(h.t.Context())
 		gone := make(chan error, 1)
-		go func() { _, err := h.Issue(ctx, request()); gone <- err }()
+		go func() { _, err := ra.Certify(ctx, h, request()); gone <- err }()
 		synctest.Wait()
 		cancel()
 		<-gone

@@ -3,13 +3,10 @@ package ra
 import (
 	"crypto/x509"
 	"encoding/asn1"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
-	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
@@ -36,6 +33,8 @@ type Request struct {
 	// ([Names.Requested]), or the request is Denied. Whoever asks chose them, so only what is
 	// verified of the subject speaks for them. Default: none.
 	DNSNames []string
+	// NamesOfCSR asks for the DNS names of the CSR as well, but for those that the rule grants.
+	NamesOfCSR bool
 	// TTL is the lifetime asked for. Default, and most: the rule's.
 	TTL time.Duration
 	// Object identifies the request where the door has an object for it, such as its UID.
@@ -61,47 +60,6 @@ type Certificate struct {
 	RequestID       string
 }
 
-// order is a request that the policy grants.
-type order struct {
-	Request
-	door     Door
-	policy   *Policy
-	decision Decision
-	holder   holder
-
-	csr  *x509.CertificateRequest
-	pem  []byte // the CSR, encoded anew: nothing beside it goes on
-	odd  bool   // the CSR has names that are not granted, or a subject of its own
-	ttl  time.Duration
-	base [16]byte // tells equal orders from others
-}
-
-// readCSR verifies the CSR and takes its key.
-func (o *order) readCSR() (err error) {
-	if len(o.CSR) > maxCSR {
-		return fmt.Errorf("the certificate signing request has %d bytes, %d are allowed", len(o.CSR), maxCSR)
-	}
-	if o.csr, err = pki.ParseCSR(o.CSR); err != nil {
-		return err
-	}
-	if err = checkExtensions(o.csr); err != nil {
-		return err
-	}
-	if err = o.decision.Usages.CheckCSR(o.csr); err != nil {
-		return err
-	}
-	names, err := pki.IdentityOfCSR(o.csr)
-	o.odd = err != nil || !names.IsZero() && !names.Equal(o.decision.Identity) || len(pki.SubjectValues(o.csr.Subject)) > 0
-	o.pem = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: o.csr.Raw})
-	return checkKey(o.csr.PublicKey, o.decision.KeyTypes, o.door.KeyTypes)
-}
-
-// nameless reports whether the CSR leaves the names to the request.
-func (o *order) nameless() bool {
-	names, err := pki.IdentityOfCSR(o.csr)
-	return err != nil || !names.Equal(o.decision.Identity)
-}
-
 // Extensions that a CSR may ask for: key usage, names, basic constraints, extended key
 // usage, subject key identifier. Some authorities copy what they are asked for.
 var askable = []asn1.ObjectIdentifier{{2, 5, 29, 15}, {2, 5, 29, 17}, {2, 5, 29, 19}, {2, 5, 29, 37}, {2, 5, 29, 14}}
@@ -119,7 +77,7 @@ func checkExtensions(csr *x509.CertificateRequest) error {
 		}
 		if extension.Id.Equal(oidNames) {
 			if err := checkNameForms(extension.Value); err != nil {
-				return fmt.Errorf("the certificate signing request %w", err)
+				return about{ErrNames, "the certificate signing request " + err.Error()}
 			}
 		}
 	}
@@ -139,58 +97,6 @@ func checkNameForms(extension []byte) error {
 		}
 	}
 	return nil
-}
-
-// setTTL chooses the lifetime to ask for: what the request, the rule and the door allow.
-func (o *order) setTTL() error {
-	o.ttl = o.decision.MaxTTL
-	for _, limit := range []time.Duration{o.TTL, o.door.MaxLifetime} {
-		if limit > 0 {
-			o.ttl = min(o.ttl, limit)
-		}
-	}
-	if o.ttl >= o.door.MinLifetime {
-		return nil
-	}
-	err := fmt.Errorf("a lifetime of %s is granted, the door %q takes no less than %s", o.ttl, o.door.Name, o.door.MinLifetime)
-	if o.decision.MaxTTL < o.door.MinLifetime {
-		return ca.Errorf(ca.NotConfigured, "the rule %q has too short a longest lifetime: %w", o.decision.Rule, err) // who asked cannot help it
-	}
-	return refuse(ca.Denied, err)
-}
-
-// seal computes what tells the order from others: of one holder, key and lifetime. Two rules
-// may grant one subject the same names, from different authorities.
-func (o *order) seal() {
-	names := digest(o.decision.Identity.Names()...)
-	o.base = digest(
-		o.Subject.Cluster, o.Object, string(o.csr.RawSubjectPublicKeyInfo), string(names[:]), o.ttl.String(),
-		o.decision.Authority, o.decision.Rule, o.Door, string(o.holder[:]),
-	)
-}
-
-// sign returns the request to send, with an ID of that time. A repeat within repeatFor has the
-// same ID.
-func (o *order) sign(of time.Time, ttl time.Duration, again string, token ca.Token) ca.SignRequest {
-	names := o.decision.Identity
-	r := ca.SignRequest{
-		ID: requestID(string(o.base[:]), string(o.csr.Raw), ttl.String(), o.attempt(of), again), CSR: append([]byte(nil), o.pem...),
-		DNSNames: append([]string(nil), names.DNSNames...), TTL: ttl, Token: token,
-	}
-	r.IPAddresses = append(r.IPAddresses, names.IPAddresses...)
-	if names.SPIFFEID != nil {
-		r.SubjectID = names.SPIFFEID.String()
-	}
-	return r
-}
-
-// attempt counts from when the object was made; without one, by the clock.
-func (o *order) attempt(now time.Time) string {
-	from := time.Unix(0, 0)
-	if !o.Asked.IsZero() {
-		from = o.Asked
-	}
-	return strconv.FormatInt(int64(now.Sub(from)/repeatFor), 10)
 }
 
 // firstAsk returns when the object was made, as far as that can be.

@@ -11,15 +11,6 @@ import (
 // maxRequested bounds the names that one request asks for.
 const maxRequested = 32
 
-// ErrNames is in the chain of a refusal ([Refused]) of a name in [Request.DNSNames].
-var ErrNames = errors.New("requested name not granted")
-
-// nameError is an error about a requested name, in its own words.
-type nameError string
-
-func (f nameError) Error() string        { return string(f) }
-func (f nameError) Is(target error) bool { return target == ErrNames }
-
 func parseRequested(texts []string) (all []template, err error) {
 	for _, text := range texts {
 		t, err := parseDNS(text)
@@ -53,11 +44,11 @@ func (t template) checkRequested() error {
 // with returns the names for a subject and those that it asks for, which must all be allowed.
 func (t templates) with(asked []string, s Subject) (pki.Identity, error) {
 	if len(asked) > maxRequested {
-		return pki.Identity{}, nameError(fmt.Sprintf("%d DNS names are asked for, %d are allowed", len(asked), maxRequested))
+		return pki.Identity{}, about{ErrNames, fmt.Sprintf("%d DNS names are asked for, %d are allowed", len(asked), maxRequested)}
 	}
 	for _, name := range asked {
 		if !t.allow(name, s) {
-			return pki.Identity{}, nameError(fmt.Sprintf("the DNS name %.256q is asked for, and the rule allows none like it", name))
+			return pki.Identity{}, about{ErrNames, fmt.Sprintf("the DNS name %.256q is asked for, and the rule allows none like it", name)}
 		}
 	}
 	return t.fill(s, asked...)

@@ -20,7 +20,7 @@ import (
 // touches nothing that the lock guards.
 type try struct {
 	*authority
-	order *order
+	order *Order
 	slot  slot
 	turn  call.Turn
 	ttl   time.Duration // asked for
@@ -56,6 +56,9 @@ func (t *try) run(ctx context.Context) error {
 	if err := t.engine.audit.ready(ctx, t.engine.cfg.Now()); err != nil {
 		return err // a certificate that could not be given out
 	}
+	if err := t.engine.mayAsk(t.order); err != nil { // what was not known when it was put in line
+		return err
+	}
 	if err := t.able(ctx); err != nil {
 		return err
 	}
@@ -66,6 +69,9 @@ func (t *try) run(ctx context.Context) error {
 	if err != nil && t.worthAnother(err) {
 		t.discarded(ctx, err)
 		err = t.once(ctx, t.engine.cfg.Now().String())
+	}
+	if err == nil {
+		err = t.engine.mayGive(t.order, t.certificate)
 	}
 	if err == nil {
 		err = t.engine.wanted(t.order)
@@ -88,7 +94,7 @@ func (t *try) run(ctx context.Context) error {
 // able refuses what the authority cannot certify: the names of the request instead of the
 // CSR's.
 func (t *try) able(ctx context.Context) error {
-	if !t.order.odd && !t.order.nameless() {
+	if !t.order.odd() && !t.order.nameless() {
 		return nil
 	}
 	err := t.certifies(ctx, t.apart, t.turn)
@@ -248,7 +254,7 @@ func (t *try) failed(ctx context.Context, err error) {
 		return
 	}
 	if ca.ActionFor(err) == ca.EndAttempt {
-		t.engine.refusals.refuse(ctx, t.line(), err)
+		t.engine.refusals.refuse(ctx, t.line(), ca.ReasonFor(err), err)
 	}
 }
 

@@ -21,7 +21,7 @@ func (h *house) returning(ctx context.Context, account string, n int) <-chan err
 	go func() {
 		for try := 0; ; try++ {
 			req.CSR = empty((n + try) % 20)
-			_, err := h.Issue(ctx, req)
+			_, err := ra.Certify(ctx, h, req)
 			if err == nil || ctx.Err() != nil {
 				done <- err
 				return

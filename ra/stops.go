@@ -25,7 +25,7 @@ const forAll = time.Duration(math.MaxInt64)
 type stops map[string]*stop
 
 // of returns what stops an order, or nil.
-func (s stops) of(o *order) *stop {
+func (s stops) of(o *Order) *stop {
 	if found := s[o.decision.Rule]; found != nil && o.ttl <= found.upTo {
 		return found
 	}
@@ -33,7 +33,7 @@ func (s stops) of(o *order) *stop {
 }
 
 // closed returns an error if the order is stopped and may not try.
-func (s stops) closed(o *order, now time.Time) error {
+func (s stops) closed(o *Order, now time.Time) error {
 	found := s.of(o)
 	if found == nil || !found.probing && !now.Before(found.until) {
 		return nil
@@ -44,7 +44,7 @@ func (s stops) closed(o *order, now time.Time) error {
 }
 
 // begin marks an order that is about to try.
-func (s stops) begin(o *order) (probe *stop) {
+func (s stops) begin(o *Order) (probe *stop) {
 	if probe = s.of(o); probe != nil {
 		probe.probing = true
 	}
@@ -52,7 +52,7 @@ func (s stops) begin(o *order) (probe *stop) {
 }
 
 // settle takes the outcome of a call: what it stops, or whether it ends a stop.
-func (s stops) settle(o *order, probe *stop, err error, now, wall time.Time) (stopped bool) {
+func (s stops) settle(o *Order, probe *stop, err error, now, wall time.Time) (stopped bool) {
 	if probe != nil {
 		probe.probing = false
 	}

@@ -20,7 +20,7 @@ func TestTraceLeadsFromCallerToAuthority(t *testing.T) {
 		h.ca.Set(func() {
 			h.ca.Before = func(ctx context.Context, _ ca.SignRequest) error { sent = trace.Parent(ctx); return nil }
 		})
-		cert, err := h.Issue(trace.WithParent(t.Context(), tracetest.Remote), request())
+		cert, err := ra.Certify(trace.WithParent(t.Context(), tracetest.Remote), h, request())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -54,7 +54,7 @@ func TestRefusalAndCallerWhoLeavesEndTheirTraces(t *testing.T) {
 		ctx, leave := context.WithCancel(t.Context())
 		left := make(chan error)
 		go func() {
-			_, err := h.Issue(ctx, request())
+			_, err := ra.Certify(ctx, h, request())
 			left <- err
 		}()
 		synctest.Wait()

@@ -75,11 +75,11 @@ func checkKey(key crypto.PublicKey, lists ...[]string) error {
 	name := keyType(key)
 	for _, allowed := range lists {
 		if len(allowed) > 0 && !slices.Contains(allowed, name) {
-			return keyError(fmt.Sprintf("a key of type %s is not certified: use one of %q", cmp.Or(name, fmt.Sprintf("%T and its size", key)), allowed))
+			return about{ErrKeyType, fmt.Sprintf("a key of type %s is not certified: use one of %q", cmp.Or(name, fmt.Sprintf("%T and its size", key)), allowed)}
 		}
 	}
 	if name == "" {
-		return keyError(fmt.Sprintf("unsupported key type or size (%T): use ECDSA, Ed25519, ML-DSA, or RSA with 2048 to 8192 bits", key))
+		return about{ErrKeyType, fmt.Sprintf("unsupported key type or size (%T): use ECDSA, Ed25519, ML-DSA, or RSA with 2048 to 8192 bits", key)}
 	}
 	return nil
 }

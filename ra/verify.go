@@ -33,7 +33,7 @@ func (t *try) below(roots *pki.Bundle, now time.Time) (*pki.Chain, error) {
 
 // checkSubject refuses what the CSR may have smuggled in besides a common name: organizations,
 // which Kubernetes takes as groups, and all else that some program may read as a right.
-func (o *order) checkSubject(leaf *x509.Certificate) error {
+func (o *Order) checkSubject(leaf *x509.Certificate) error {
 	for _, asked := range pki.SubjectValues(o.csr.Subject) {
 		for _, got := range leaf.Subject.Names {
 			if asked.Type.Equal(got.Type) && asked.Value == got.Value && asked.Value != leaf.Subject.CommonName {
@@ -55,12 +55,12 @@ const (
 
 // scopeOf returns whom the failure concerns besides this order. Names that the caller's CSR
 // may have brought in stop nobody else, or any caller could stop the rule.
-func (o *order) scopeOf(err error) scope {
+func (o *Order) scopeOf(err error) scope {
 	failed, ok := errors.AsType[*pki.CheckError](err)
 	switch {
 	case !ok:
 		return nobody
-	case failed.Check == "names" && o.odd:
+	case failed.Check == "names" && o.odd():
 		return nobody
 	case failed.Check == "too-long" || failed.Check == "not-after" || failed.Check == "lifetime":
 		return shorter

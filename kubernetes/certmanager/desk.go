@@ -35,7 +35,7 @@ var errAtWork = errors.New("the request is with the authority, or waits for its 
 type desk struct {
 	ctx   context.Context
 	room  int
-	issue func(context.Context, ra.Request) (ra.Certificate, error)
+	issue func(context.Context, *ra.Order) (ra.Certificate, error)
 	done  func(context.Context, types.NamespacedName) // called for each answer
 	now   func() time.Time
 	tasks sync.WaitGroup
@@ -51,15 +51,15 @@ type tenant struct{ namespace, door string }
 
 // order is a request that is asked for, or the answer to it.
 type order struct {
-	name types.NamespacedName
-	req  ra.Request
-	end  context.CancelFunc
-	over chan struct{} // closed once there is an answer
-	cert ra.Certificate
-	err  error
+	name  types.NamespacedName
+	asked *ra.Order
+	end   context.CancelFunc
+	over  chan struct{} // closed once there is an answer
+	cert  ra.Certificate
+	err   error
 }
 
-func (o *order) tenant() tenant { return tenant{o.name.Namespace, o.req.Door} }
+func (o *order) tenant() tenant { return tenant{o.name.Namespace, o.asked.Door} }
 
 func (o *order) isOver() bool {
 	select {
@@ -75,8 +75,8 @@ func newDesk(ctx context.Context, d *Door, done func(context.Context, types.Name
 }
 
 // ask returns the certificate for a request, an error, or errAtWork.
-func (k *desk) ask(ctx context.Context, name types.NamespacedName, req ra.Request) (ra.Certificate, error) {
-	o, err := k.order(name, req)
+func (k *desk) ask(ctx context.Context, name types.NamespacedName, asked *ra.Order) (ra.Certificate, error) {
+	o, err := k.order(name, asked)
 	if err != nil {
 		return ra.Certificate{}, err
 	}
@@ -85,15 +85,15 @@ func (k *desk) ask(ctx context.Context, name types.NamespacedName, req ra.Reques
 }
 
 // order returns that of a request, which begins with it.
-func (k *desk) order(name types.NamespacedName, req ra.Request) (*order, error) {
+func (k *desk) order(name types.NamespacedName, asked *ra.Order) (*order, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	uid := types.UID(req.Object)
-	if o := k.orders[uid]; o != nil && bytes.Equal(o.req.CSR, req.CSR) && o.req.Door == req.Door {
+	uid := types.UID(asked.Object)
+	if o := k.orders[uid]; o != nil && bytes.Equal(o.asked.CSR, asked.CSR) && o.asked.Door == asked.Door {
 		return o, nil
 	}
 	k.forget(uid)
-	o := &order{name: name, req: req, over: make(chan struct{})}
+	o := &order{name: name, asked: asked, over: make(chan struct{})}
 	if len(k.orders) >= k.room && !k.crowdOut(o.tenant()) {
 		return nil, &ca.Error{Reason: ca.RateLimited, Message: "too many requests of the namespace, or of all, are being asked for already", RetryAfter: 10 * time.Second}
 	}
@@ -119,20 +119,20 @@ func (k *desk) crowdOut(by tenant) bool {
 	}
 	var newest *order
 	for _, o := range k.orders {
-		if o.tenant() == most && !o.isOver() && (newest == nil || o.req.Asked.After(newest.req.Asked)) {
+		if o.tenant() == most && !o.isOver() && (newest == nil || o.asked.Asked.After(newest.asked.Asked)) {
 			newest = o
 		}
 	}
 	if newest == nil {
 		return false
 	}
-	k.forget(types.UID(newest.req.Object))
+	k.forget(types.UID(newest.asked.Object))
 	return true
 }
 
 func (k *desk) work(ctx context.Context, o *order) {
 	defer o.end()
-	o.cert, o.err = k.issue(ctx, o.req)
+	o.cert, o.err = k.issue(ctx, o.asked)
 	close(o.over)
 	k.done(ctx, o.name)
 }
@@ -164,7 +164,7 @@ func (k *desk) collect(o *order) (ra.Certificate, error) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if uid := types.UID(o.req.Object); k.orders[uid] == o {
+	if uid := types.UID(o.asked.Object); k.orders[uid] == o {
 		k.forget(uid)
 	}
 	if o.err == nil {

@@ -30,7 +30,6 @@ import (
 	"github.com/countersign-dev/countersign/internal/loglimit"
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/kubernetes/certmanager/v1alpha1"
-	"github.com/countersign-dev/countersign/kubernetes/signing"
 	"github.com/countersign-dev/countersign/ra"
 )
 
@@ -39,9 +38,7 @@ type Config struct {
 	// Cluster is the verified name of the cluster, for [ra.Subject].
 	Cluster string
 	// Issuer has the door [EngineDoor] of each authority.
-	Issuer signing.Issuer
-	// Decide returns what the policy in force grants: [ra.Engine.Decide].
-	Decide func(s ra.Subject, door string) ra.Decision
+	Issuer ra.Issuer
 	// Authorities are those that issuers may name. Default: none.
 	Authorities []Authority
 	// Now is the wall clock. Default: the system's.
@@ -90,8 +87,8 @@ type Door struct {
 // New checks the settings. It asks the API server nothing before Run.
 func New(cfg Config) (*Door, error) {
 	d := &Door{cfg: cfg.withDefaults(), authorities: map[string]Authority{}}
-	if cfg.Cluster == "" || cfg.Issuer == nil || cfg.Decide == nil {
-		return nil, errors.New("certmanager: Config needs Cluster, Issuer and Decide")
+	if cfg.Cluster == "" || cfg.Issuer == nil {
+		return nil, errors.New("certmanager: Config needs Cluster and Issuer")
 	}
 	for _, a := range cfg.Authorities {
 		if _, twice := d.authorities[a.Name]; a.Name == "" || twice {

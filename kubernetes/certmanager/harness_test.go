@@ -106,7 +106,7 @@ func (h *house) open() {
 		Authorities: []ra.Authority{{Name: "ca", Client: ratest.Certifier{CA: h.ca}, Limits: h.limits}, {Name: "plain", Client: catest.NewCA(catest.Options{}), Limits: h.limits}},
 	})
 	door, err := New(Config{
-		Cluster: "home", Issuer: h.engine, Decide: h.engine.Decide, Log: h.log.Logger(), Observe: h.observe,
+		Cluster: "home", Issuer: h.engine, Log: h.log.Logger(), Observe: h.observe,
 		Authorities: []Authority{{Name: "ca", ClusterIssuers: true, Namespaces: []string{"shop", "team-*"}}, {Name: "plain", Namespaces: []string{"shop"}}},
 	})
 	must(h.t, err)

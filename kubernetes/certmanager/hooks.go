@@ -94,11 +94,11 @@ func (h *hooks) sign(ctx context.Context, cr signer.CertificateRequestObject, is
 }
 
 func (h *hooks) certify(ctx context.Context, cr signer.CertificateRequestObject, authority string) (ra.Certificate, error) {
-	req, err := h.judge(cr, authority)
+	o, err := h.judge(ctx, cr, authority)
 	if err != nil {
 		return ra.Certificate{}, err
 	}
-	return h.desk.ask(ctx, nameOf(cr), req)
+	return h.desk.ask(ctx, nameOf(cr), o)
 }
 
 // answer tells the outcome to whom it may concern, and returns it.

@@ -1,7 +1,9 @@
 package certmanager
 
 import (
+	"context"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,12 +11,11 @@ import (
 	"github.com/cert-manager/issuer-lib/controllers/signer"
 
 	"github.com/countersign-dev/countersign/internal/text"
+	"github.com/countersign-dev/countersign/kubernetes/signing"
 	"github.com/countersign-dev/countersign/ra"
+	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
-
-// maxCSR is more than a CSR with an RSA key of 8,192 bits has, in bytes of PEM.
-const maxCSR = 32 << 10
 
 // refusal is a final word on a request. Its text is for whoever made it.
 type refusal string
@@ -23,69 +24,60 @@ func (r refusal) Error() string { return string(r) }
 
 func refused(format string, args ...any) error { return refusal(fmt.Sprintf(format, args...)) }
 
-// judge compares a request with what the policy grants its namespace, and returns it as it is put
-// to the engine. An error is a [refusal].
-func (d *Door) judge(cr signer.CertificateRequestObject, authority string) (ra.Request, error) {
+// judge compares a request with what the policy grants its namespace. A [refusal] is recorded.
+func (d *Door) judge(ctx context.Context, cr signer.CertificateRequestObject, authority string) (*ra.Order, error) {
 	req := ra.Request{
 		Subject: ra.Subject{Kind: ra.Namespace, Cluster: d.cfg.Cluster, Namespace: cr.GetNamespace(), Verified: "certificate request"},
-		Door:    EngineDoor(authority).Name, Object: string(cr.GetUID()), Asked: cr.GetCreationTimestamp().Time,
+		Door:    EngineDoor(authority).Name, Object: string(cr.GetUID()), Asked: cr.GetCreationTimestamp().Time, NamesOfCSR: true,
 	}
 	details, err := cr.GetCertificateDetails()
 	if err != nil {
-		return req, refused("the request's usages: %s", text.Clean(err.Error()))
-	}
-	granted := d.cfg.Decide(req.Subject, req.Door)
-	if granted.Denied != "" {
-		return req, refused("the policy for authority %s grants the namespace nothing: %s", text.Quote(authority), text.Clean(granted.Denied))
-	}
-	if err := checkDetails(details, granted.Usages); err != nil {
-		return req, err
+		err = refused("the request's usages: %s", text.Clean(err.Error()))
+		d.cfg.Issuer.Refuse(ctx, req, err)
+		return nil, err
 	}
 	req.CSR, req.TTL = details.CSR, details.Duration
-	req.DNSNames, err = askedOf(details, granted.Identity)
-	return req, err
+	o, err := d.cfg.Issuer.Prepare(ctx, req)
+	if err != nil {
+		return nil, ofPolicy(err, authority)
+	}
+	if err := check(o, details); err != nil {
+		o.Refuse(ctx, err)
+		return nil, err
+	}
+	return o, nil
 }
 
-// askedOf reads a CSR and returns the names that it asks for besides those that are granted, all of
-// which it must have.
-func askedOf(details signer.CertificateDetails, granted pki.Identity) (asked []string, err error) {
-	if len(details.CSR) > maxCSR {
-		return nil, refused("the certificate signing request has %d bytes, %d are allowed", len(details.CSR), maxCSR)
+// ofPolicy says which policy it is that grants nothing.
+func ofPolicy(err error, authority string) error {
+	out := signing.OutcomeOf(err)
+	if !out.Final || out.Names || !errors.Is(err, ca.ErrDenied) {
+		return err
 	}
-	csr, err := pki.ParseCSR(details.CSR)
-	if err != nil {
-		return nil, refused("%s", text.Clean(err.Error()))
+	return refused("the policy for authority %s grants the namespace nothing: %s", text.Quote(authority), out.Message)
+}
+
+// check compares what is asked for with what is granted. An error is a [refusal].
+func check(o *ra.Order, details signer.CertificateDetails) error {
+	granted := o.Decision()
+	if err := checkDetails(details, granted.Usages); err != nil {
+		return err
 	}
-	names, err := pki.IdentityOfCSR(csr)
+	csr, names, err := o.ParsedCSR()
 	if err != nil {
-		return nil, refused("the certificate signing request: %s", text.Clean(err.Error()))
+		return refused("the certificate signing request: %s", text.Clean(err.Error()))
 	}
 	if err := checkSubject(csr, names); err != nil {
-		return nil, err
+		return err
 	}
 	// Some authorities copy the extensions of a CSR. They must say what the request says.
 	if _, err := details.CertificateTemplate(); err != nil {
-		return nil, refused("the certificate signing request differs from the request: %s", text.Clean(err.Error()))
+		return refused("the certificate signing request differs from the request: %s", text.Clean(err.Error()))
 	}
-	return beyond(names, granted)
-}
-
-// beyond returns the DNS names that are not granted. The engine refuses those that cannot be asked
-// for; of all others there must be exactly those that are granted.
-func beyond(names, granted pki.Identity) (asked []string, err error) {
-	rest := names
-	rest.DNSNames = nil
-	for _, name := range names.DNSNames {
-		if slices.Contains(granted.DNSNames, name) {
-			rest.DNSNames = append(rest.DNSNames, name)
-		} else {
-			asked = append(asked, name)
-		}
+	if !names.Equal(granted.Identity) {
+		return refused("CSR names %s; the policy fixes this namespace's names to %s", text.Quote(names.String()), text.Quote(granted.Identity.String()))
 	}
-	if !rest.Equal(granted) {
-		return nil, refused("CSR names %s; the policy fixes this namespace's names to %s", text.Quote(names.String()), text.Quote(granted.String()))
-	}
-	return asked, nil
+	return nil
 }
 
 // checkSubject refuses a subject other than the common name that many clients add, one of the

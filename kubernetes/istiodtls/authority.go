@@ -18,7 +18,7 @@ var (
 
 // CSRSign implements [ca.Client].
 func (a authority) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
-	cert, err := a.cfg.Issuer.Issue(ctx, ra.Request{
+	cert, err := ra.Certify(ctx, a.cfg.Issuer, ra.Request{
 		Door: istiod.Door, Subject: istiod.Subject(a.cfg.Cluster, a.cfg.Namespace), CSR: req.CSR, TTL: req.TTL,
 	})
 	if err != nil {

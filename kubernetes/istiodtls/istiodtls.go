@@ -26,7 +26,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/kubernetes/istiodtls/istiod"
 	"github.com/countersign-dev/countersign/kubernetes/owned"
-	"github.com/countersign-dev/countersign/kubernetes/signing"
+	"github.com/countersign-dev/countersign/ra"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
@@ -44,7 +44,7 @@ type Config struct {
 	// Names are the certificate's. Default: [istiod.Names] of the namespace.
 	Names []string
 	// Issuer is asked for certificates at [istiod.Door], which has the [istiod.Rule]. Required.
-	Issuer signing.Issuer
+	Issuer ra.Issuer
 	// Authority is the rule's.
 	Authority string
 	// TTL is the lifetime to ask for. Default: 24 hours.

@@ -4,15 +4,3 @@
 // once ([Follower], [Work]), and what keeps one owner's requests from harming those of others
 // ([Gate], [Slots]). The doors are the packages below.
 package signing
-
-import (
-	"context"
-
-	"github.com/countersign-dev/countersign/ra"
-)
-
-// Issuer gets certificates for verified subjects. It is an [*ra.Engine], or something in front
-// of one, and keeps the promises of [ra.Engine.Issue].
-type Issuer interface {
-	Issue(ctx context.Context, req ra.Request) (ra.Certificate, error)
-}

@@ -87,15 +87,15 @@ func (g *Gate) whose(owner string) string {
 	return owner
 }
 
-// Issue has issuer issue a certificate for a request of the owner, unless it could not be delivered:
+// Issue has issuer issue a certificate for an order of the owner, unless it could not be delivered:
 // it returns [ErrShut] if the gate is shut, or is shut meanwhile.
-func (g *Gate) Issue(ctx context.Context, issuer Issuer, owner string, req ra.Request) (ra.Certificate, error) {
+func (g *Gate) Issue(ctx context.Context, issuer ra.Issuer, owner string, o *ra.Order) (ra.Certificate, error) {
 	inside, leave, ok := g.enter(ctx, owner)
 	if !ok {
 		return ra.Certificate{}, shut()
 	}
 	defer leave()
-	cert, err := issuer.Issue(inside, req)
+	cert, err := issuer.Issue(inside, o)
 	if err != nil && inside.Err() != nil {
 		err = shut()
 	}

@@ -19,12 +19,13 @@ const (
 	latest  = time.Minute
 )
 
-// Outcome is what an error of [Issuer.Issue] means for the request.
+// Outcome is what an error of an [ra.Issuer] means for the request.
 type Outcome struct {
 	// Final says that the request can never be right. If not, it stays pending.
 	Final bool
-	// KeyType says that it is the type of its key, and Names that it is a name it asks for.
-	KeyType, Names bool
+	// KeyType says that it is the type of its key, Names that it is a name it asks for, and Usages
+	// that it is what its CSR would be good for.
+	KeyType, Names, Usages bool
 	// Message says why, in a sentence fit for a status: it is bounded and has no token.
 	Message string
 	// Again is how long a pending request waits before it is asked for once more.
@@ -43,7 +44,7 @@ type Outcome struct {
 // Kubernetes deletes the request after 15 minutes, so asking for ever costs little.
 func OutcomeOf(err error) Outcome {
 	return Outcome{
-		Final: ra.Refused(err), KeyType: errors.Is(err, ra.ErrKeyType), Names: errors.Is(err, ra.ErrNames),
+		Final: ra.Refused(err), KeyType: errors.Is(err, ra.ErrKeyType), Names: errors.Is(err, ra.ErrNames), Usages: errors.Is(err, ra.ErrUsages),
 		Message: text.Clean(strings.TrimPrefix(err.Error(), ca.ReasonFor(err).String()+": ")),
 		Again:   Spread(min(max(ca.RetryAfter(err), soonest), latest)),
 	}

@@ -130,6 +130,15 @@ func (p *pods) add(all ...pod) {
 	p.all = append(p.all, all...)
 }
 
+// finish ends all pods of a service account.
+func (p *pods) finish(account string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range p.all {
+		p.all[i].finished = p.all[i].finished || p.all[i].account == account
+	}
+}
+
 func (p *pods) find(is func(pod) bool) (pod, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -2,7 +2,6 @@ package istioca
 
 import (
 	"cmp"
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -21,7 +20,7 @@ import (
 // Config configures a [Server]. Issuer, Tokens and TLS are required.
 type Config struct {
 	// Issuer decides and signs: an [*ra.Engine] that has the doors of [Doors]. Required.
-	Issuer Issuer
+	Issuer ra.Issuer
 	// Tokens verify tokens. They are asked in order, and the first that does not say
 	// [authn.ErrNotMine] decides: a token that one of them refuses is tried at no other. A
 	// TokenReview takes any token for its own and comes last. Where it remembers answers, set
@@ -59,12 +58,6 @@ type Config struct {
 	Observe func(Event)
 	// Log never receives a token. Default: [slog.Default].
 	Log *slog.Logger
-}
-
-// Issuer is what is needed of an [ra.Engine].
-type Issuer interface {
-	Issue(ctx context.Context, req ra.Request) (ra.Certificate, error)
-	Decide(s ra.Subject, door string) ra.Decision
 }
 
 // Account is a service account of a cluster.

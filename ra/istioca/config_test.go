@@ -15,7 +15,7 @@ import (
 )
 
 // issues is an issuer that is never asked.
-type issues struct{ istioca.Issuer }
+type issues struct{ ra.Issuer }
 
 func valid(t *testing.T) istioca.Config {
 	return istioca.Config{

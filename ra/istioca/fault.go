@@ -51,7 +51,8 @@ type fault struct {
 	cause    error
 	token    ca.Token // which the cause must not show
 	who      *caller
-	recorded bool // by the issuer
+	door     string // that it came through, once that is known
+	recorded bool   // by the issuer
 }
 
 func faultf(result Result, code codes.Code, format string, args ...any) *fault {
@@ -60,6 +61,7 @@ func faultf(result Result, code codes.Code, format string, args ...any) *fault {
 
 func (f *fault) because(err error) *fault { f.cause = err; return f }
 func (f *fault) of(who caller) *fault     { f.who = &who; return f }
+func (f *fault) at(door string) *fault    { f.door = door; return f }
 
 // status is what the client sees.
 func (f *fault) status() error {

@@ -211,22 +211,34 @@ func TestShutdownEndsCallsThatAreHeld(t *testing.T) {
 }
 
 func TestPolicyThatChangesWhileACallIsHeldDecides(t *testing.T) {
-	inBubble(t, shop, func(t *testing.T, m *mesh) {
-		conn := m.dial("192.0.2.1")
-		defer conn.Close()
-		m.ca.Fail(away)
-		done := m.as(conn, "ztunnel-token", home).begin(t.Context(), impersonating(web))
-		time.Sleep(time.Second)
-		all := rules()
-		all[1].Names.SPIFFEID = "spiffe://new.local/ns/{namespace}/sa/{serviceAccount}"
-		if err := m.engine.SetPolicy(must(ra.NewPolicy(home, all))); err != nil {
-			t.Fatal(err)
-		}
-		m.ca.Fail(nil)
-		if err := <-done; status.Code(err) != codes.Unavailable { // and not another's certificate
-			t.Error(err)
-		}
-	})
+	for name, c := range map[string]struct {
+		change func(r *ra.Rule, m *mesh)
+		want   codes.Code
+	}{
+		"another rule gives the same": {func(r *ra.Rule, _ *mesh) { r.Name = "anew" }, codes.OK},
+		"another name":                {func(r *ra.Rule, _ *mesh) { r.Names.SPIFFEID = "spiffe://new.local/ns/{namespace}/sa/{serviceAccount}" }, codes.PermissionDenied},
+		"nothing":                     {func(r *ra.Rule, _ *mesh) { r.Match.Namespaces = []string{"istio-system"} }, codes.PermissionDenied},
+		"the pod is gone by then":     {func(r *ra.Rule, m *mesh) { r.Name = "anew"; m.pods.finish("web") }, codes.PermissionDenied},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, shop, func(t *testing.T, m *mesh) {
+				conn := m.dial("192.0.2.1")
+				defer conn.Close()
+				m.ca.Fail(away)
+				done := m.as(conn, "ztunnel-token", home).begin(t.Context(), impersonating(web))
+				time.Sleep(time.Second)
+				all := rules()
+				c.change(&all[1], m)
+				if err := m.engine.SetPolicy(must(ra.NewPolicy(home, all))); err != nil {
+					t.Fatal(err)
+				}
+				m.ca.Fail(nil)
+				if err := <-done; status.Code(err) != c.want {
+					t.Error(err)
+				}
+			})
+		})
+	}
 }
 
 func TestServerThatIsNotReadyMakesNoCall(t *testing.T) {

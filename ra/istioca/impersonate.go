@@ -13,9 +13,8 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// impersonate returns whom a node proxy asks for, if it may. What costs nothing is checked
-// first; the API server is asked last.
-func (s *Server) impersonate(ctx context.Context, who caller, name, door string) (ra.Subject, *fault) {
+// impersonated returns whom a node proxy asks for, if it may ask for anybody.
+func (s *Server) impersonated(who caller, name string) (ra.Subject, *fault) {
 	if why := s.mayNot(who); why != "" {
 		return ra.Subject{}, denied("%s", why).because(fmt.Errorf("it asks for %.128q", name))
 	}
@@ -23,24 +22,25 @@ func (s *Server) impersonate(ctx context.Context, who caller, name, door string)
 	if err != nil || asked.Namespace == "" {
 		return ra.Subject{}, malformed("%s %.128q is not of the form spiffe://DOMAIN/ns/NAMESPACE/sa/SERVICE-ACCOUNT", impersonatedKey, name)
 	}
-	subject := ra.Subject{
+	return ra.Subject{
 		Kind: ra.ServiceAccount, Cluster: who.Cluster, Namespace: asked.Namespace, ServiceAccount: asked.ServiceAccount, Node: who.Node,
 		Verified: "node proxy with the pod UID " + who.PodUID,
+	}, nil
+}
+
+// mayImpersonate returns why a node proxy may not have what the policy gives a service account. The
+// API server is asked last.
+func (s *Server) mayImpersonate(ctx context.Context, who caller, o *ra.Order, name string) *fault {
+	if granted := o.Decision().Identity; !isExactly(granted, name) {
+		return denied("the policy gives that service account of cluster %.64q the name %.128q, not %.128q", who.Cluster, granted.String(), name)
 	}
-	granted, fault := s.try(subject, door)
-	if fault != nil {
-		return subject, fault
-	}
-	if !isExactly(granted, name) {
-		return subject, denied("the policy gives that service account of cluster %.64q the name %.128q, not %.128q", who.Cluster, granted.String(), name)
-	}
-	switch err := s.onNode(ctx, who, accountOf(subject)); {
+	switch err := s.onNode(ctx, who, accountOf(o.Subject)); {
 	case errors.Is(err, ErrNoPod):
-		return subject, denied("no pod of that service account runs on the node of the caller").because(err)
+		return denied("no pod of that service account runs on the node of the caller").because(err)
 	case err != nil:
-		return subject, faultf(CannotVerify, codes.Unavailable, "the pods on the node cannot be looked up at the moment; retry later").because(err)
+		return faultf(CannotVerify, codes.Unavailable, "the pods on the node cannot be looked up at the moment; retry later").because(err)
 	}
-	return subject, nil
+	return nil
 }
 
 // mayNot says why a caller may not ask for other identities.

@@ -17,56 +17,49 @@ import (
 
 // issue gets the certificate that a caller asks for.
 func (s *Server) issue(ctx context.Context, who caller, request *security.IstioCertificateRequest) (ra.Certificate, *fault) {
-	o, fault := s.read(request)
+	a, fault := s.read(request)
 	if fault != nil {
 		return ra.Certificate{}, fault
 	}
+	cert, fault := s.hold(ctx, who, a)
+	if fault == nil {
+		fault = s.enter(ctx, who, a, cert)
+	}
+	if fault != nil {
+		return ra.Certificate{}, fault.at(a.door)
+	}
+	return cert, nil
+}
+
+// prepare has a request decided, and checks what the policy does not.
+func (s *Server) prepare(ctx context.Context, who caller, a asked) (*ra.Order, *fault) {
 	subject := who.Subject
-	if o.impersonated != "" {
-		if subject, fault = s.impersonate(ctx, who, o.impersonated, o.door); fault != nil {
-			return ra.Certificate{}, fault
+	if a.impersonated != "" {
+		var fault *fault
+		if subject, fault = s.impersonated(who, a.impersonated); fault != nil {
+			return nil, fault
+		}
+	}
+	o, err := s.cfg.Issuer.Prepare(ctx, ra.Request{Subject: subject, Door: a.door, CSR: a.csr, TTL: a.ttl})
+	if err != nil {
+		return nil, afterIssue(err)
+	}
+	if a.impersonated != "" {
+		if fault := s.mayImpersonate(ctx, who, o, a.impersonated); fault != nil {
+			return nil, fault
 		}
 	}
 	if who.presented != nil {
-		if fault = s.mayRenew(&o, who); fault != nil {
-			return ra.Certificate{}, fault
+		if fault := s.mayRenew(o, who); fault != nil {
+			return nil, fault
 		}
 	}
-	if fault := s.preview(o, subject); fault != nil {
-		return ra.Certificate{}, fault
+	if s.callers.Load().HoldNames {
+		if fault := checkNames(o); fault != nil {
+			return nil, fault
+		}
 	}
-	if fault := s.room(ctx, who, o); fault != nil {
-		return ra.Certificate{}, fault
-	}
-	cert, fault := s.hold(ctx, ra.Request{Subject: subject, Door: o.door, CSR: o.csr, TTL: o.ttl})
-	if fault != nil {
-		return ra.Certificate{}, fault
-	}
-	if fault := s.review(o, cert); fault != nil {
-		return ra.Certificate{}, fault
-	}
-	return cert, s.enter(ctx, who, o, cert)
-}
-
-// preview holds the CSR's names against the policy's before a certificate is asked for, if
-// they are to be.
-func (s *Server) preview(o order, subject ra.Subject) *fault {
-	if !s.callers.Load().HoldNames {
-		return nil
-	}
-	granted, fault := s.try(subject, o.door)
-	if fault != nil {
-		return fault
-	}
-	return checkNames(o.csr, granted)
-}
-
-// review looks once more at what was issued: the policy may have changed since it was tried.
-func (s *Server) review(o order, cert ra.Certificate) *fault {
-	if o.impersonated != "" && !isExactly(cert.Identity, o.impersonated) || s.callers.Load().HoldNames && checkNames(o.csr, cert.Identity) != nil {
-		return faultf(Unavailable, codes.Unavailable, "the policy has changed meanwhile; retry")
-	}
-	return nil
+	return o, s.room(ctx, who, a, o)
 }
 
 // The waits between two tries of a call that is held. Each costs little: the engine answers
@@ -86,14 +79,21 @@ type told struct {
 }
 
 // hold asks until there is a certificate or a final refusal, or until the call was held for
-// long enough.
-func (s *Server) hold(ctx context.Context, req ra.Request) (ra.Certificate, *fault) {
+// long enough. What the policy decides otherwise meanwhile is prepared anew.
+func (s *Server) hold(ctx context.Context, who caller, a asked) (ra.Certificate, *fault) {
 	held, cancel := context.WithTimeoutCause(ctx, s.cfg.Times.Hold, errHeld)
 	defer cancel()
 	defer context.AfterFunc(s.callers.Load().over, cancel)()
 	var last told
+	var o *ra.Order
 	for {
-		cert, err := s.cfg.Issuer.Issue(held, req)
+		if o == nil {
+			var fault *fault
+			if o, fault = s.prepare(ctx, who, a); fault != nil {
+				return ra.Certificate{}, fault
+			}
+		}
+		cert, err := s.cfg.Issuer.Issue(held, o)
 		switch {
 		case err == nil:
 			return cert, nil
@@ -101,6 +101,9 @@ func (s *Server) hold(ctx context.Context, req ra.Request) (ra.Certificate, *fau
 			return cert, afterIssue(err)
 		case held.Err() == nil || last.err == nil: // else it only says that the wait is over
 			last = told{err, time.Now()}
+		}
+		if errors.Is(err, ca.ErrAborted) {
+			o = nil
 		}
 		if !pause(held, ca.RetryAfter(err)) {
 			return cert, s.overdue(ctx, held, last)

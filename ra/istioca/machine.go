@@ -101,12 +101,9 @@ func (in *callers) vouched(c chains.Chain) bool {
 
 // mayRenew returns why a machine may not renew what it presents, and shortens the lifetime asked
 // for to the bound of its chain.
-func (s *Server) mayRenew(o *order, who caller) *fault {
+func (s *Server) mayRenew(o *ra.Order, who caller) *fault {
 	in, p := s.callers.Load(), who.presented
-	granted := s.cfg.Issuer.Decide(who.Subject, o.door)
-	if granted.Denied != "" {
-		return denied("%s", granted.Denied)
-	}
+	granted := o.Decision()
 	leaf := p.chain[0]
 	if names, err := pki.IdentityOf(leaf); err != nil || !names.Equal(granted.Identity) {
 		return denied("the policy gives the machine %.100q, and its certificate is for %.100q", granted.Identity.String(), names.String())
@@ -124,10 +121,7 @@ func (s *Server) mayRenew(o *order, who caller) *fault {
 	case now.After(until.Add(-margin)), leaf.NotAfter.After(until.Add(-margin)):
 		return denied("renewal without a token is over for this machine (limit %s); present a token", clock.Stamp(until))
 	}
-	left := until.Sub(now).Truncate(time.Second)
-	if o.ttl == 0 || o.ttl > left {
-		o.ttl = left
-	}
+	o.Limit(until.Sub(now).Truncate(time.Second))
 	return nil
 }
 
@@ -135,8 +129,8 @@ func (s *Server) mayRenew(o *order, who caller) *fault {
 func (p *presented) until(r Renewals) time.Time { return p.began.Add(r.Longest) }
 
 // begins reports whether a certificate for a SPIFFE ID begins a chain of renewals.
-func (in *callers) begins(who caller, o order, id string) bool {
-	return who.presented == nil && who.podless && o.impersonated == "" && in.Renewals.lists(id)
+func (in *callers) begins(who caller, a asked, id string) bool {
+	return who.presented == nil && who.podless && a.impersonated == "" && in.Renewals.lists(id)
 }
 
 // begun is the chain that a caller's token begins.
@@ -146,10 +140,10 @@ func (c caller) begun(identity string) chains.Chain {
 
 // room fails if the renewal record cannot take another chain, so that no certificate is issued in
 // vain.
-func (s *Server) room(ctx context.Context, who caller, o order) *fault {
+func (s *Server) room(ctx context.Context, who caller, a asked, o *ra.Order) *fault {
 	in := s.callers.Load()
-	id := s.cfg.Issuer.Decide(who.Subject, o.door).Identity.SPIFFEID
-	if id == nil || !in.begins(who, o, id.String()) {
+	id := o.Decision().Identity.SPIFFEID
+	if id == nil || !in.begins(who, a, id.String()) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Times.Lookup)
@@ -162,7 +156,7 @@ func (s *Server) room(ctx context.Context, who caller, o order) *fault {
 }
 
 // enter writes down a certificate before it is given out, if it may be renewed without a token.
-func (s *Server) enter(ctx context.Context, who caller, o order, cert ra.Certificate) *fault {
+func (s *Server) enter(ctx context.Context, who caller, a asked, cert ra.Certificate) *fault {
 	in := s.callers.Load()
 	if !in.Renewals.on() || cert.Identity.SPIFFEID == nil {
 		return nil
@@ -175,7 +169,7 @@ func (s *Server) enter(ctx context.Context, who caller, o order, cert ra.Certifi
 	switch {
 	case who.presented != nil:
 		err = in.continues(ctx, who.presented, id, next)
-	case !in.begins(who, o, id):
+	case !in.begins(who, a, id):
 		return nil
 	default:
 		err = in.ledger.change(ctx, func(r *chains.Record) error { return r.Begin(who.begun(id), next, clock.Wall()) })

@@ -1,6 +1,7 @@
 package istioca
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/countersign-dev/countersign/internal/text"
@@ -8,24 +9,15 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-// Recorder is what an [Issuer] may be as well, as an [ra.Engine] is: it keeps the server's own
-// refusals where it keeps its own.
-type Recorder interface {
-	Refuse(ctx context.Context, req ra.Request, err error)
-}
-
 // record records a refusal of a caller who is known, unless the issuer has. What strangers do
 // is in the log alone.
 func (s *Server) record(ctx context.Context, f *fault) {
-	to, ok := s.cfg.Issuer.(Recorder)
-	if !ok || f.who == nil || f.recorded {
+	if f.who == nil || f.recorded {
 		return
 	}
-	switch f.result {
-	case Denied, Copied:
-		to.Refuse(ctx, ra.Request{Subject: f.who.Subject, Door: doorName}, ca.Errorf(ca.Denied, "%s", f.inFull()))
-	case Malformed:
-		to.Refuse(ctx, ra.Request{Subject: f.who.Subject, Door: doorName}, ca.Errorf(ca.Invalid, "%s", f.inFull()))
+	reasons := map[Result]ca.Reason{Denied: ca.Denied, Copied: ca.Denied, Malformed: ca.Invalid, OverLimit: ca.RateLimited, OverOwnLimit: ca.RateLimited}
+	if reason, refused := reasons[f.result]; refused {
+		s.cfg.Issuer.Refuse(ctx, ra.Request{Subject: f.who.Subject, Door: cmp.Or(f.door, doorName)}, ca.Errorf(reason, "%s", f.inFull()))
 	}
 }
 

@@ -11,7 +11,6 @@ import (
 	security "istio.io/api/security/v1alpha1"
 
 	"github.com/countersign-dev/countersign/ra"
-	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
 // The keys of a request's Struct that are read. Others are ignored, as clients may have new
@@ -24,8 +23,8 @@ const (
 // forever is a lifetime that any rule shortens.
 const forever = 100 * 365 * 24 * time.Hour
 
-// order is what a request asks for.
-type order struct {
+// asked is what a request asks for.
+type asked struct {
 	csr  []byte
 	ttl  time.Duration
 	door string
@@ -34,8 +33,8 @@ type order struct {
 }
 
 // read checks a request, all but the CSR, which the engine reads.
-func (s *Server) read(request *security.IstioCertificateRequest) (order, *fault) {
-	var out order
+func (s *Server) read(request *security.IstioCertificateRequest) (asked, *fault) {
+	var out asked
 	fields := request.GetMetadata()
 	switch size := proto.Size(fields); {
 	case len(request.GetCsr()) > s.cfg.Limits.CSR:
@@ -58,11 +57,11 @@ func (s *Server) read(request *security.IstioCertificateRequest) (order, *fault)
 }
 
 // choose takes the door of a CertSigner, whose rules decide on the authority.
-func (s *Server) choose(o *order, signer string) *fault {
+func (s *Server) choose(a *asked, signer string) *fault {
 	if signer != "" && !slices.Contains(s.callers.Load().CertSigners, signer) {
 		return faultf(Denied, codes.PermissionDenied, "no rule allows anybody the CertSigner %.128q", signer)
 	}
-	o.door = doorOf(signer)
+	a.door = doorOf(signer)
 	return nil
 }
 
@@ -83,27 +82,15 @@ func malformed(format string, args ...any) *fault {
 // checkNames holds the names of a CSR against those that the policy gives. It may have fewer:
 // sidecars and ztunnel name their SPIFFE ID alone, and a CSR without names leaves them to the
 // policy.
-func checkNames(csr []byte, granted pki.Identity) *fault {
-	parsed, err := pki.ParseCSR(csr)
-	if err != nil {
-		return malformed("%s", err)
-	}
-	names, err := pki.IdentityOfCSR(parsed)
+func checkNames(o *ra.Order) *fault {
+	_, names, err := o.ParsedCSR()
 	if err != nil {
 		return malformed("the CSR: %s", err)
 	}
+	granted := o.Decision().Identity
 	given := granted.Names()
 	if slices.ContainsFunc(names.Names(), func(name string) bool { return !slices.Contains(given, name) }) {
-		return faultf(Denied, codes.PermissionDenied, "the CSR names %.100q, and the policy gives %.100q", names.String(), granted.String())
+		return denied("the CSR names %.100q, and the policy gives %.100q", names.String(), granted.String())
 	}
 	return nil
-}
-
-// try returns what the policy gives a subject.
-func (s *Server) try(subject ra.Subject, door string) (pki.Identity, *fault) {
-	granted := s.cfg.Issuer.Decide(subject, door)
-	if granted.Denied != "" {
-		return pki.Identity{}, faultf(Denied, codes.PermissionDenied, "%s", granted.Denied)
-	}
-	return granted.Identity, nil
 }

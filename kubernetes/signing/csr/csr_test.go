@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/countersign-dev/countersign/internal/test/ratest"
 	"github.com/countersign-dev/countersign/kubernetes/kubetest"
 	"github.com/countersign-dev/countersign/kubernetes/signing/csr"
 	"github.com/countersign-dev/countersign/ra"
@@ -266,7 +267,10 @@ func TestOutcomeIsCountedAlthoughTheWatchIsFaster(t *testing.T) {
 	for result, change := range map[string]func(r *request){
 		"issued": func(*request) {},
 		"denied": func(r *request) { r.Spec.Username = "joe" },
-		"failed": func(r *request) { r.Spec.Request = csrOf(pki.ECDSAP384, nil) },
+		"failed": func(r *request) {
+			r.Spec.Request = csrOf(pki.ECDSAP384, nil)
+			r.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: "True", Reason: "Admin"}}
+		},
 	} {
 		t.Run(result, func(t *testing.T) {
 			inCluster(t, slowAnswers, func(c *cluster) {
@@ -354,18 +358,24 @@ func TestNextTermGoesOn(t *testing.T) {
 func TestChangedPolicyIsAskedAgain(t *testing.T) {
 	asked := 0
 	inCluster(t, func(c *cluster) {
-		c.conf.Issuer = issuerFunc(func(ctx context.Context, req ra.Request) (ra.Certificate, error) {
-			cert, err := c.engine.Issue(ctx, req)
+		c.conf.Issuer = issuing{c.engine, func(ctx context.Context, o *ra.Order) (ra.Certificate, error) {
 			if asked++; asked == 1 {
-				cert.Identity = pki.Identity{DNSNames: []string{"other.example.org"}}
+				changed := rules()
+				changed[0].Name = "anew"
+				if err := c.engine.SetPolicy(ratest.Policy(t, changed...)); err != nil {
+					t.Error(err)
+				}
 			}
-			return cert, err
-		})
+			return c.engine.Issue(ctx, o)
+		}}
 	}, func(c *cluster) {
 		c.create(honest())
 		c.want("Approved")
 		pass(time.Minute)
 		c.want("Approved issued")
+		if asked != 2 || c.asked() != 1 {
+			t.Errorf("the engine was asked %d times, the CA %d times", asked, c.asked())
+		}
 	})
 }
 
@@ -392,11 +402,11 @@ func TestWaitingRequestsCostFewCalls(t *testing.T) {
 	}
 	const many = 50
 	inCluster(t, func(c *cluster) {
-		c.conf.Issuer = issuerFunc(func(context.Context, ra.Request) (ra.Certificate, error) {
+		c.conf.Issuer = issuing{c.engine, func(context.Context, *ra.Order) (ra.Certificate, error) {
 			err := ca.Errorf(ca.RateLimited, "8 requests of this holder wait already")
 			err.RetryAfter = 5 * time.Second
 			return ra.Certificate{}, err
-		})
+		}}
 	}, func(c *cluster) {
 		for i := range many {
 			r := honest()
@@ -436,11 +446,11 @@ func TestFirstListIsTheLatest(t *testing.T) {
 
 func TestWrongSettingsAreRefused(t *testing.T) {
 	good := csr.Config{
-		Cluster: "home", Client: kubetest.NewFake().Client(), Issuer: issuerFunc(nil), Decide: func(ra.Subject, string) ra.Decision { return ra.Decision{} },
+		Cluster: "home", Client: kubetest.NewFake().Client(), Issuer: issuing{},
 		Signers: []csr.Signer{{Name: signer}},
 	}
 	for want, change := range map[string]func(*csr.Config){
-		"needs Cluster":           func(c *csr.Config) { c.Decide = nil },
+		"needs Cluster":           func(c *csr.Config) { c.Cluster = "" },
 		"reserved for Kubernetes": func(c *csr.Config) { c.Signers = []csr.Signer{{Name: "kubernetes.io/kube-apiserver-client"}} },
 		"is there twice":          func(c *csr.Config) { c.Signers = []csr.Signer{{Name: signer}, {Name: signer}} },
 	} {

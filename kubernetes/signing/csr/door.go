@@ -52,9 +52,7 @@ type Config struct {
 	// Client is a client of that cluster. It should allow 50 calls a second or more.
 	Client kubernetes.Interface
 	// Issuer has the door [signing.CSRDoor] of each signer.
-	Issuer signing.Issuer
-	// Decide returns what the policy in force grants: [ra.Engine.Decide].
-	Decide  func(s ra.Subject, door string) ra.Decision
+	Issuer  ra.Issuer
 	Signers []Signer
 	// Now is the wall clock. Default: the system's.
 	Now func() time.Time
@@ -106,8 +104,8 @@ type Door struct {
 // New checks the settings. It asks the API server nothing before Run.
 func New(cfg Config) (*Door, error) {
 	d := &Door{cfg: cfg.withDefaults(), signers: map[string]Signer{}, reads: signing.NewSlots(), writes: signing.NewSlots(), gates: signing.Gates{}}
-	if cfg.Cluster == "" || cfg.Client == nil || cfg.Issuer == nil || cfg.Decide == nil || len(cfg.Signers) == 0 {
-		return nil, errors.New("csr: Config needs Cluster, Client, Issuer, Decide and Signers")
+	if cfg.Cluster == "" || cfg.Client == nil || cfg.Issuer == nil || len(cfg.Signers) == 0 {
+		return nil, errors.New("csr: Config needs Cluster, Client, Issuer and Signers")
 	}
 	for _, s := range cfg.Signers {
 		if err := signing.CheckName(s.Name); err != nil {

@@ -37,15 +37,15 @@ func (d *Door) serve(ctx context.Context, live *request) error {
 	if !d.open(live) {
 		return nil
 	}
-	order, err := d.judge(live)
+	order, err := d.judge(ctx, live)
 	if err == nil { // before the lookups, but a trial is for one who passed them
 		err = d.gates[live.Spec.SignerName].Check(owner(live))
 	}
 	if err == nil {
-		err = d.verify(ctx, live, order.Subject)
+		err = recorded(ctx, order, d.verify(ctx, live, order.Subject))
 	}
 	if err == nil && !has(live, certificatesv1.CertificateApproved) {
-		live, err = d.approve(ctx, live, order.rule)
+		live, err = d.approve(ctx, live, order.Decision().Rule)
 	}
 	var cert ra.Certificate
 	if err == nil {
@@ -95,17 +95,12 @@ func lookUp[T metav1.Object](ctx context.Context, d *Door, r *request, kind, nam
 }
 
 // issue returns a certificate, a *refusal, or an error that leaves the request pending.
-func (d *Door) issue(ctx context.Context, r *request, o order) (ra.Certificate, error) {
-	cert, err := d.gates[r.Spec.SignerName].Issue(ctx, d.cfg.Issuer, owner(r), o.Request)
-	switch {
-	case errors.Is(err, signing.ErrShut):
+func (d *Door) issue(ctx context.Context, r *request, o *ra.Order) (ra.Certificate, error) {
+	cert, err := d.gates[r.Spec.SignerName].Issue(ctx, d.cfg.Issuer, owner(r), o)
+	if err == nil || errors.Is(err, signing.ErrShut) {
 		return cert, err
-	case err != nil:
-		return cert, outcome(err)
-	case !cert.Identity.Equal(o.names): // the policy changed meanwhile
-		return cert, &signing.PendingError{Again: time.Second, Err: fmt.Errorf("the policy changed: it gives %s now", cert.Identity)}
 	}
-	return cert, nil
+	return cert, outcome(err)
 }
 
 func outcome(err error) error {
@@ -115,8 +110,12 @@ func outcome(err error) error {
 		return &signing.PendingError{Again: out.Again, Err: err, Quiet: true} // the engine logs and audits it
 	case out.KeyType:
 		return refused(reasonKeyType, "%s", out.Message)
+	case out.Names:
+		return refused(reasonNames, "%s", out.Message)
+	case out.Usages:
+		return refused(reasonUsages, "%s", out.Message)
 	case errors.Is(err, ca.ErrDenied):
-		return refused(reasonPolicy, "%s", out.Message)
+		return refused(reasonPolicy, "the policy for this signer does not grant the request: %s", out.Message)
 	}
 	return refused(reasonCSR, "%s", out.Message)
 }

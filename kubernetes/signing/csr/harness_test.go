@@ -90,7 +90,7 @@ func newCluster(t *testing.T) *cluster {
 		Authorities: []ra.Authority{{Name: "ca", Client: ratest.Certifier{CA: c.ca}, Limits: ratest.Unlimited}},
 	})
 	c.conf = csr.Config{
-		Cluster: "home", Client: c.api.Client(), Issuer: c.engine, Decide: c.engine.Decide, Log: c.log.Logger(),
+		Cluster: "home", Client: c.api.Client(), Issuer: c.engine, Log: c.log.Logger(),
 		Signers: []csr.Signer{{Name: signer, Approve: true}},
 		Observe: func(e csr.Event) {
 			c.mu.Lock()
@@ -288,12 +288,12 @@ func pass(d time.Duration) {
 	synctest.Wait()
 }
 
-func issuerFunc(f func(context.Context, ra.Request) (ra.Certificate, error)) signing.Issuer {
-	return issuing(f)
+// issuing is an engine whose orders another one fills.
+type issuing struct {
+	ra.Issuer
+	issue func(context.Context, *ra.Order) (ra.Certificate, error)
 }
 
-type issuing func(context.Context, ra.Request) (ra.Certificate, error)
-
-func (f issuing) Issue(ctx context.Context, req ra.Request) (ra.Certificate, error) {
-	return f(ctx, req)
+func (i issuing) Issue(ctx context.Context, o *ra.Order) (ra.Certificate, error) {
+	return i.issue(ctx, o)
 }

@@ -1,7 +1,9 @@
 package csr
 
 import (
+	"context"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,12 +16,8 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-const (
-	// maxCSR is more than a CSR with an RSA key of 8,192 bits has, in bytes of PEM.
-	maxCSR = 32 << 10
-	// minSeconds is the least that a request can ask for.
-	minSeconds = 600
-)
+// minSeconds is the least lifetime that a request can ask for.
+const minSeconds = 600
 
 // The reasons of a refusal.
 const (
@@ -42,77 +40,76 @@ func refused(reason, format string, args ...any) error {
 	return &refusal{reason, fmt.Sprintf(format, args...)}
 }
 
-// order is a request as it is put to the engine.
-type order struct {
-	ra.Request
-	names pki.Identity
-	rule  string
+// judge compares a request with what the policy grants. A *refusal is recorded.
+func (d *Door) judge(ctx context.Context, r *request) (*ra.Order, error) {
+	req, err := d.asked(r)
+	if err != nil {
+		d.cfg.Issuer.Refuse(ctx, req, err)
+		return nil, err
+	}
+	o, err := d.cfg.Issuer.Prepare(ctx, req)
+	if err != nil {
+		return nil, outcome(err)
+	}
+	return o, recorded(ctx, o, check(o, r.Spec.Usages))
 }
 
-// judge compares a request with what the policy grants. An error is a *refusal.
-func (d *Door) judge(r *request) (order, error) {
-	subject, err := SubjectOf(d.cfg.Cluster, &r.Spec)
-	if err != nil {
-		return order{}, refused(reasonRequester, "%s", err)
+// recorded records a *refusal, and returns it.
+func recorded(ctx context.Context, o *ra.Order, err error) error {
+	if no, final := errors.AsType[*refusal](err); final {
+		o.Refuse(ctx, no)
 	}
-	o := order{Request: ra.Request{
-		Subject: subject, Door: doorOf(r), CSR: r.Spec.Request, Object: string(r.UID), Asked: r.CreationTimestamp.Time,
-	}}
+	return err
+}
+
+// asked is what a request asks the engine for. An error is a *refusal.
+func (d *Door) asked(r *request) (ra.Request, error) {
+	req := ra.Request{Door: doorOf(r), CSR: r.Spec.Request, Object: string(r.UID), Asked: r.CreationTimestamp.Time}
+	var err error
+	if req.Subject, err = SubjectOf(d.cfg.Cluster, &r.Spec); err != nil {
+		req.Subject = ra.Subject{Kind: ra.User, Cluster: d.cfg.Cluster, User: r.Spec.Username}
+		return req, refused(reasonRequester, "%s", err)
+	}
 	if seconds := r.Spec.ExpirationSeconds; seconds != nil {
 		if *seconds < minSeconds {
-			return o, refused(reasonLifetime, "expirationSeconds is %d, %d is the least", *seconds, minSeconds)
+			return req, refused(reasonLifetime, "expirationSeconds is %d, %d is the least", *seconds, minSeconds)
 		}
-		o.TTL = time.Duration(*seconds) * time.Second
+		req.TTL = time.Duration(*seconds) * time.Second
 	}
-	granted := d.cfg.Decide(subject, o.Door)
-	if granted.Denied != "" {
-		return o, refused(reasonPolicy, "the policy for this signer grants the requester nothing: %s", text.Clean(granted.Denied))
-	}
-	o.rule = granted.Rule
-	csr, err := read(r.Spec.Request)
-	if err != nil {
-		return o, err
-	}
-	if o.names, err = namesOf(csr); err != nil {
-		return o, err
-	}
-	if !o.names.Equal(granted.Identity) {
-		return o, refused(reasonNames, "the certificate signing request names %s; the policy gives the requester exactly %s", text.Quote(o.names.String()), text.Quote(granted.Identity.String()))
-	}
-	if err := granted.Usages.CheckCSR(csr); err != nil {
-		return o, refused(reasonUsages, "%s", text.Clean(err.Error()))
-	}
-	return o, checkUsages(r.Spec.Usages, granted.Usages)
+	return req, nil
 }
 
-func read(pemBytes []byte) (*x509.CertificateRequest, error) {
-	if len(pemBytes) > maxCSR {
-		return nil, refused(reasonCSR, "the certificate signing request has %d bytes, %d are allowed", len(pemBytes), maxCSR)
+// check compares the CSR with what is granted. An error is a *refusal.
+func check(o *ra.Order, usages []certificatesv1.KeyUsage) error {
+	csr, names, err := o.ParsedCSR()
+	if err == nil {
+		err = checkNames(names)
 	}
-	csr, err := pki.ParseCSR(pemBytes)
+	if no := checkSubject(csr); no != nil {
+		return no
+	}
 	if err != nil {
-		return nil, refused(reasonCSR, "%s", text.Clean(err.Error()))
+		return refused(reasonNames, "the certificate signing request %s", text.Clean(err.Error()))
 	}
-	return csr, nil
+	granted := o.Decision()
+	if !names.Equal(granted.Identity) {
+		return refused(reasonNames, "the certificate signing request names %s; the policy gives the requester exactly %s", text.Quote(names.String()), text.Quote(granted.Identity.String()))
+	}
+	return checkUsages(usages, granted.Usages)
 }
 
-// namesOf returns a CSR's names. The subject must be empty: with a subject such as O=system:masters,
-// whoever takes the CA for one of users would take its holder for a user.
-func namesOf(csr *x509.CertificateRequest) (names pki.Identity, err error) {
-	if err := checkSubject(csr); err != nil {
-		return names, err
-	}
-	if names, err = pki.IdentityOfCSR(csr); err != nil {
-		return names, refused(reasonNames, "the certificate signing request: %s", text.Clean(err.Error()))
-	}
+// checkNames refuses names that look as if Kubernetes itself had them.
+func checkNames(names pki.Identity) error {
 	for _, name := range names.Names() {
 		if strings.Contains(strings.ToLower(name), "system:") {
-			return names, refused(reasonNames, "the certificate signing request names %.256q: names with system: are Kubernetes' own", name)
+			return fmt.Errorf("names %.256q: names with system: are Kubernetes' own", name)
 		}
 	}
-	return names, nil
+	return nil
 }
 
+// checkSubject refuses any subject: with one such as O=system:masters, whoever takes the CA for one
+// of users would take its holder for a user.
 func checkSubject(csr *x509.CertificateRequest) error {
 	if strings.Contains(strings.ToLower(string(csr.RawSubject)), "system:") {
 		return refused(reasonSubject, "the subject %.256q of the certificate signing request names a user or a group of Kubernetes itself: leave it empty", csr.Subject)

@@ -1,8 +1,8 @@
 // Package guard looks, in each cluster, for what makes a registration authority dangerous there:
 //
 //   - An authority that the API server takes clients' certificates of could sign an administrator.
-//     [ClientCA] knows the API server's client CAs, and the issuer that [Issuer] returns refuses
-//     such an authority.
+//     [ClientCA] knows the API server's client CAs, and [Authorities] keeps an engine from such
+//     an authority.
 //   - Whoever may create PodCertificateRequests can ask for any pod's certificate, as a request
 //     does not say who made it. [Admission] looks for the ValidatingAdmissionPolicy that lets
 //     nodes alone create them, and warns while there is none.

@@ -90,24 +90,19 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// Issuer is *ra.Engine, or something in front of it.
-type Issuer interface {
-	Issue(ctx context.Context, req ra.Request) (ra.Certificate, error)
-}
-
 // GuardedIssuer refuses what comes while the Lease is not held, before it stands in line. The
 // CA needs a [Client] nevertheless: what stands in line may be called for later.
 type GuardedIssuer struct {
+	ra.Issuer
 	lease *Lease
-	next  Issuer
 }
 
 // Issuer guards an engine.
-func (l *Lease) Issuer(next Issuer) *GuardedIssuer { return &GuardedIssuer{l, next} }
+func (l *Lease) Issuer(next ra.Issuer) *GuardedIssuer { return &GuardedIssuer{next, l} }
 
 // Issue calls the engine if the Lease is held. The error is else a [ca.Unavailable].
-func (g *GuardedIssuer) Issue(ctx context.Context, req ra.Request) (ra.Certificate, error) {
-	return guarded(ctx, g.lease, func(ctx context.Context) (ra.Certificate, error) { return g.next.Issue(ctx, req) })
+func (g *GuardedIssuer) Issue(ctx context.Context, o *ra.Order) (ra.Certificate, error) {
+	return guarded(ctx, g.lease, func(ctx context.Context) (ra.Certificate, error) { return g.Issuer.Issue(ctx, o) })
 }
 
 // guarded makes a call in the current term. No outcome of a call that the end of the term may

@@ -164,9 +164,12 @@ func TestLeaseIsNotReleasedDuringACall(t *testing.T) {
 	})
 }
 
-type engine struct{ asked int }
+type engine struct {
+	ra.Issuer
+	asked int
+}
 
-func (e *engine) Issue(context.Context, ra.Request) (ra.Certificate, error) {
+func (e *engine) Issue(context.Context, *ra.Order) (ra.Certificate, error) {
 	e.asked++
 	return ra.Certificate{Rule: "pods"}, nil
 }
@@ -175,10 +178,10 @@ func TestIssuerRefusesWithoutTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, a, b := two(t, untilEnd)
 		e := &engine{}
-		if got, err := a.Issuer(e).Issue(t.Context(), ra.Request{}); err != nil || got.Rule != "pods" {
+		if got, err := a.Issuer(e).Issue(t.Context(), nil); err != nil || got.Rule != "pods" {
 			t.Errorf("%+v, %v", got, err)
 		}
-		if _, err := b.Issuer(e).Issue(t.Context(), ra.Request{}); ca.ReasonFor(err) != ca.Unavailable || e.asked != 1 {
+		if _, err := b.Issuer(e).Issue(t.Context(), nil); ca.ReasonFor(err) != ca.Unavailable || e.asked != 1 {
 			t.Errorf("%v, asked %d times", err, e.asked)
 		}
 	})

@@ -117,11 +117,12 @@ func TestCertificateThatIsFoundTooOldIsReplaced(t *testing.T) {
 
 // issuer is an issuer that counts what it is asked for.
 type issuer struct {
+	ra.Issuer
 	asked atomic.Int64
 	issue func(ctx context.Context) (ra.Certificate, error)
 }
 
-func (o *issuer) Issue(ctx context.Context, _ ra.Request) (ra.Certificate, error) {
+func (o *issuer) Issue(ctx context.Context, _ *ra.Order) (ra.Certificate, error) {
 	o.asked.Add(1)
 	return o.issue(ctx)
 }

@@ -1,7 +1,7 @@
 // Package podcert signs PodCertificateRequests (certificates.k8s.io/v1, Kubernetes 1.37): a
 // kubelet makes one for each pod with a podCertificate volume. A [Door] follows those of its
 // signer names, checks each against the live pod, service account and node, has an
-// [signing.Issuer] issue, and writes the outcome into the request's status.
+// [ra.Issuer] issue, and writes the outcome into the request's status.
 //
 // A status is final: a pod whose request is Denied or Failed never asks again, and one that was
 // refused a refresh keeps its files until they expire. So only what can never be right is
@@ -42,6 +42,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/internal/loglimit"
 	"github.com/countersign-dev/countersign/kubernetes/signing"
+	"github.com/countersign-dev/countersign/ra"
 )
 
 type request = certificatesv1.PodCertificateRequest
@@ -53,7 +54,7 @@ type Config struct {
 	// Client is a client of that cluster. It should allow 50 calls a second or more.
 	Client kubernetes.Interface
 	// Issuer has the door [signing.PodDoor] of each signer.
-	Issuer  signing.Issuer
+	Issuer  ra.Issuer
 	Signers []Signer
 	// Now is the wall clock. Default: the system's.
 	Now func() time.Time

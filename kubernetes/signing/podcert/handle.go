@@ -33,20 +33,22 @@ func (d *Door) handle(ctx context.Context, r *request) time.Duration {
 	return d.pending(r, err)
 }
 
-// issue returns a certificate, a *finalError, or an error that leaves the request pending.
+// issue returns a certificate, a *finalError, which is recorded, or an error that leaves the request
+// pending.
 func (d *Door) issue(ctx context.Context, r *request) (ra.Certificate, error) {
-	names, err := judge(r)
+	req, err := d.verified(ctx, r)
 	if err != nil {
+		if no, final := errors.AsType[*finalError](err); final {
+			req.Subject.Verified = "" // it is what the request says
+			d.cfg.Issuer.Refuse(ctx, req, no)
+		}
 		return ra.Certificate{}, err
 	}
-	gate := d.gates[r.Spec.SignerName]
-	if err := gate.Check(r.Namespace); err != nil { // before the lookups, but a trial is for one who passed them
-		return ra.Certificate{}, err
+	o, err := d.cfg.Issuer.Prepare(ctx, req)
+	var cert ra.Certificate
+	if err == nil {
+		cert, err = d.gates[r.Spec.SignerName].Issue(ctx, d.cfg.Issuer, r.Namespace, o)
 	}
-	if err := d.verify(ctx, r, false); err != nil {
-		return ra.Certificate{}, err
-	}
-	cert, err := gate.Issue(ctx, d.cfg.Issuer, r.Namespace, d.order(r, names))
 	if err == nil || errors.Is(err, signing.ErrShut) {
 		return cert, err
 	}
@@ -58,6 +60,19 @@ func (d *Door) issue(ctx context.Context, r *request) (ra.Certificate, error) {
 		return cert, err
 	}
 	return cert, final(out, ca.ReasonFor(err))
+}
+
+// verified returns what the engine is asked for, once the request is found to be right.
+func (d *Door) verified(ctx context.Context, r *request) (ra.Request, error) {
+	req := d.asked(r)
+	var err error
+	if req.DNSNames, err = judge(r); err != nil {
+		return req, err
+	}
+	if err := d.gates[r.Spec.SignerName].Check(r.Namespace); err != nil { // before the lookups, but a trial is for one who passed them
+		return req, err
+	}
+	return req, d.verify(ctx, r, false)
 }
 
 // final words what the engine refused.
@@ -73,8 +88,8 @@ func final(out signing.Outcome, reason ca.Reason) error {
 	return failed("%s", out.Message)
 }
 
-// order is what the engine is asked for. All of it is verified, or grants nothing.
-func (d *Door) order(r *request, names []string) ra.Request {
+// asked is what the engine is asked for, but for the names.
+func (d *Door) asked(r *request) ra.Request {
 	seconds := int32(defaultSeconds)
 	if r.Spec.MaxExpirationSeconds != nil {
 		seconds = *r.Spec.MaxExpirationSeconds
@@ -87,9 +102,9 @@ func (d *Door) order(r *request, names []string) ra.Request {
 			Node: string(r.Spec.NodeName), NodeUID: string(r.Spec.NodeUID),
 			Verified: "pod certificate request",
 		},
-		Door:     signing.PodDoor(r.Spec.SignerName).Name,
-		CSR:      pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: r.Spec.StubPKCS10Request}),
-		DNSNames: names, TTL: time.Duration(seconds) * time.Second, Object: string(r.UID), Asked: r.CreationTimestamp.Time,
+		Door: signing.PodDoor(r.Spec.SignerName).Name,
+		CSR:  pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: r.Spec.StubPKCS10Request}),
+		TTL:  time.Duration(seconds) * time.Second, Object: string(r.UID), Asked: r.CreationTimestamp.Time,
 	}
 }
 

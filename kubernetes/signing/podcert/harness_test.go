@@ -128,6 +128,9 @@ func (c *cluster) open() {
 	if c.conf.Issuer == nil {
 		c.conf.Issuer = c.engine
 	}
+	if other, ok := c.conf.Issuer.(*issuer); ok {
+		other.Issuer = c.engine
+	}
 	var err error
 	if c.door, err = podcert.New(c.conf); err != nil {
 		c.t.Fatal(err)

@@ -393,8 +393,8 @@ func TestRequestThatLooksOtherwiseLiveIsNotRefused(t *testing.T) {
 // long is an issuer whose chains are too long.
 type long struct{ *ra.Engine }
 
-func (l long) Issue(ctx context.Context, req ra.Request) (ra.Certificate, error) {
-	cert, err := l.Engine.Issue(ctx, req)
+func (l long) Issue(ctx context.Context, o *ra.Order) (ra.Certificate, error) {
+	cert, err := l.Engine.Issue(ctx, o)
 	cert.Chain = slices.Repeat(cert.Chain, 300)
 	return cert, err
 }

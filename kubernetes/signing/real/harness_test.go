@@ -93,19 +93,19 @@ func openWith(t testing.TB, c *kubetest.Cluster, authority namingCA, limits ra.L
 	})
 	applyRights(t, c)
 	o.makeBundles()
-	o.makeEngine(limits)
 	clients := o.makeGuard()
-	o.openDoors(o.bundles.Hold(guard.Issuer(o.engine, o.engine, o.log.Logger(), func() []*guard.ClientCA { return []*guard.ClientCA{clients} })))
+	o.makeEngine(limits, guard.NewAuthorities(o.log.Logger(), func() []*guard.ClientCA { return []*guard.ClientCA{clients} }))
+	o.openDoors(o.bundles.Hold(o.engine))
 	return o
 }
 
-func (o *registrar) makeEngine(limits ra.Limits) {
+func (o *registrar) makeEngine(limits ra.Limits, by ra.Guard) {
 	o.t.Helper()
 	audit, err := os.Create(filepath.Join(o.t.TempDir(), "audit.jsonl"))
 	must(o.t, err)
 	o.t.Cleanup(func() { must(o.t, audit.Close()) })
 	o.engine, err = ra.New(ra.Config{
-		Policy: policy(o.t), Audit: audit, Log: o.log.Logger(), RootsChanged: o.bundles.Changed,
+		Policy: policy(o.t), Audit: audit, Log: o.log.Logger(), Guard: by, RootsChanged: o.bundles.Changed,
 		Authorities: []ra.Authority{{Name: authority, Client: o.ca, Limits: limits, Roots: ra.Roots{Confirmed: true}}},
 		Doors:       []ra.Door{signing.PodDoor(signer), signing.CSRDoor(signer), signing.CSRDoor(byHand)},
 	})
@@ -132,7 +132,7 @@ func (o *registrar) makeGuard() *guard.ClientCA {
 	return clients
 }
 
-func (o *registrar) openDoors(issuer signing.Issuer) {
+func (o *registrar) openDoors(issuer ra.Issuer) {
 	o.t.Helper()
 	var err error
 	o.pods, err = podcert.New(podcert.Config{
@@ -140,7 +140,7 @@ func (o *registrar) openDoors(issuer signing.Issuer) {
 	})
 	must(o.t, err)
 	requests, err := csr.New(csr.Config{
-		Cluster: cluster, Client: o.client(), Issuer: issuer, Decide: o.engine.Decide, Log: o.log.Logger(),
+		Cluster: cluster, Client: o.client(), Issuer: issuer, Log: o.log.Logger(),
 		Signers: []csr.Signer{{Name: signer, Approve: true}, {Name: byHand}},
 	})
 	must(o.t, err)

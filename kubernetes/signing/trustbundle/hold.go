@@ -18,7 +18,7 @@ import (
 //
 // While a bundle cannot be written at all, next is not asked, as that would cost certificates. A
 // signer without a bundle, or with that of another authority, is not held up.
-func (d *Door) Hold(next signing.Issuer) signing.Issuer {
+func (d *Door) Hold(next ra.Issuer) ra.Issuer {
 	h := holder{next, map[string]*keeper{}}
 	for _, k := range d.keepers {
 		h.doors[signing.PodDoor(k.bundle.Signer).Name] = k
@@ -28,20 +28,20 @@ func (d *Door) Hold(next signing.Issuer) signing.Issuer {
 }
 
 type holder struct {
-	next  signing.Issuer
+	ra.Issuer
 	doors map[string]*keeper
 }
 
-// Issue implements [signing.Issuer].
-func (h holder) Issue(ctx context.Context, req ra.Request) (ra.Certificate, error) {
-	k := h.doors[req.Door]
+// Issue implements [ra.Issuer].
+func (h holder) Issue(ctx context.Context, o *ra.Order) (ra.Certificate, error) {
+	k := h.doors[o.Door]
 	if k == nil {
-		return h.next.Issue(ctx, req)
+		return h.Issuer.Issue(ctx, o)
 	}
 	if _, err := k.state(); k.had().Len() == 0 && err != nil && k.door.cfg.Roots(k.bundle.Authority).Len() > 0 {
 		return ra.Certificate{}, k.unpublished(err)
 	}
-	cert, err := h.next.Issue(ctx, req)
+	cert, err := h.Issuer.Issue(ctx, o)
 	if err != nil || cert.Authority != k.bundle.Authority {
 		return cert, err
 	}

@@ -17,13 +17,14 @@ import (
 
 // engine is an engine that learns its root with the first certificate.
 type engine struct {
+	ra.Issuer
 	d         *desk
 	root      *certtest.Pair
 	authority string
 	asked     int
 }
 
-func (o *engine) Issue(context.Context, ra.Request) (ra.Certificate, error) {
+func (o *engine) Issue(context.Context, *ra.Order) (ra.Certificate, error) {
 	o.asked++
 	leaf := o.root.Leaf(o.d.t, time.Hour)
 	o.d.has(o.authority, pki.NewBundle(o.root.Cert))
@@ -31,11 +32,11 @@ func (o *engine) Issue(context.Context, ra.Request) (ra.Certificate, error) {
 }
 
 // asks returns what became of a request after a while; "waits" if nothing did.
-func asks(ctx context.Context, t *testing.T, issuer signing.Issuer, door string) func() string {
+func asks(ctx context.Context, t *testing.T, issuer ra.Issuer, door string) func() string {
 	t.Helper()
 	got := "waits"
 	go func() {
-		cert, err := issuer.Issue(ctx, ra.Request{Door: door})
+		cert, err := issuer.Issue(ctx, &ra.Order{Request: ra.Request{Door: door}})
 		switch {
 		case err != nil && (!errors.Is(err, ca.ErrUnavailable) || ra.Refused(err) || cert.Chain != nil):
 			t.Errorf("%v, and a certificate of %d bytes", err, len(cert.Chain))

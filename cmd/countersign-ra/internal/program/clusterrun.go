@@ -82,7 +82,7 @@ func (o *clusterRun) make(t *leaderSession, former *guard.ClientCA) error {
 	errs[5] = o.makeMesh(t, issuer, t.written.hook(id, meshRoots))
 	if signers := requestSigners(t.config.Signers); len(signers) > 0 {
 		o.requests, errs[4] = csr.New(csr.Config{
-			Cluster: id, Client: client, Issuer: issuer, Decide: t.engine.Decide, Signers: signers, Observe: t.metrics.signingRequest(id), Log: t.log,
+			Cluster: id, Client: client, Issuer: issuer, Signers: signers, Observe: t.metrics.signingRequest(id), Log: t.log,
 		})
 	}
 	errs[6] = o.makeCertManager(t, issuer)

@@ -12,11 +12,9 @@ import (
 
 	agent "github.com/countersign-dev/countersign/cmd/internal/config"
 	"github.com/countersign-dev/countersign/kubernetes/livepods"
-	"github.com/countersign-dev/countersign/kubernetes/signing"
 	"github.com/countersign-dev/countersign/kubernetes/signing/guard"
 	"github.com/countersign-dev/countersign/ra"
 	"github.com/countersign-dev/countersign/ra/istioca"
-	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/tlsconfig"
 )
 
@@ -27,7 +25,6 @@ type door struct {
 	certificate     *ownCertificate
 	clientCAWatches clientCAWatches
 	pods            *livepods.Pods
-	guarded         signing.Issuer
 	counts          *counts
 	callers         callers
 	server          *istioca.Server
@@ -44,7 +41,6 @@ func (s *service) openDoor() (err error) {
 	}
 	d := &door{of: s, counts: newCounts(), opened: make(chan struct{}), pods: livepods.New(s.client)}
 	s.door = d
-	d.guarded = guard.Issuer(late{d}, late{d}, s.log, d.clientCAWatches.all)
 	if d.certificate, err = openCertificate(&s.config, opened{d}, s.log); err != nil {
 		return fmt.Errorf("istio.certificate: %w", err)
 	}
@@ -83,6 +79,7 @@ func (d *door) tls() (*tls.Config, error) {
 func (d *door) run(ctx context.Context) error {
 	cfg := d.of.engineConfig()
 	cfg.Store, cfg.Observe = d.of.common, d.observe
+	cfg.Guard = guard.NewAuthorities(d.of.log, d.clientCAWatches.all)
 	for _, a := range d.of.providers.Authorities {
 		authority := d.of.authority(a)
 		authority.Roots.Led = true // the leader sees what is written for a mesh, and when
@@ -140,48 +137,45 @@ func (d *door) close() error {
 	return d.certificate.close()
 }
 
-// Issue implements [istioca.Issuer]: no authority is asked that an API server trusts with its
-// clients. Proxies trust the roots of a reply alone, so those that are published for the mesh
-// beside the authority's are in it, too.
-func (d *door) Issue(ctx context.Context, req ra.Request) (ra.Certificate, error) {
-	cert, err := d.guarded.Issue(ctx, req)
+// Prepare implements [ra.Issuer].
+func (d *door) Prepare(ctx context.Context, req ra.Request) (*ra.Order, error) {
+	return d.engine.Load().Prepare(ctx, req)
+}
+
+// Issue implements [ra.Issuer].
+func (d *door) Issue(ctx context.Context, o *ra.Order) (ra.Certificate, error) {
+	cert, err := d.engine.Load().Issue(ctx, o)
+	return d.withFurtherRoots(cert), err
+}
+
+// withFurtherRoots adds the roots that are published for the mesh beside the authority's: proxies
+// trust the roots of a reply alone.
+func (d *door) withFurtherRoots(cert ra.Certificate) ra.Certificate {
 	if m := d.of.config.Mesh; m.Publishes(cert.Authority) && cert.Roots.Len() > 0 {
 		cert.Roots = cert.Roots.Union(m.Further())
 	}
-	return cert, err
+	return cert
 }
 
-// Decide implements [istioca.Issuer].
-func (d *door) Decide(s ra.Subject, door string) ra.Decision { return late{d}.Decide(s, door) }
-
-// Refuse implements [istioca.Recorder].
+// Refuse implements [ra.Issuer].
 func (d *door) Refuse(ctx context.Context, req ra.Request, err error) {
 	d.engine.Load().Refuse(ctx, req, err)
 }
 
-// late is a door's engine, which is there before the first call.
-type late struct{ *door }
-
-// Issue implements [signing.Issuer].
-func (l late) Issue(ctx context.Context, req ra.Request) (ra.Certificate, error) {
-	return l.engine.Load().Issue(ctx, req)
-}
-
-// Decide implements [guard.Engine].
-func (l late) Decide(s ra.Subject, door string) ra.Decision { return l.engine.Load().Decide(s, door) }
-
-// Roots implements [guard.Engine].
-func (l late) Roots(authority string) *pki.Bundle { return l.engine.Load().Roots(authority) }
-
 // opened is a door's engine, for which it waits.
 type opened struct{ *door }
 
-// Issue implements [signing.Issuer].
-func (o opened) Issue(ctx context.Context, req ra.Request) (ra.Certificate, error) {
+// Prepare implements [ra.Issuer].
+func (o opened) Prepare(ctx context.Context, req ra.Request) (*ra.Order, error) {
 	select {
-	case <-o.opened:
-		return late(o).Issue(ctx, req)
+	case <-o.door.opened:
+		return o.engine.Load().Prepare(ctx, req)
 	case <-ctx.Done():
-		return ra.Certificate{}, ctx.Err()
+		return nil, ctx.Err()
 	}
+}
+
+// Issue implements [ra.Issuer].
+func (o opened) Issue(ctx context.Context, order *ra.Order) (ra.Certificate, error) {
+	return o.engine.Load().Issue(ctx, order)
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/status"
 	agent "github.com/countersign-dev/countersign/cmd/internal/config"
 	"github.com/countersign-dev/countersign/cmd/internal/wiring"
-	"github.com/countersign-dev/countersign/kubernetes/signing"
 	"github.com/countersign-dev/countersign/ra"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/filesecret"
@@ -31,7 +30,7 @@ type ownCertificate struct {
 
 // openCertificate gets the certificate from issuer, the door's engine: it chains to roots that the
 // proxies already trust, and those stay published while it lives.
-func openCertificate(c *config.Config, issuer signing.Issuer, log *slog.Logger) (*ownCertificate, error) {
+func openCertificate(c *config.Config, issuer ra.Issuer, log *slog.Logger) (*ownCertificate, error) {
 	own := c.Istio.Certificate
 	if own.InFiles() {
 		return fileCertificate(own, log)
@@ -57,14 +56,14 @@ const ownTimeout = 2 * time.Minute
 
 // throughEngine is an engine as package secret sees a CA.
 type throughEngine struct {
-	issuer signing.Issuer
+	issuer ra.Issuer
 	itself ra.Subject
 }
 
 // CSRSign implements [ca.Client]. What the engine holds back, it answers from memory, and says
 // nothing when that is over: so it is asked soon again, and not the later, the longer it holds.
 func (e throughEngine) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
-	cert, err := e.issuer.Issue(ctx, ra.Request{Door: config.IstioItself, Subject: e.itself, CSR: req.CSR, TTL: req.TTL})
+	cert, err := ra.Certify(ctx, e.issuer, ra.Request{Door: config.IstioItself, Subject: e.itself, CSR: req.CSR, TTL: req.TTL})
 	if failed, ok := errors.AsType[*ca.Error](err); ok && failed.Reason == ca.Unavailable {
 		err = &ca.Error{Reason: ca.Unavailable, Message: failed.Message, Err: err}
 	}

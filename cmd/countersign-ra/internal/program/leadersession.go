@@ -10,7 +10,6 @@ import (
 
 	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/config"
 	"github.com/countersign-dev/countersign/internal/text"
-	"github.com/countersign-dev/countersign/kubernetes/signing"
 	"github.com/countersign-dev/countersign/kubernetes/signing/guard"
 	"github.com/countersign-dev/countersign/ra"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -30,7 +29,7 @@ type leaderSession struct {
 	*service
 	engine  *ra.Engine
 	quotas  *quotas
-	issuer  signing.Issuer
+	issuer  ra.Issuer
 	written *written
 
 	mu          sync.Mutex
@@ -60,6 +59,7 @@ func (s *service) newLeaderSession() (*leaderSession, error) {
 	t := &leaderSession{service: s, clusterRuns: map[string]*clusterRun{}, returned: map[string]time.Time{}}
 	cfg := s.engineConfig()
 	cfg.Store, cfg.RootsChanged = s.records, t.rootsChanged
+	cfg.Guard = guard.NewAuthorities(s.log, t.clientCAs)
 	for _, a := range s.providers.Authorities {
 		authority := s.authority(a)
 		if s.lease != nil {
@@ -75,7 +75,7 @@ func (s *service) newLeaderSession() (*leaderSession, error) {
 		return nil, err
 	}
 	t.written = newWritten(t.engine.RootsWritten, t.engine.Roots, publishersOf(s.config))
-	t.issuer = guard.Issuer(t.engine, t.engine, s.log, t.clientCAs)
+	t.issuer = t.engine
 	if s.lease != nil {
 		t.issuer = s.lease.Issuer(t.issuer)
 	}

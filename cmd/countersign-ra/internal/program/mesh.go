@@ -10,7 +10,7 @@ import (
 	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/status"
 	"github.com/countersign-dev/countersign/kubernetes/istiodtls"
 	"github.com/countersign-dev/countersign/kubernetes/meshroots"
-	"github.com/countersign-dev/countersign/kubernetes/signing"
+	"github.com/countersign-dev/countersign/ra"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
@@ -20,7 +20,7 @@ type mesh struct {
 	istiod *istiodtls.Keeper // nil: this cluster has none
 }
 
-func (o *clusterRun) makeMesh(t *leaderSession, issuer signing.Issuer, written func(string, *pki.Bundle)) error {
+func (o *clusterRun) makeMesh(t *leaderSession, issuer ra.Issuer, written func(string, *pki.Bundle)) error {
 	id, client, m := o.cluster.ID(), o.cluster.Client(), t.now.Load().Mesh
 	var errs [2]error
 	if r := m.Roots; r.Enabled {
