@@ -243,7 +243,7 @@ func (d Door) valid() error {
 	switch {
 	case d.Name == "":
 		return errors.New("a door has no name")
-	case min(d.MinLifetime, d.MaxLifetime, d.MaxBackdating) < 0 || d.MaxLifetime > 0 && d.MaxLifetime < d.MinLifetime:
+	case min(d.MinLifetime, d.MaxLifetime, d.MaxBackdating, d.LeastTTL) < 0 || d.MaxLifetime > 0 && d.MaxLifetime < d.MinLifetime:
 		return fmt.Errorf("door %q: its limits are %s to %s, backdated by %s", d.Name, d.MinLifetime, d.MaxLifetime, d.MaxBackdating)
 	}
 	if err := checkKeyTypes(d.KeyTypes); err != nil {

@@ -23,6 +23,10 @@ type Door struct {
 	// With a MaxLifetime, no certificate may live longer than its request says. Default:
 	// no bounds.
 	MinLifetime, MaxLifetime time.Duration
+	// LeastTTL is what a request for less asks for, so that its certificate has not ended when the
+	// authority answers. Neither the rule's longest lifetime nor [Order.Limit] grows by it. Default:
+	// none.
+	LeastTTL time.Duration
 	// MaxBackdating is how long before the request a certificate may begin. Default: any.
 	MaxBackdating time.Duration
 	// KeyTypes are the types of keys that it can take, as in [Rule.KeyTypes]. Default: all

@@ -112,6 +112,7 @@ type outcome struct {
 	ends     time.Time
 	err      error     // for the callers
 	answered error     // of the call itself; nil if the authority answered with a certificate
+	reach    scope     // of a failed check
 	called   bool      // the authority was asked
 	of       time.Time // what the ID of the request was made of
 	took     time.Duration
@@ -132,7 +133,7 @@ func (e *Engine) land(f *flight, s slot, out outcome) {
 	if out.called {
 		f.history.decided(f.order.base, out.answered, out.of)
 	}
-	stopped := a.stops.settle(f.order, f.probe, out.err, now, wall)
+	stopped := a.stops.settle(f.order, f.probe, out.reach, out.err, now, wall)
 	if out.err == nil {
 		f.history.issued(out.ends)
 	} else {

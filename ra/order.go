@@ -176,7 +176,11 @@ func (o *Order) odd() bool {
 // setTTL chooses the lifetime to ask for: what the request, the rule and the door allow.
 func (o *Order) setTTL() {
 	o.ttl = o.decision.MaxTTL
-	for _, limit := range []time.Duration{o.TTL, o.door.MaxLifetime, o.limit} {
+	asked := o.TTL
+	if asked > 0 {
+		asked = max(asked, o.door.LeastTTL)
+	}
+	for _, limit := range []time.Duration{asked, o.door.MaxLifetime, o.limit} {
 		if limit > 0 {
 			o.ttl = min(o.ttl, limit)
 		}

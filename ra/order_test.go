@@ -102,3 +102,36 @@ func TestNamesOfTheCSRAreAskedFor(t *testing.T) {
 		}
 	})
 }
+
+// A certificate that was asked for a second has ended before anybody has it.
+func TestRequestForLessThanTheLeastOfTheDoor(t *testing.T) {
+	short := mesh()
+	short.MaxTTL = 30 * time.Second
+	for name, c := range map[string]struct {
+		rule       ra.Rule
+		ttl, limit time.Duration
+		want       time.Duration
+	}{
+		"a second":                  {mesh(), time.Second, 0, time.Minute},
+		"two minutes":               {mesh(), 2 * time.Minute, 0, 2 * time.Minute},
+		"a rule for half a minute":  {short, time.Second, 0, 30 * time.Second},
+		"the limit of its renewals": {mesh(), time.Second, 10 * time.Second, 10 * time.Second},
+		"no lifetime":               {mesh(), 0, 0, 24 * time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(conf *ra.Config) {
+				conf.Policy, conf.Doors = policy(t, c.rule), []ra.Door{{Name: istio, LeastTTL: time.Minute}}
+			}, func(h *house) {
+				req := request()
+				req.Door, req.TTL = istio, c.ttl
+				o := h.prepare(req)
+				if c.limit > 0 {
+					o.Limit(c.limit)
+				}
+				if _, err := h.Issue(h.t.Context(), o); err != nil || h.ca.Requests()[0].TTL != c.want {
+					h.t.Errorf("%v: asked for %s, want %s", err, h.ca.Requests()[0].TTL, c.want)
+				}
+			})
+		})
+	}
+}

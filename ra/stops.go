@@ -51,8 +51,8 @@ func (s stops) begin(o *Order) (probe *stop) {
 	return probe
 }
 
-// settle takes the outcome of a call: what it stops, or whether it ends a stop.
-func (s stops) settle(o *Order, probe *stop, err error, now, wall time.Time) (stopped bool) {
+// settle takes the outcome of a call: whom it stops, or whether it ends a stop.
+func (s stops) settle(o *Order, probe *stop, reach scope, err error, now, wall time.Time) (stopped bool) {
 	if probe != nil {
 		probe.probing = false
 	}
@@ -62,8 +62,7 @@ func (s stops) settle(o *Order, probe *stop, err error, now, wall time.Time) (st
 		}
 		return false
 	}
-	reach := o.scopeOf(err)
-	if reach == nobody {
+	if reach == caller {
 		return false
 	}
 	found := s[o.decision.Rule]

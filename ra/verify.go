@@ -48,22 +48,49 @@ func (o *Order) checkSubject(leaf *x509.Certificate) error {
 type scope int
 
 const (
-	nobody    scope = iota // it was the request's own doing, or no reply
+	caller    scope = iota // who asked, whose history has it wait
 	shorter                // requests of the rule for no longer lifetime: they fare no better
 	wholeRule              // all requests of the rule
 )
 
-// scopeOf returns whom the failure concerns besides this order. Names that the caller's CSR
-// may have brought in stop nobody else, or any caller could stop the rule.
-func (o *Order) scopeOf(err error) scope {
+// scopes say for each check of a reply who can cause its failure, and so whom it stops. What the
+// caller's own number, names or CSR can fail stops the caller alone, or anybody could stop a rule.
+var scopes = map[string]func(*try) scope{
+	"format": ofRule, "key": ofRule, "ca": ofRule, "usage": ofRule, // Prepare refuses CSRs that ask for others
+	"roots": ofRule, "chain": ofRule, "not-before": ofRule, "backdating": ofRule,
+	"not-after": ofShorter, "too-long": ofShorter, "lifetime": ofShorter,
+	"names": (*try).ofNames, "expired": (*try).ofExpiry,
+}
+
+func ofRule(*try) scope    { return wholeRule }
+func ofShorter(*try) scope { return shorter }
+
+// ofNames is for a leaf with other names: those that the caller's CSR may have brought in, or that
+// the authority makes of names that the caller chose.
+func (t *try) ofNames() scope {
+	if t.order.odd() || len(t.order.DNSNames) > 0 || t.order.NamesOfCSR {
+		return caller
+	}
+	return wholeRule
+}
+
+// ofExpiry is for a leaf that had ended when it came: an answer may take longer than the lifetime
+// that the caller asked for. Only what had ended before it was asked for is the authority's doing.
+func (t *try) ofExpiry() scope {
+	if leaf := t.leaf(); leaf != nil && leaf.NotAfter.Before(t.sent) {
+		return wholeRule
+	}
+	return caller
+}
+
+// scopeOf returns whom the failure concerns besides this order.
+func (t *try) scopeOf(err error) scope {
 	failed, ok := errors.AsType[*pki.CheckError](err)
-	switch {
-	case !ok:
-		return nobody
-	case failed.Check == "names" && o.odd():
-		return nobody
-	case failed.Check == "too-long" || failed.Check == "not-after" || failed.Check == "lifetime":
-		return shorter
+	if !ok {
+		return caller
+	}
+	if of := scopes[failed.Check]; of != nil {
+		return of(t)
 	}
 	return wholeRule
 }

@@ -115,8 +115,11 @@ func (c Config) withDefaults() Config {
 }
 
 // EngineDoor returns the engine's door for an authority. It has one for each, so that a rule is
-// for the issuers of the authority that signs for it, and for no others.
-func EngineDoor(authority string) ra.Door { return ra.Door{Name: "cert-manager/" + authority} }
+// for the issuers of the authority that signs for it, and for no others. A request for less than a
+// minute gets a minute.
+func EngineDoor(authority string) ra.Door {
+	return ra.Door{Name: "cert-manager/" + authority, LeastTTL: time.Minute}
+}
 
 var errStarting = errors.New("the requests of cert-manager are not known yet")
 

@@ -114,11 +114,11 @@ const doorName = "istio"
 
 // Doors returns the engine's doors: "istio", and "istio/NAME" for each CertSigner. A rule
 // for requests with a CertSigner names that door in [ra.Match.Doors]; a rule without Doors
-// is for all of them, whatever authority it has.
+// is for all of them, whatever authority it has. A request for less than a minute gets a minute.
 func Doors(certSigners ...string) []ra.Door {
-	doors := []ra.Door{{Name: doorName}}
+	doors := []ra.Door{{Name: doorName, LeastTTL: time.Minute}}
 	for _, name := range certSigners {
-		doors = append(doors, ra.Door{Name: doorOf(name)})
+		doors = append(doors, ra.Door{Name: doorOf(name), LeastTTL: time.Minute})
 	}
 	return doors
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/test/bufconn"
 
@@ -58,7 +59,7 @@ func TestDoorsAreOneForEachCertSigner(t *testing.T) {
 	got := istioca.Doors("fast", "slow")
 	want := []string{"istio", "istio/fast", "istio/slow"}
 	for i, name := range want {
-		if len(got) != len(want) || got[i].Name != name {
+		if len(got) != len(want) || got[i].Name != name || got[i].LeastTTL != time.Minute {
 			t.Fatalf("got %v, want %q", got, want)
 		}
 	}

@@ -1,0 +1,12 @@
+package ra
+
+import "slices"
+
+// CheckedFor lists the checks of a reply that have a row in the table of whom they stop.
+func CheckedFor() (checks []string) {
+	for check := range scopes {
+		checks = append(checks, check)
+	}
+	slices.Sort(checks)
+	return checks
+}
