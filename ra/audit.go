@@ -26,6 +26,7 @@ type Sink interface {
 const (
 	eventIssued    = "issued"    // a certificate that passed all checks
 	eventDiscarded = "discarded" // a certificate that failed one and was given to nobody
+	eventWithheld  = "withheld"  // one that was issued and given to nobody
 	eventRefused   = "refused"
 	eventResumed   = "resumed" // the log can be written again
 )

@@ -19,6 +19,9 @@ type Door struct {
 	// FollowsRoots says that its callers have a new root as soon as the engine has: they learn it
 	// from [Engine.Roots] and not with a certificate, so [Roots.ByReply] waits for none of theirs.
 	FollowsRoots bool
+	// Own says that the caller is the program itself, for its own server: [Config.Guard] is not
+	// asked.
+	Own bool
 	// MinLifetime and MaxLifetime bound NotAfter − NotBefore, the backdating included.
 	// With a MaxLifetime, no certificate may live longer than its request says. Default:
 	// no bounds.

@@ -178,7 +178,7 @@ func (e *Engine) housekeep() {
 			return
 		case <-timer.C:
 			e.refusals.flush(e.ctx)
-			e.forget(time.Now())
+			withhold(e.ctx, e.forget(time.Now().Add(-keep)))
 		}
 	}
 }
@@ -199,6 +199,7 @@ func (e *Engine) Close() {
 	e.tasks.Wait()
 	if !again {
 		e.refusals.flush(context.Background())
+		withhold(context.Background(), e.forget(time.Now()))
 	}
 }
 

@@ -6,8 +6,9 @@ import "time"
 type Event struct {
 	// Authority and Rule are empty where none was found.
 	Authority, Rule string
-	// Result is "issued", or a reason of package ca in words, such as "rate limited", or
-	// "check failed" for a reply that failed a check.
+	// Result is "issued", or a reason of package ca in words, such as "rate limited",
+	// "check failed" for a reply that failed a check, or "withheld" for a certificate that was
+	// issued, which is counted as well, and given to nobody.
 	Result string
 	// Waited is the time in the queue, and Took that of the authority's call; zero if there
 	// was none.
@@ -17,4 +18,6 @@ type Event struct {
 const (
 	resultIssued = "issued"
 	resultCheck  = "check failed"
+
+	resultWithheld = "withheld"
 )

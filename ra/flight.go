@@ -47,17 +47,6 @@ func (e *Engine) settle(f *flight, cert Certificate, err error) {
 	close(f.done)
 }
 
-// forget drops certificates that nobody came back for.
-func (e *Engine) forget(now time.Time) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for base, f := range e.flights {
-		if f.landed && f.callers == 0 && now.Sub(f.at) >= keep {
-			delete(e.flights, base)
-		}
-	}
-}
-
 // start makes the call for a flight whose turn has come, or ends it. The lock is held.
 func (e *Engine) start(f *flight, s slot, now time.Time) {
 	a := f.authority

@@ -67,6 +67,16 @@ func TestGuardKeepsACertificateBack(t *testing.T) {
 	})
 }
 
+func TestGuardIsNotAskedAtTheProgramsOwnDoor(t *testing.T) {
+	g := &guard{before: ca.Errorf(ca.NotConfigured, "harmful")}
+	inBubble(t, func(c *ra.Config) { c.Guard, c.Doors[1].Own = g, true }, func(h *house) {
+		req := request()
+		req.Door = istio
+		h.must(req)
+		h.refused(request(), ca.ErrNotConfigured)
+	})
+}
+
 func TestGuardIsNotAskedAboutWhatIsDenied(t *testing.T) {
 	g := &guard{}
 	inBubble(t, func(c *ra.Config) { c.Guard = g }, func(h *house) {

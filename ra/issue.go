@@ -115,6 +115,9 @@ func (e *Engine) begin(ctx context.Context, o *Order, h *history) (*flight, erro
 	f.item.Tenant, f.item.Value = o.Subject.tenant(), f
 	f.item.Renewal, f.item.Rank = h.rank()
 	f.item.Tried = h.tried
+	if old := e.flights[o.base]; old != nil && old.callers == 0 { // its policy has changed
+		e.tasks.Go(func() { withhold(e.ctx, []*flight{old}) })
+	}
 	e.flights[o.base] = f
 	if dropped := a.queue.Add(&f.item, now); dropped != nil {
 		out := dropped.Value.(*flight)

@@ -126,6 +126,9 @@ func TestAttackersGetNothing(t *testing.T) {
 				attack(r)
 				_, err := h.try(r, clusterIssuer("ca"))
 				h.wants(err, "permanent", "")
+				if lines := h.audit.Refusals(h.t); lines != 1 {
+					h.t.Errorf("%d refusals in the audit log", lines)
+				}
 				if h.asked() > 0 {
 					t.Errorf("the CA was asked: %v", err)
 				}

@@ -162,23 +162,37 @@ func (k *desk) collect(o *order) (ra.Certificate, error) {
 	if o.err == nil && k.now().Before(o.cert.NotAfter) {
 		return o.cert, nil
 	}
+	k.remove(o)
+	if o.err == nil {
+		err := ca.Errorf(ca.Unavailable, "the certificate has expired before it could be delivered")
+		o.asked.Withhold(k.ctx, o.cert, err)
+		return ra.Certificate{}, err
+	}
+	return ra.Certificate{}, o.err
+}
+
+// remove forgets an order, unless its request has another by now.
+func (k *desk) remove(o *order) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if uid := types.UID(o.asked.Object); k.orders[uid] == o {
 		k.forget(uid)
 	}
-	if o.err == nil {
-		return ra.Certificate{}, ca.Errorf(ca.Unavailable, "the certificate has expired before it could be delivered")
-	}
-	return ra.Certificate{}, o.err
 }
 
-// drop forgets a request that is gone or finished. If it waits, it loses its place.
-func (k *desk) drop(uid types.UID) {
+// errGone is why a certificate is withheld.
+var errGone = errors.New("the request was deleted before its certificate was written")
+
+// drop forgets a request that is finished or gone. If it waits, it loses its place.
+func (k *desk) drop(uid types.UID, finished bool) {
 	k.mu.Lock()
-	defer k.mu.Unlock()
+	o := k.orders[uid]
 	k.forget(uid)
 	delete(k.first, uid)
+	k.mu.Unlock()
+	if o != nil && !finished && o.isOver() && o.err == nil {
+		o.asked.Withhold(k.ctx, o.cert, errGone)
+	}
 }
 
 // denied returns for how long an authority has denied a request, as of now. Where too many are, it is

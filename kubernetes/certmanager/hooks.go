@@ -56,7 +56,7 @@ func (h *hooks) read(ctx context.Context, from client.Reader, cr signer.Certific
 		return nil, false, fmt.Errorf("read the live request: %w", err)
 	}
 	if gone || now.UID != cr.GetUID() || finished(now) {
-		h.desk.drop(cr.GetUID())
+		h.desk.drop(cr.GetUID(), !gone && now.UID == cr.GetUID())
 		return nil, false, nil
 	}
 	return now, true, nil

@@ -205,10 +205,10 @@ func ends(desk *desk) toolscache.ResourceEventHandler {
 			old, known := before.(*cmapi.CertificateRequest)
 			cr, ok := after.(*cmapi.CertificateRequest)
 			if known && ok && old.UID != cr.UID { // made anew under the same name while the watch was broken
-				desk.drop(old.UID)
+				desk.drop(old.UID, false)
 			}
 			if ok && finished(cr) {
-				desk.drop(cr.UID)
+				desk.drop(cr.UID, true)
 			}
 		},
 		DeleteFunc: func(object any) {
@@ -216,7 +216,7 @@ func ends(desk *desk) toolscache.ResourceEventHandler {
 				object = unknown.Obj
 			}
 			if cr, ok := object.(*cmapi.CertificateRequest); ok {
-				desk.drop(cr.UID)
+				desk.drop(cr.UID, finished(cr))
 			}
 		},
 	}

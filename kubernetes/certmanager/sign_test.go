@@ -180,7 +180,7 @@ func TestErrorsBecomeThoseOfIssuerLib(t *testing.T) {
 					time.Sleep(step.after)
 					h.wants(h.errorOf(r.UID, ca.Errorf(reason, "the CA says so")), step.want, "the CA says so")
 				}
-				if h.desk.drop(r.UID); len(h.desk.first) > 0 {
+				if h.desk.drop(r.UID, false); len(h.desk.first) > 0 {
 					t.Errorf("kept: %v", h.desk.first)
 				}
 				if h.asked() < 1 {
@@ -282,7 +282,7 @@ func TestRequestIsAnsweredOnce(t *testing.T) {
 		if again := h.must(honest()); !bytes.Equal(again.ChainPEM, first.ChainPEM) || h.asked() != 1 {
 			t.Errorf("%d calls, or another certificate", h.asked())
 		}
-		h.desk.drop("uid-1")
+		h.desk.drop("uid-1", false)
 		if len(h.desk.orders) != 0 || len(h.desk.of) != 0 {
 			t.Errorf("kept: %v, %v", h.desk.orders, h.desk.of)
 		}
@@ -331,7 +331,7 @@ func TestDeletedRequestLosesItsPlace(t *testing.T) {
 		second.UID, second.Spec.Request = "uid-2", named("b.shop.apps.example.org")
 		_, err := h.try(second, issuerOf("ca"))
 		h.wants(err, "pending", "")
-		h.desk.drop(second.UID)
+		h.desk.drop(second.UID, false)
 		time.Sleep(10 * time.Minute)
 		if h.asked() != 1 {
 			t.Errorf("%d calls", h.asked())

@@ -8,6 +8,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +17,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/countersign-dev/countersign/internal/test/certtest"
+	"github.com/countersign-dev/countersign/internal/test/ratest"
+	"github.com/countersign-dev/countersign/ra"
 )
 
 // battlefield adds to the shop what attackers have and want.
@@ -79,16 +82,16 @@ func strangersAttacks(t *testing.T, m *mesh) map[string]attack {
 	forged := m.issuer.token(t, machine, nil)
 	forged = forged[:len(forged)-4] + "AAAA"
 	return map[string]attack{
-		"no token":                     {metadata: []string{"clusterid", home}},
-		"two tokens":                   {metadata: []string{"authorization", "Bearer web-token", "authorization", "Bearer ztunnel-token"}},
-		"a password":                   {metadata: []string{"authorization", "Basic d2ViOnRva2Vu"}},
-		"an empty token":               {metadata: []string{"authorization", "Bearer "}},
-		"a token with a space":         {metadata: []string{"authorization", "Bearer web-token and more"}},
-		"a token of 17 KiB":            {token: strings.Repeat("x", 17<<10)},
-		"a made-up token":              {token: "made-up"},
-		"a token for another audience": {token: "vault-token"},
-		"an expired token":             {token: "expired-token"},
-		"a service account's name without groups": {token: "groupless-token"},
+		"no token":                                      {metadata: []string{"clusterid", home}},
+		"two tokens":                                    {metadata: []string{"authorization", "Bearer web-token", "authorization", "Bearer ztunnel-token"}},
+		"a password":                                    {metadata: []string{"authorization", "Basic d2ViOnRva2Vu"}},
+		"an empty token":                                {metadata: []string{"authorization", "Bearer "}},
+		"a token with a space":                          {metadata: []string{"authorization", "Bearer web-token and more"}},
+		"a token of 17 KiB":                             {token: strings.Repeat("x", 17<<10)},
+		"a made-up token":                               {token: "made-up"},
+		"a token for another audience":                  {token: "vault-token"},
+		"an expired token":                              {token: "expired-token"},
+		"a service account's name without groups":       {token: "groupless-token"},
 		"a node's token":                                {token: "user-token"},
 		"a service account with slashes":                {token: "slash-token"},
 		"a token of one cluster, ClusterID of another":  {token: "web-token", cluster: west},
@@ -215,10 +218,23 @@ func TestStrangersGetAndLearnNothing(t *testing.T) {
 	})
 }
 
+// Each refusal of a known caller is in the audit log and counted as an outcome, whoever refuses.
 func TestKnownCallersGetNothingBeyondTheirOwn(t *testing.T) {
-	inBubble(t, battlefield, func(t *testing.T, m *mesh) {
+	var audit ratest.Audit
+	var outcomes atomic.Int64
+	attacks := 0
+	inBubble(t, func(m *mesh, p *parts) {
+		battlefield(m, p)
+		p.engine.Audit = &audit
+		p.engine.Observe = func(e ra.Event) {
+			if e.Result != "issued" {
+				outcomes.Add(1)
+			}
+		}
+	}, func(t *testing.T, m *mesh) {
 		for name, a := range knownCallersAttacks(t, m) {
 			m.suffers(name, a)
+			attacks++
 		}
 		// What honest callers get from the very same place.
 		conn := m.dial("192.0.2.1")
@@ -226,6 +242,9 @@ func TestKnownCallersGetNothingBeyondTheirOwn(t *testing.T) {
 		m.as(conn, "ztunnel-token", home).must(impersonating(web))
 		m.as(conn, "web-token", home).must(wish{identity: web})
 	})
+	if lines := audit.Refusals(t); lines != attacks || int(outcomes.Load()) != attacks {
+		t.Errorf("%d refusals in the audit log, %d outcomes, %d attacks", lines, outcomes.Load(), attacks)
+	}
 }
 
 func TestPlaintextAndOldTLSAreRefused(t *testing.T) {

@@ -15,20 +15,33 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
+// issued is a certificate with what it was issued for.
+type issued struct {
+	ra.Certificate
+	order *ra.Order
+}
+
+// withheld records that the caller does not get it, and returns the reason.
+func (i issued) withheld(ctx context.Context, f *fault) *fault {
+	i.order.Withhold(ctx, i.Certificate, errors.New(f.inFull()))
+	f.recorded = true
+	return f
+}
+
 // issue gets the certificate that a caller asks for.
-func (s *Server) issue(ctx context.Context, who caller, request *security.IstioCertificateRequest) (ra.Certificate, *fault) {
+func (s *Server) issue(ctx context.Context, who caller, request *security.IstioCertificateRequest) (issued, *fault) {
 	a, fault := s.read(request)
 	if fault != nil {
-		return ra.Certificate{}, fault
+		return issued{}, fault
 	}
-	cert, fault := s.hold(ctx, who, a)
-	if fault == nil {
-		fault = s.enter(ctx, who, a, cert)
-	}
+	got, fault := s.hold(ctx, who, a)
 	if fault != nil {
-		return ra.Certificate{}, fault.at(a.door)
+		return got, fault.at(a.door)
 	}
-	return cert, nil
+	if fault = s.enter(ctx, who, a, got.Certificate); fault != nil {
+		return got, got.withheld(ctx, fault)
+	}
+	return got, nil
 }
 
 // prepare has a request decided, and checks what the policy does not.
@@ -80,7 +93,7 @@ type told struct {
 
 // hold asks until there is a certificate or a final refusal, or until the call was held for
 // long enough. What the policy decides otherwise meanwhile is prepared anew.
-func (s *Server) hold(ctx context.Context, who caller, a asked) (ra.Certificate, *fault) {
+func (s *Server) hold(ctx context.Context, who caller, a asked) (issued, *fault) {
 	held, cancel := context.WithTimeoutCause(ctx, s.cfg.Times.Hold, errHeld)
 	defer cancel()
 	defer context.AfterFunc(s.callers.Load().over, cancel)()
@@ -90,15 +103,15 @@ func (s *Server) hold(ctx context.Context, who caller, a asked) (ra.Certificate,
 		if o == nil {
 			var fault *fault
 			if o, fault = s.prepare(ctx, who, a); fault != nil {
-				return ra.Certificate{}, fault
+				return issued{}, fault
 			}
 		}
 		cert, err := s.cfg.Issuer.Issue(held, o)
 		switch {
 		case err == nil:
-			return cert, nil
+			return issued{cert, o}, nil
 		case !passes(err):
-			return cert, afterIssue(err)
+			return issued{}, afterIssue(err)
 		case held.Err() == nil || last.err == nil: // else it only says that the wait is over
 			last = told{err, time.Now()}
 		}
@@ -106,7 +119,7 @@ func (s *Server) hold(ctx context.Context, who caller, a asked) (ra.Certificate,
 			o = nil
 		}
 		if !pause(held, ca.RetryAfter(err)) {
-			return cert, s.overdue(ctx, held, last)
+			return issued{}, s.overdue(ctx, held, last)
 		}
 	}
 }

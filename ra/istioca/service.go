@@ -7,8 +7,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 	security "istio.io/api/security/v1alpha1"
 
+	"github.com/countersign-dev/countersign/ra"
 	"github.com/countersign-dev/countersign/sdk/trace"
 )
 
@@ -29,46 +31,59 @@ func (s *Server) service() *grpc.ServiceDesc {
 // serve answers one call.
 func (s *Server) serve(stream grpc.ServerStream) error {
 	began := time.Now()
-	reply, how, fault := s.answer(stream)
+	how, fault := s.answer(stream)
 	if fault != nil {
 		s.cfg.Observe(Event{fault.result, time.Since(began)})
 		s.tell(stream.Context(), fault)
 		s.record(stream.Context(), fault)
 		return fault.status()
 	}
-	err := stream.SendMsg(reply)
 	s.cfg.Observe(Event{how, time.Since(began)})
-	return err
+	return nil
 }
 
-// answer returns the reply and how it was obtained, or why there is none.
-func (s *Server) answer(stream grpc.ServerStream) (*security.IstioCertificateResponse, Result, *fault) {
+// answer sends the reply and returns how it was obtained, or why there is none.
+func (s *Server) answer(stream grpc.ServerStream) (Result, *fault) {
 	ctx, began := stream.Context(), s.callers.Load()
 	if err := s.cfg.Ready(); err != nil {
-		return nil, "", faultf(NotReady, codes.Unavailable, "the server is not ready yet; retry later").because(err)
+		return "", faultf(NotReady, codes.Unavailable, "the server is not ready yet; retry later").because(err)
 	}
 	who, fault := s.admit(ctx)
 	if fault != nil {
-		return nil, "", fault
+		return "", fault
 	}
 	free, full := s.calls.Take(who.key())
 	if full != nil {
-		return nil, "", faultf(limitOf(full), codes.ResourceExhausted, "too many calls of this caller are in progress; retry later").of(who)
+		return "", faultf(limitOf(full), codes.ResourceExhausted, "too many calls of this caller are in progress; retry later").of(who)
 	}
 	defer free()
 	request, fault := s.receive(stream)
 	if fault != nil {
-		return nil, "", fault.of(who)
+		return "", fault.of(who)
 	}
-	cert, fault := s.issue(traced(ctx), who, request)
+	got, fault := s.issue(traced(ctx), who, request)
 	if fault != nil {
-		return nil, "", fault.of(who)
+		return "", fault.of(who)
 	}
+	if fault := s.give(stream, got.Certificate, began); fault != nil {
+		return "", got.withheld(ctx, fault).of(who)
+	}
+	return who.result(), nil
+}
+
+// give sends a certificate, unless other settings are in force than when the call began.
+func (s *Server) give(stream grpc.ServerStream, cert ra.Certificate, began *callers) *fault {
 	if s.callers.Load() != began {
-		return nil, "", changed().of(who)
+		return changed()
 	}
 	reply, fault := replyOf(cert)
-	return reply, who.result(), fault
+	if fault != nil {
+		return fault
+	}
+	if err := stream.SendMsg(reply); err != nil {
+		return faultf(Gone, status.Code(err), "the client went away").because(err)
+	}
+	return nil
 }
 
 // traced returns ctx with the trace that the caller, who is known by now, sent along.

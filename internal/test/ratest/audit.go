@@ -97,6 +97,15 @@ func (a *Audit) Lines(tb testing.TB, event string) (found []map[string]any) {
 	return found
 }
 
+// Refusals counts those that the lines stand for. The engine must be closed, which writes the last.
+func (a *Audit) Refusals(tb testing.TB) (n int) {
+	tb.Helper()
+	for _, line := range a.Lines(tb, "refused") {
+		n += int(line["count"].(float64))
+	}
+	return n
+}
+
 // Discard is an audit log that keeps nothing.
 type Discard struct{ io.Writer }
 

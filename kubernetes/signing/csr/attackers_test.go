@@ -99,6 +99,9 @@ func TestAttackersAreDenied(t *testing.T) {
 				c.create(r)
 				want := "Denied " + test.reason
 				c.want(want)
+				if lines := c.audit.Refusals(c.t); lines != 1 {
+					c.t.Errorf("%d refusals in the audit log", lines)
+				}
 				if last := c.get("req-1").Status.Conditions; len(last) == 0 || last[len(last)-1].Message == "" || len(last[len(last)-1].Message) > 2000 {
 					t.Errorf("conditions %+v", last)
 				}
@@ -134,6 +137,9 @@ func TestAttackersWhoWereApprovedFail(t *testing.T) {
 				c.create(r)
 				c.say("req-1", certificatesv1.CertificateApproved)
 				c.want("Approved Failed " + test.reason)
+				if lines := c.audit.Refusals(c.t); lines != 1 {
+					c.t.Errorf("%d refusals in the audit log", lines)
+				}
 				if c.asked() > 0 {
 					t.Error("the CA was asked")
 				}

@@ -57,7 +57,7 @@ func (d *Door) serve(ctx context.Context, live *request) error {
 	if err != nil {
 		return err
 	}
-	d.deliver(ctx, live, cert)
+	d.deliver(ctx, live, order, cert)
 	return nil
 }
 

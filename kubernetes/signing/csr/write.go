@@ -58,7 +58,7 @@ func (d *Door) refuse(ctx context.Context, live *request, no *refusal) error {
 }
 
 // deliver writes a certificate into the status, whatever the API server says.
-func (d *Door) deliver(ctx context.Context, live *request, cert ra.Certificate) {
+func (d *Door) deliver(ctx context.Context, live *request, o *ra.Order, cert ra.Certificate) {
 	delivery := signing.Delivery{
 		Gate: d.gates[live.Spec.SignerName], Owner: owner(live), UID: live.UID, Until: cert.NotAfter, Now: d.cfg.Now,
 		Retry: func(err error) {
@@ -76,6 +76,7 @@ func (d *Door) deliver(ctx context.Context, live *request, cert ra.Certificate) 
 		d.observe(live, resultIssued)
 		return
 	}
+	o.Withhold(ctx, cert, err)
 	d.observe(live, resultUndelivered)
 	d.cfg.Log.Warn("a certificate could not be written into its request", "request", text.Clean(live.Name), "error", text.Clean(err.Error()))
 }

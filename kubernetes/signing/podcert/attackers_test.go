@@ -131,6 +131,13 @@ func TestDishonestRequestIsRefused(t *testing.T) {
 				if n := len(cl.ca.Requests()); n > 0 {
 					t.Errorf("the authority was asked %d times", n)
 				}
+				refused := 0 // by us
+				if cl.happened("denied")+cl.happened("failed") > 0 {
+					refused = 1
+				}
+				if lines := cl.audit.Refusals(t); lines != refused {
+					t.Errorf("%d refusals in the audit log, want %d", lines, refused)
+				}
 			})
 		})
 	}

@@ -17,9 +17,9 @@ const defaultSeconds = 86400
 
 // handle works on one request and returns when to come back to it.
 func (d *Door) handle(ctx context.Context, r *request) time.Duration {
-	cert, err := d.issue(ctx, r)
+	o, cert, err := d.issue(ctx, r)
 	if err == nil {
-		err = d.deliver(ctx, r, cert)
+		err = d.deliver(ctx, r, o, cert)
 	}
 	if no, final := errors.AsType[*finalError](err); final {
 		err = d.refuse(ctx, r, no)
@@ -35,31 +35,29 @@ func (d *Door) handle(ctx context.Context, r *request) time.Duration {
 
 // issue returns a certificate, a *finalError, which is recorded, or an error that leaves the request
 // pending.
-func (d *Door) issue(ctx context.Context, r *request) (ra.Certificate, error) {
+func (d *Door) issue(ctx context.Context, r *request) (o *ra.Order, cert ra.Certificate, err error) {
 	req, err := d.verified(ctx, r)
 	if err != nil {
 		if no, final := errors.AsType[*finalError](err); final {
 			req.Subject.Verified = "" // it is what the request says
 			d.cfg.Issuer.Refuse(ctx, req, no)
 		}
-		return ra.Certificate{}, err
+		return nil, cert, err
 	}
-	o, err := d.cfg.Issuer.Prepare(ctx, req)
-	var cert ra.Certificate
-	if err == nil {
+	if o, err = d.cfg.Issuer.Prepare(ctx, req); err == nil {
 		cert, err = d.gates[r.Spec.SignerName].Issue(ctx, d.cfg.Issuer, r.Namespace, o)
 	}
 	if err == nil || errors.Is(err, signing.ErrShut) {
-		return cert, err
+		return o, cert, err
 	}
 	out := signing.OutcomeOf(err)
 	if !out.Final {
-		return cert, &signing.PendingError{Again: out.Again, Err: err, Quiet: true} // the engine logs and audits it
+		return nil, cert, &signing.PendingError{Again: out.Again, Err: err, Quiet: true} // the engine logs and audits it
 	}
 	if err := d.verify(ctx, r, true); err != nil {
-		return cert, err
+		return nil, cert, err
 	}
-	return cert, final(out, ca.ReasonFor(err))
+	return nil, cert, final(out, ca.ReasonFor(err))
 }
 
 // verified returns what the engine is asked for, once the request is found to be right.

@@ -38,9 +38,10 @@ const (
 )
 
 // deliver writes a certificate into the status, for as long as the API server could take it.
-func (d *Door) deliver(ctx context.Context, r *request, cert ra.Certificate) error {
+func (d *Door) deliver(ctx context.Context, r *request, o *ra.Order, cert ra.Certificate) error {
 	if size := len(cert.Chain); size > maxChain {
 		err := fmt.Errorf("the chain of authority %q has %d bytes of PEM, the API server takes %d", cert.Authority, size, maxChain)
+		o.Withhold(ctx, cert, err)
 		return d.undelivered(r, err, true)
 	}
 	status, end, refused := issued(cert, d.cfg.Now()), cert.NotBefore.Add(freshFor), false
@@ -55,6 +56,9 @@ func (d *Door) deliver(ctx context.Context, r *request, cert ra.Certificate) err
 		refused = refused || apierrors.IsInvalid(err) && d.cfg.Now().Add(clockSkew).Before(end)
 		return err
 	})
+	if err != nil {
+		o.Withhold(ctx, cert, err)
+	}
 	if err != nil && ctx.Err() == nil && !errors.Is(err, signing.ErrOver) {
 		return d.undelivered(r, err, refused)
 	}

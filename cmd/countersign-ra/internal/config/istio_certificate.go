@@ -23,7 +23,7 @@ func (c *Config) Itself() ra.Subject {
 func (c *Config) ownDoors() []ra.Door {
 	all := c.meshDoors()
 	if c.asksForItself() {
-		all = append(all, ra.Door{Name: IstioItself, FollowsRoots: true})
+		all = append(all, ra.Door{Name: IstioItself, FollowsRoots: true, Own: true})
 	}
 	return all
 }

@@ -95,7 +95,7 @@ func TestEachReplicaServesAMesh(t *testing.T) {
 	metrics := r.measures(t,
 		`countersign_ra_istio_calls_total{result="denied"} 2`, "countersign_ra_istio_ready 1", `countersign_ra_roots{authority="file",engine="istio",phase="trusted"} 1`,
 		`countersign_ra_outcomes_total{authority="file",result="issued",rule="east"} 1`, "countersign_ra_istio_certificate_expiry_timestamp_seconds ",
-		`countersign_ra_outcomes_total{authority="",result="denied",rule=""} 2`)
+		`countersign_ra_outcomes_total{authority="file",result="denied",rule="mesh"} 2`)
 	out, errs, code := says(t, nil, "status", "--address", "unix:"+filepath.Join(r.dir, "page"))
 	shown := strings.Join(strings.Fields(out), " ")
 	for _, want := range []string{"Waiting: another leads. No problems.", "ISTIO'S CA API", "denied 2", "east issued 1", "file 0 0 4.85/s 4.85/s - 0"} {

@@ -1,0 +1,83 @@
+package ra_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/countersign-dev/countersign/ra"
+	"github.com/countersign-dev/countersign/sdk/ca"
+)
+
+func TestWithheldCertificateIsAnOutcomeOfItsOwn(t *testing.T) {
+	inBubble(t, nil, func(h *house) {
+		o := h.prepare(request())
+		cert, err := h.Issue(h.t.Context(), o)
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		o.Withhold(h.t.Context(), cert, errors.New("the record of renewals is full"))
+		lines := h.paper.Lines(h.t, "withheld")
+		if len(lines) != 1 || lines[0]["serial"] != cert.Serial || lines[0]["rule"] != "mesh" || lines[0]["authority"] != "ca" || lines[0]["text"] != "the record of renewals is full" {
+			h.t.Errorf("%v", lines)
+		}
+		if got := h.results(); !slices.Equal(got, []string{"issued", "withheld"}) {
+			h.t.Errorf("outcomes %q", got)
+		}
+	})
+}
+
+// leaves has a caller leave while the authority works, and the authority answer.
+func (h *house) leaves() {
+	h.t.Helper()
+	answer := make(chan struct{})
+	h.ca.Set(func() { h.ca.Before = func(context.Context, ca.SignRequest) error { <-answer; return nil } })
+	ctx, leave := context.WithCancel(h.t.Context())
+	done := make(chan error, 1)
+	go func() { _, err := ra.Certify(ctx, h, request()); done <- err }()
+	synctest.Wait()
+	leave()
+	if <-done == nil {
+		h.t.Error("who left has a certificate")
+	}
+	close(answer)
+	synctest.Wait()
+	h.ca.Fail(nil)
+}
+
+func TestCertificateThatNobodyCollectsIsWithheld(t *testing.T) {
+	inBubble(t, nil, func(h *house) {
+		h.leaves()
+		time.Sleep(3 * time.Minute)
+		if lines := h.paper.Lines(h.t, "withheld"); len(lines) != 1 {
+			h.t.Errorf("%v", lines)
+		}
+		if got := h.results(); !slices.Equal(got, []string{"canceled", "issued", "withheld"}) && !slices.Equal(got, []string{"issued", "withheld"}) {
+			h.t.Errorf("outcomes %q", got)
+		}
+	})
+}
+
+func TestCertificateThatIsCollectedLaterIsNotWithheld(t *testing.T) {
+	inBubble(t, nil, func(h *house) {
+		h.leaves()
+		h.must(request())
+		time.Sleep(3 * time.Minute)
+		if lines := h.paper.Lines(h.t, "withheld"); len(lines) != 0 || h.ca.Issued() != 1 {
+			h.t.Errorf("%v, %d issued", lines, h.ca.Issued())
+		}
+	})
+}
+
+func TestCertificateThatNobodyCollectedBeforeTheEndIsWithheld(t *testing.T) {
+	inBubble(t, nil, func(h *house) {
+		h.leaves()
+		h.Close()
+		if lines := h.paper.Lines(h.t, "withheld"); len(lines) != 1 {
+			h.t.Errorf("%v", lines)
+		}
+	})
+}
