@@ -58,8 +58,7 @@ func Read(in Input) (c Config, warnings []string, err error) {
 		c.Proxy.Command = in.Command
 	}
 	c.readSockets(&all)
-	environ := maps.Collect(variables(in.Environ))
-	c.lookupEnv = func(name string) (string, bool) { value, ok := environ[name]; return value, ok }
+	c.UseEnviron(in.Environ)
 	return c, istio.Warnings, all.err()
 }
 

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/countersign-dev/countersign/internal/host/reference"
@@ -22,6 +23,13 @@ func (c *Config) checkSecrets(p *problems, entry Provider, path string) {
 	for _, one := range all.Unwrap() {
 		p.add(fmt.Errorf("%s.settings.%w", path, one))
 	}
+}
+
+// UseEnviron sets the environment that references to variables are checked against, KEY=VALUE.
+// Without it, they are not checked.
+func (c *Config) UseEnviron(environ []string) {
+	values := maps.Collect(variables(environ))
+	c.lookupEnv = func(name string) (string, bool) { value, ok := values[name]; return value, ok }
 }
 
 // SecretVariables returns the variables of the agent's environment that tokens and secret

@@ -34,10 +34,13 @@ func OvertakenPins(env environ.Vars, c *agent.Config) []string {
 	return wiring.OvertakenPins(c, wiring.SearchDirs(env, c.ProviderDirs))
 }
 
-// Pin applies the lock file's pins to the providers of c, and what packages have pinned, if the
-// configuration names no lock file. A package's are not watched: a provider that runs is one that
+// Pin applies to the providers of c the environment, the lock file's pins, and what packages have
+// pinned, if the configuration names no lock file. A package's are not watched: a provider that runs is one that
 // was verified, and the next start takes what is installed then.
 func Pin(env environ.Vars, c *agent.Config) error {
+	if env != nil {
+		c.UseEnviron(env)
+	}
 	if path, wanted := c.LockPath(); path != "" {
 		locked, err := wiring.Locked(path, wanted)
 		if err == nil {

@@ -360,3 +360,18 @@ func TestLimitsOfAMeshAreThoseOfTheDoorByDefault(t *testing.T) {
 		t.Errorf("got %+v, %+v", limits, times)
 	}
 }
+
+func TestUnsetVariableStopsTheStart(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "ra.yaml")
+	text := strings.Replace(mesh, "  sha256:", "  token: {env: VAULT_TOKEN}\n  sha256:", 1)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Read([]string{}, file)
+	if want := `providers.vault.token.env is "VAULT_TOKEN": this variable is not set in the program's environment`; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	if _, err := Read([]string{"VAULT_TOKEN=x"}, file); err != nil {
+		t.Error(err)
+	}
+}
