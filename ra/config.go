@@ -62,8 +62,8 @@ type Authority struct {
 	// PinnedRoots are the only roots accepted from this authority. Default: any.
 	PinnedRoots *pki.Bundle
 	// AcceptLongerTTL accepts certificates that outlive what was asked for, at doors that
-	// do. Default: false.
-	AcceptLongerTTL bool
+	// do. Default: as the [ca.Facts] of the reply state, else false.
+	AcceptLongerTTL *bool
 	// Timeout limits each call of Client or Token. Default: 30 seconds.
 	Timeout time.Duration
 	Limits  Limits

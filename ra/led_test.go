@@ -158,7 +158,7 @@ func TestCertificatesOfWhoIsLedCount(t *testing.T) {
 	if testing.Short() {
 		t.Skip("many of them")
 	}
-	long := func(c *ra.Config) { c.Authorities[0].AcceptLongerTTL = true }
+	long := func(c *ra.Config) { c.Authorities[0].AcceptLongerTTL = new(true) }
 	inPair(t, ra.Roots{Confirmed: true, ByReply: true, Wait: time.Minute}, long, func(p *pair) {
 		p.led.ca.Set(func() {
 			p.led.ca.Change = func(leaf *x509.Certificate, _ *x509.CertificateRequest) {

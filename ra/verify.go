@@ -13,9 +13,13 @@ import (
 // agents do not mind but an authority for others must.
 func (t *try) below(roots *pki.Bundle, now time.Time) (*pki.Chain, error) {
 	o := t.order
+	longer := t.reply.Facts.FixedLifetime
+	if t.conf.AcceptLongerTTL != nil {
+		longer = *t.conf.AcceptLongerTTL
+	}
 	check := pki.Check{
 		Key: o.csr.PublicKey, Identity: o.decision.Identity, Names: pki.ExactNames, RequestID: t.id,
-		Roots: roots, Now: now, AskedUntil: now.Add(t.ttl), AcceptLonger: t.conf.AcceptLongerTTL && !o.door.strict(),
+		Roots: roots, Now: now, AskedUntil: now.Add(t.ttl), AcceptLonger: longer && !o.door.strict(),
 	}
 	verified, err := check.Chain(t.reply.Chain)
 	if err != nil {

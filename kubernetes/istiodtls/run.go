@@ -40,7 +40,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 	pairs, err := secret.New(secret.Config{
 		Secrets:     []secret.Spec{{Name: Name, Kind: secret.KeyPair, Authorities: []string{k.cfg.Authority}, Identity: k.identity, TTL: k.cfg.TTL}},
-		Authorities: []secret.Authority{{Name: k.cfg.Authority, Client: authority{k}, AcceptLongerTTL: true, Timeout: signTimeout}}, // the engine has checked that
+		Authorities: []secret.Authority{{Name: k.cfg.Authority, Client: authority{k}, AcceptLongerTTL: new(true), Timeout: signTimeout}}, // the engine has checked that
 		Storage:     storage{k}, Log: k.cfg.Log,
 	})
 	if err != nil {

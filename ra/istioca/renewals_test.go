@@ -525,7 +525,7 @@ func TestTokenCostsNoCertificateThatTheRecordCannotTake(t *testing.T) {
 func TestCertificateThatOutlivesTheBoundEndsTheChain(t *testing.T) {
 	inBubble(t, func(m *mesh, p *parts) {
 		renewing(&register{})(m, p)
-		p.engine.Authorities[0].AcceptLongerTTL = true
+		p.engine.Authorities[0].AcceptLongerTTL = new(true)
 		m.ca.Change = func(leaf *x509.Certificate, _ *x509.CertificateRequest) {
 			leaf.NotAfter = time.Now().Add(7 * 24 * time.Hour)
 		}

@@ -5,12 +5,12 @@ package ca
 type Facts struct {
 	// FixedLifetime means that the authority chooses how long certificates live, whatever
 	// TTL is requested. The host then accepts longer ones.
-	FixedLifetime bool
+	FixedLifetime bool `json:"fixed_lifetime,omitempty"`
 	// NameMatch is how closely the names of a certificate match the requested ones. The
 	// host then accepts others to this extent.
-	NameMatch NameMatch
+	NameMatch NameMatch `json:"name_match,omitempty"`
 	// NeedsToken means that the authority signs nothing without a token.
-	NeedsToken bool
+	NeedsToken bool `json:"needs_token,omitempty"`
 }
 
 // NameMatch is how closely the names of a certificate match those of its request.

@@ -77,6 +77,7 @@ type attempt struct {
 	chain  *pki.Chain
 	item   *Item
 	from   string // who signed, according to the reply
+	facts  ca.Facts
 	// overdue is when to renew what a Giver gave; zero: this is drawn.
 	overdue time.Time
 	err     error
@@ -190,7 +191,7 @@ func (a *attempt) sign(ctx context.Context) (err error) {
 		a.refused.note(token, err)
 		return fmt.Errorf("authority %q: %w", authority.Name, err)
 	}
-	a.from, a.seen = text.Redact(reply.Signer, token), authority.bundle.Load()
+	a.from, a.facts, a.seen = text.Redact(reply.Signer, token), reply.Facts, authority.bundle.Load()
 	if a.chain, err = authority.verify(ctx, a, reply, asked); err != nil {
 		return err
 	}
@@ -214,9 +215,10 @@ func (a *attempt) readToken(ctx context.Context) (err error) {
 // check verifies the chain against the request.
 func (a *attempt) check(chain []byte, roots *pki.Bundle) (*pki.Chain, error) {
 	spec, now := a.spec, a.by.now()
+	names, longer := a.conf.Accepts(a.facts)
 	c := pki.Check{
-		Key: a.order.key.Public(), Identity: spec.Identity, Names: a.conf.Names, RequestID: a.order.id,
-		Roots: roots, Now: now, AcceptLonger: a.conf.AcceptLongerTTL,
+		Key: a.order.key.Public(), Identity: spec.Identity, Names: names, RequestID: a.order.id,
+		Roots: roots, Now: now, AcceptLonger: longer,
 	}
 	if spec.TTL > 0 {
 		c.AskedUntil = now.Add(spec.TTL)
@@ -255,7 +257,7 @@ func (a *attempt) newItem(now time.Time) (*Item, error) {
 		Identity: a.chain.Identity, Serial: leaf.SerialNumber.Text(16), Fingerprint: pki.Fingerprint(leaf),
 		NotBefore: leaf.NotBefore, NotAfter: a.chain.Ends, Issued: now,
 		RenewAt:   rotation.Renewal(a.spec.RenewRatio, a.spec.RenewJitter, clock.Later(now, leaf.NotBefore), a.chain.Ends),
-		Authority: a.by.Name, Signer: a.from, RootFingerprint: pki.Fingerprint(a.chain.Root),
+		Authority: a.by.Name, Signer: a.from, facts: a.facts, RootFingerprint: pki.Fingerprint(a.chain.Root),
 	}
 	if !a.overdue.IsZero() {
 		item.RenewAt = a.overdue

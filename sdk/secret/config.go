@@ -101,11 +101,12 @@ type Authority struct {
 	// TokenRejected receives a token that the authority rejected, before Token is called
 	// once more. It must not block. Default: none.
 	TokenRejected func(ca.Token)
-	// Names is how closely a certificate's names must match the requested ones. Default:
-	// exact.
-	Names pki.NameCheck
-	// AcceptLongerTTL accepts certificates that outlive the requested TTL. Default: false.
-	AcceptLongerTTL bool
+	// Names is how closely a certificate's names must match the requested ones. Default: as
+	// the [ca.Facts] of the reply state, else exact.
+	Names *pki.NameCheck
+	// AcceptLongerTTL accepts certificates that outlive the requested TTL. Default: as the
+	// [ca.Facts] of the reply state, else false.
+	AcceptLongerTTL *bool
 	// PinnedRoots are the only roots accepted from this authority. Default: any.
 	PinnedRoots *pki.Bundle
 	// RootOverlap is how long a root stays after the authority drops it; a pointer to zero
@@ -166,7 +167,30 @@ func (a *Authority) pinned(cert *x509.Certificate) bool {
 
 // answersAs reports whether both have the same client and the same rules for its replies.
 func (a *Authority) answersAs(b *Authority) bool {
-	return same(a.Client, b.Client) && a.Names == b.Names && a.AcceptLongerTTL == b.AcceptLongerTTL && samePins(a.PinnedRoots, b.PinnedRoots)
+	return same(a.Client, b.Client) && sameValue(a.Names, b.Names) && sameValue(a.AcceptLongerTTL, b.AcceptLongerTTL) && samePins(a.PinnedRoots, b.PinnedRoots)
+}
+
+// sameValue reports whether both are nil or point to the same value.
+func sameValue[T comparable](a, b *T) bool {
+	return a == b || a != nil && b != nil && *a == *b
+}
+
+// Accepts returns the rules for a reply with these facts: how closely its names must match, and
+// whether it may outlive the requested TTL.
+func (a *Authority) Accepts(facts ca.Facts) (names pki.NameCheck, longer bool) {
+	switch facts.NameMatch {
+	case ca.MatchTrustDomain:
+		names = pki.TrustDomainName
+	case ca.MatchAny:
+		names = pki.AnyName
+	}
+	if a.Names != nil {
+		names = *a.Names
+	}
+	if longer = facts.FixedLifetime; a.AcceptLongerTTL != nil {
+		longer = *a.AcceptLongerTTL
+	}
+	return names, longer
 }
 
 func samePins(a, b *pki.Bundle) bool { return (a == nil) == (b == nil) && a.Equal(b) }

@@ -50,7 +50,7 @@ func TestSufficientLifetimeIsNotCutShort(t *testing.T) {
 func TestSeveralURIsAreRefusedWhateverAllowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, func(c *secret.Config) {
-			c.Authorities[0].Names = pki.AnyName
+			c.Authorities[0].Names = new(pki.AnyName)
 			c.Authorities[0].Client.(*catest.CA).Always(catest.Fault{Break: func(d *catest.Draft) {
 				d.Leaf.URIs = append(d.Leaf.URIs, &url.URL{Scheme: "spiffe", Host: "example.org", Path: "/other"})
 			}})
@@ -76,7 +76,7 @@ func TestLeafCannotNameAnotherSecret(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				e := newEngine(t, func(c *secret.Config) {
-					c.Authorities[0].Names = pki.AnyName
+					c.Authorities[0].Names = new(pki.AnyName)
 					other, err := pki.NewIdentity("", []string{"other.example.org"}, nil)
 					if err != nil {
 						t.Fatal(err)

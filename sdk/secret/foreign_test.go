@@ -55,7 +55,7 @@ func TestWildcardOverNameOfAnotherSecretIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				e := newEngine(t, func(c *secret.Config) {
-					c.Authorities[0].Names = pki.AnyName
+					c.Authorities[0].Names = new(pki.AnyName)
 					c.Authorities[0].Client.(*catest.CA).Always(catest.Fault{Break: func(d *catest.Draft) {
 						if len(d.Leaf.URIs) > 0 { // "default"
 							d.Leaf.DNSNames = []string{test.leaf}

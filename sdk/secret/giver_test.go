@@ -103,7 +103,7 @@ func given(t *testing.T) (*engine, *giver) {
 	g := &giver{t: t, root: certtest.Root(t)}
 	g.put(20 * time.Minute)
 	e := newEngine(t, func(c *secret.Config) {
-		c.Authorities[0].Client, c.Authorities[0].AcceptLongerTTL = g, true
+		c.Authorities[0].Client, c.Authorities[0].AcceptLongerTTL = g, new(true)
 		id, err := pki.NewIdentity(givenID, []string{"server"}, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -193,7 +193,7 @@ func TestReloadLeavesTheRenewalOfAGivenKeyPair(t *testing.T) {
 		err := e.Reload([]secret.Spec{
 			{Name: "default", Kind: secret.KeyPair, Authorities: []string{"test"}, Identity: id, TTL: ttl, RenewRatio: 0.9},
 			{Name: "ROOTCA", Kind: secret.TrustBundle, Authorities: []string{"test"}},
-		}, []secret.Authority{{Name: "test", Client: g, AcceptLongerTTL: true}})
+		}, []secret.Authority{{Name: "test", Client: g, AcceptLongerTTL: new(true)}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/clock"
+	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
@@ -80,6 +81,7 @@ type Item struct {
 	// Signer identifies who signed under that name, such as a provider with its version; bounded
 	// and escaped, empty if unknown. KeyPair only.
 	Signer string
+	facts  ca.Facts // of the provider that signed
 	// RootFingerprint is that of the root Chain leads to; KeyPair only.
 	RootFingerprint string
 	// RootFingerprints are those of Roots, sorted; TrustBundle only.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
@@ -20,6 +21,7 @@ type keptPair struct {
 	Key     []byte      `json:"key"`   // PEM
 	Chain   []byte      `json:"chain"` // PEM
 	Signer  string      `json:"signer"`
+	Facts   ca.Facts    `json:"facts,omitzero"` // of the provider that signed
 	// Issued and RenewAt were set once; RenewAt with this Ratio and Jitter.
 	Issued  time.Time `json:"issued"`
 	RenewAt time.Time `json:"renew_at"`

@@ -1,11 +1,13 @@
 package secret_test
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/secret"
@@ -70,17 +72,62 @@ func TestWrongSuccessorKeepsHeldSecrets(t *testing.T) {
 func TestLongerLifetimeCanBeAccepted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, func(c *secret.Config) {
-			c.Authorities[0].AcceptLongerTTL = true
+			c.Authorities[0].AcceptLongerTTL = new(true)
 			c.Authorities[0].Client.(*catest.CA).Next(1, catest.Fault{Break: catest.TooLong})
 		})
 		e.held("default")
 	})
 }
 
+// stated is a CA whose provider states facts.
+type stated struct {
+	*catest.CA
+	facts ca.Facts
+}
+
+func (s stated) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
+	cert, err := s.CA.CSRSign(ctx, req)
+	cert.Facts = s.facts
+	return cert, err
+}
+
+func TestStatedFactsAreDefaultsThatTheOperatorOverrides(t *testing.T) {
+	for name, test := range map[string]struct {
+		facts  ca.Facts
+		broken func(*catest.Draft)
+		change func(*secret.Authority)
+		taken  bool
+	}{
+		"longer":             {ca.Facts{FixedLifetime: true}, catest.TooLong, nil, true},
+		"longer, not stated": {ca.Facts{NameMatch: ca.MatchAny}, catest.TooLong, nil, false},
+		"longer, overridden": {ca.Facts{FixedLifetime: true}, catest.TooLong, func(a *secret.Authority) { a.AcceptLongerTTL = new(false) }, false},
+		"name":               {ca.Facts{NameMatch: ca.MatchAny}, catest.WrongName, nil, true},
+		"name of the domain": {ca.Facts{NameMatch: ca.MatchTrustDomain}, catest.WrongName, nil, false},
+		"name, not stated":   {ca.Facts{FixedLifetime: true}, catest.WrongName, nil, false},
+		"name, overridden":   {ca.Facts{NameMatch: ca.MatchAny}, catest.WrongName, func(a *secret.Authority) { a.Names = new(pki.ExactNames) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := newEngine(t, func(c *secret.Config) {
+					own := c.Authorities[0].Client.(*catest.CA)
+					own.Next(1, catest.Fault{Break: test.broken})
+					if c.Authorities[0].Client = (stated{own, test.facts}); test.change != nil {
+						test.change(&c.Authorities[0])
+					}
+				})
+				after(time.Second)
+				if item, err := e.Peek(agent, "default"); (err == nil) != test.taken {
+					t.Errorf("got %v, %v", item, err)
+				}
+			})
+		})
+	}
+}
+
 func TestNameChosenByAuthorityIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, func(c *secret.Config) {
-			c.Authorities[0].Names = pki.AnyName
+			c.Authorities[0].Names = new(pki.AnyName)
 			c.Authorities[0].Client.(*catest.CA).Next(1, catest.Fault{Break: catest.WrongName})
 		})
 		if got := e.held("default").Identity.String(); got != "spiffe://wrong-name.test/somebody-else" || e.count(secret.NameDiffers, "") != 1 {
@@ -92,7 +139,7 @@ func TestNameChosenByAuthorityIsReported(t *testing.T) {
 func TestNameOfAnotherSecretIsAlwaysRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, func(c *secret.Config) {
-			c.Authorities[0].Names = pki.AnyName
+			c.Authorities[0].Names = new(pki.AnyName)
 			c.Authorities[0].Client.(*catest.CA).Always(catest.Fault{Break: catest.WrongName})
 			other := c.Secrets[0]
 			other.Name, other.Identity = "other", identity(t, "spiffe://wrong-name.test/somebody-else")

@@ -94,7 +94,7 @@ func (l *leaf) verifyKept(by *choice, kept keptPair) (*attempt, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &attempt{plan: l.plan, leaf: l, by: by, conf: by.settings(), order: &order{key: key}, from: text.Clean(kept.Signer)}
+	a := &attempt{plan: l.plan, leaf: l, by: by, conf: by.settings(), order: &order{key: key}, from: text.Clean(kept.Signer), facts: kept.Facts}
 	if a.chain, err = a.check(kept.Chain, by.bundle.Load()); err != nil {
 		return nil, err
 	}
@@ -146,7 +146,7 @@ func (l *leaf) store(item *Item) {
 	l.keeper.put(secretRecord(l.spec.Name), Record{
 		Identity: l.spec.Identity.String(), Authority: item.Authority,
 		Content: encode(keptPair{
-			Version: recordVersion, KeyType: keyType, Key: item.Key, Chain: item.Chain, Signer: item.Signer,
+			Version: recordVersion, KeyType: keyType, Key: item.Key, Chain: item.Chain, Signer: item.Signer, Facts: item.facts,
 			Issued: item.Issued, RenewAt: item.RenewAt, Ratio: l.spec.RenewRatio, Jitter: l.spec.RenewJitter,
 		}),
 	})

@@ -83,8 +83,9 @@ func (m *memory) copy() *memory {
 // outage is a CA that may be away: nothing of it answers then.
 type outage struct {
 	*catest.CA
-	mu   sync.Mutex
-	away bool
+	facts ca.Facts
+	mu    sync.Mutex
+	away  bool
 }
 
 var errAway = ca.Errorf(ca.Unavailable, "the CA is away")
@@ -105,7 +106,9 @@ func (o *outage) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificat
 	if o.isAway() {
 		return ca.Certificate{}, errAway
 	}
-	return o.CA.CSRSign(ctx, req)
+	cert, err := o.CA.CSRSign(ctx, req)
+	cert.Facts = o.facts
+	return cert, err
 }
 
 func (o *outage) WatchRoots(ctx context.Context, changed func([]byte) error) error {

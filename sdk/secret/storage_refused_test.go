@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/secret"
@@ -65,14 +66,31 @@ func rename(c *secret.Config, name string) {
 func TestStoredNameIsIgnoredOnceItMustBeExact(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKept(t, func(c *secret.Config) {
-			c.Authorities[0].Names = pki.AnyName
+			c.Authorities[0].Names = new(pki.AnyName)
 			c.Authorities[0].Client.(*outage).Next(1, catest.Fault{Break: catest.WrongName})
 		})
 		k.held("default")
 		k.ca.set(true)
-		k.restart(func(c *secret.Config) { c.Authorities[0].Names = pki.AnyName })
+		k.restart(func(c *secret.Config) { c.Authorities[0].Names = new(pki.AnyName) })
 		k.peek("default")
 		k.restart(nil)
+		k.notReady("default")
+	})
+}
+
+// What a provider knew of its CA when it signed holds for what is stored, too.
+func TestStoredCertificateOfAFixedLifetimeIsRestored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKept(t, func(c *secret.Config) {
+			of := c.Authorities[0].Client.(*outage)
+			of.Next(1, catest.Fault{Break: catest.TooLong})
+			of.facts = ca.Facts{FixedLifetime: true}
+		})
+		k.held("default")
+		k.ca.set(true)
+		k.restart(nil)
+		k.peek("default")
+		k.restart(func(c *secret.Config) { c.Authorities[0].AcceptLongerTTL = new(false) })
 		k.notReady("default")
 	})
 }

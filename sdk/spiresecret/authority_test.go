@@ -69,7 +69,7 @@ func withCA(t *testing.T, from *api, root *certtest.Pair, authority *catest.CA, 
 	both := []string{"spire", "ca"}
 	p.Manager, err = secret.New(secret.Config{
 		Authorities: []secret.Authority{
-			{Name: "spire", Client: p.Authority, AcceptLongerTTL: true, RootOverlap: new(time.Duration)}, {Name: "ca", Client: authority},
+			{Name: "spire", Client: p.Authority, AcceptLongerTTL: new(true), RootOverlap: new(time.Duration)}, {Name: "ca", Client: authority},
 		},
 		Secrets: []secret.Spec{
 			{Name: "default", Kind: secret.KeyPair, Authorities: both, Identity: id, TTL: time.Hour, RenewJitter: 0.01},

@@ -61,7 +61,7 @@ func (s *spire) manager(authority *catest.CA) *secret.Manager {
 	both := []string{"spire", "ca"}
 	m, err := secret.New(secret.Config{
 		Authorities: []secret.Authority{
-			{Name: "spire", Client: from, AcceptLongerTTL: true, RootOverlap: new(time.Duration)}, {Name: "ca", Client: authority},
+			{Name: "spire", Client: from, AcceptLongerTTL: new(true), RootOverlap: new(time.Duration)}, {Name: "ca", Client: authority},
 		},
 		Secrets: []secret.Spec{
 			{Name: "default", Kind: secret.KeyPair, Authorities: both, FallbackAfter: time.Second, Identity: id, TTL: time.Hour},

@@ -163,8 +163,9 @@ func (c *Config) checkLimits(p *problems, l Limits, path string) {
 var sha256Hex = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 func (c *Config) checkTrust(p *problems, t *Trust, path string) {
-	t.IdentityCheck = cmp.Or(t.IdentityCheck, "exact")
-	c.oneOf(p, path+".identity_check", t.IdentityCheck, "exact", "trust-domain", "any")
+	if t.IdentityCheck != "" {
+		c.oneOf(p, path+".identity_check", t.IdentityCheck, "exact", "trust-domain", "any")
+	}
 	if t.RootOverlap != nil && t.RootOverlap.Duration < 0 {
 		c.say(p, path+".root_overlap", t.RootOverlap, "write 0s or more")
 	}

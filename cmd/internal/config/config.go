@@ -123,10 +123,11 @@ type Limits struct {
 // Trust limits what is accepted from a provider.
 type Trust struct {
 	// IdentityCheck selects the names that a certificate may have: exact, trust-domain or
-	// any. A common name counts as one. Default: exact.
+	// any. A common name counts as one. Default: what the provider states, else exact.
 	IdentityCheck string `json:"identity_check"`
-	// AcceptLongerTTL accepts certificates that live longer than requested. Default: false.
-	AcceptLongerTTL bool `json:"accept_longer_ttl"`
+	// AcceptLongerTTL accepts certificates that live longer than requested. Default: true if
+	// the provider states that its CA chooses the lifetime, else false.
+	AcceptLongerTTL *bool `json:"accept_longer_ttl"`
 	// PinnedRoots is a PEM file with the only roots that are accepted. Default: any.
 	PinnedRoots string `json:"pinned_roots"`
 	// RootOverlap is how long a root is still served after the CA has dropped it; 0s drops

@@ -33,15 +33,14 @@ func Entry(p config.Provider, b config.Build) pluginhost.Entry {
 	return e
 }
 
+var nameChecks = map[string]pki.NameCheck{"exact": pki.ExactNames, "trust-domain": pki.TrustDomainName, "any": pki.AnyName}
+
 // Authority converts an entry of the configuration for the engine: the client that the host
 // has for it, with the entry's tokens and trust.
 func Authority(entry config.Provider, client ca.Client, cache *TokenCache) (secret.Authority, error) {
 	a := secret.Authority{Name: entry.Name, Client: client, AcceptLongerTTL: entry.AcceptLongerTTL}
-	switch entry.IdentityCheck {
-	case "trust-domain":
-		a.Names = pki.TrustDomainName
-	case "any":
-		a.Names = pki.AnyName
+	if check, set := nameChecks[entry.IdentityCheck]; set {
+		a.Names = &check
 	}
 	if tokens, err := cache.of(entry, client); err != nil {
 		return a, err

@@ -3,6 +3,7 @@ package supervise
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,6 +23,32 @@ func TestCertifyingNamesIsAnsweredByTheMetadataOfTheLife(t *testing.T) {
 		w.p.Close()
 		if err := w.p.CertifiesNames(t.Context()); !errors.Is(err, ca.ErrUnavailable) {
 			t.Errorf("closed: %v", err)
+		}
+	})
+}
+
+func TestFactsOfTheLifeTravelWithItsCertificates(t *testing.T) {
+	inBubble(t, "fine", func(t *testing.T, w *world) {
+		w.facts = ca.Facts{FixedLifetime: true, NameMatch: ca.MatchAny}
+		if cert, err := w.p.CSRSign(t.Context(), ca.SignRequest{}); err != nil || cert.Facts != w.facts {
+			t.Errorf("got %+v, %v", cert.Facts, err)
+		}
+	})
+}
+
+// The CA would refuse it, and its words would not name the setting.
+func TestProviderThatNeedsATokenIsNotAskedWithoutOne(t *testing.T) {
+	inBubble(t, "fine", func(t *testing.T, w *world) {
+		w.facts = ca.Facts{NeedsToken: true}
+		_, err := w.p.CSRSign(t.Context(), ca.SignRequest{})
+		if !errors.Is(err, ca.ErrUnauthenticated) || !strings.Contains(err.Error(), "set token in its entry") || w.lives[0].calls != 0 {
+			t.Errorf("without a token: %v, %d calls", err, w.lives[0].calls)
+		}
+		if _, err := w.p.SignJWT(t.Context(), ca.JWTRequest{}); !errors.Is(err, ca.ErrUnauthenticated) {
+			t.Errorf("a JWT-SVID without a token: %v", err)
+		}
+		if _, err := w.p.CSRSign(t.Context(), ca.SignRequest{Token: "eyJ.token"}); err != nil || w.lives[0].calls != 1 {
+			t.Errorf("with a token: %v", err)
 		}
 	})
 }

@@ -26,15 +26,26 @@ func (c Client) wait(ctx context.Context) (*life, error) { return c.s.gate.wait(
 // CSRSign implements [ca.Client].
 func (c Client) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
 	return call(ctx, c, "CSRSign", c.need, func(ctx context.Context, l *life) (ca.Certificate, error) {
+		if err := c.needsToken(l, req.Token); err != nil {
+			return ca.Certificate{}, err
+		}
 		answered := c.s.suspect(l)
 		defer answered()
 		cert, err := l.CSRSign(ctx, req)
 		if err == nil {
 			l.signed.Add(1)
-			cert.Signer = signer(l) // the next life may be another version
+			cert.Signer, cert.Facts = signer(l), l.Report().Metadata.Facts // the next life may be another version
 		}
 		return cert, err
 	})
+}
+
+// needsToken refuses a request without a token for a provider that signs nothing without one.
+func (c Client) needsToken(l *life, token ca.Token) error {
+	if token != "" || !l.Report().Metadata.Facts.NeedsToken {
+		return nil
+	}
+	return ca.Errorf(ca.Unauthenticated, "provider %q signs nothing without a token, and none is configured: set token in its entry", c.s.name)
 }
 
 // signer returns a provider's name and version.
@@ -81,6 +92,9 @@ func (c Client) Revocations(ctx context.Context) ([]byte, error) {
 // SignJWT implements [ca.JWTSigner].
 func (c Client) SignJWT(ctx context.Context, req ca.JWTRequest) (ca.Token, error) {
 	return call(ctx, c, "SignJWT", c.want, func(ctx context.Context, l *life) (ca.Token, error) {
+		if err := c.needsToken(l, req.Token); err != nil {
+			return "", err
+		}
 		answered := c.s.suspect(l)
 		defer answered()
 		token, err := l.SignJWT(ctx, req)

@@ -29,6 +29,7 @@ type world struct {
 	backCA    chan struct{}
 	later     string         // what later lives are; empty: what their settings say
 	abilities []wire.Ability // of every life
+	facts     ca.Facts       // of every life
 	broken    int            // so many lives end before their handshake
 	isDue     bool           // a certificate is
 	end       time.Time      // of that one; zero: none is held
@@ -82,7 +83,7 @@ func (f *fakeLife) Ready(context.Context) error { return nil }
 func (f *fakeLife) Hide(values []ca.Token)      { f.hidden = append(f.hidden, values...) }
 
 func (f *fakeLife) Report() process.Report {
-	return process.Report{Metadata: wire.Metadata{Abilities: f.w.abilities}}
+	return process.Report{Metadata: wire.Metadata{Abilities: f.w.abilities, Facts: f.w.facts}}
 }
 
 func (f *fakeLife) Connect(ctx context.Context) error {

@@ -29,7 +29,6 @@ func (p *pebble) kit(t *testing.T) conformance.Kit {
 		Identity:        conformance.Names{DNSNames: []string{"web.example.org"}},
 		RefusedIdentity: conformance.Names{SPIFFEID: "spiffe://example.org/web"},
 		Keys:            []pki.KeyType{pki.ECDSAP256, pki.RSA2048},
-		FixedLifetime:   true,
 		CallTimeout:     conformance.Duration(time.Minute),
 	}
 }
@@ -37,7 +36,7 @@ func (p *pebble) kit(t *testing.T) conformance.Kit {
 func TestRealConformance(t *testing.T) {
 	p := startPebble(t, quick)
 	open := func(_ context.Context, s Settings) (*CA, error) { return Open(s) }
-	conformance.Run(t, p.kit(t), provider.Define("acme", "1", open).Provider)
+	conformance.Run(t, p.kit(t), provider.Define("acme", "1", open).WithFacts(provider.Facts{FixedLifetime: true}).Provider)
 }
 
 func TestRealBinaryConformance(t *testing.T) {

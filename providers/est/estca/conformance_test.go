@@ -22,7 +22,6 @@ func kit(s *est) conformance.Kit {
 		Token:         password,
 		RefusedToken:  stranger,
 		TokenRequired: true,
-		FixedLifetime: true,
 	}
 }
 
@@ -32,7 +31,7 @@ func TestConformance(t *testing.T) {
 	}
 	t.Parallel()
 	open := func(_ context.Context, s Settings) (*CA, error) { return Open(s) }
-	conformance.Run(t, kit(newServer(t)), provider.Define("est", "1", open).Provider)
+	conformance.Run(t, kit(newServer(t)), provider.Define("est", "1", open).WithFacts(provider.Facts{FixedLifetime: true}).Provider)
 }
 
 // kitFile is a kit as `countersign provider test` reads it.

@@ -25,20 +25,21 @@ type Kit struct {
 	// RefusedIdentity is one that the CA refuses.
 	RefusedIdentity Names `json:"refused_identity,omitzero"`
 	// NameCheck is how closely a certificate's names must match the request: exact,
-	// trust-domain or any. Default: exact.
+	// trust-domain or any. Default: as the provider's metadata state, else exact.
 	NameCheck string `json:"name_check,omitempty"`
 	// Keys are the key types to request. Default: ecdsa-p256, ecdsa-p384, rsa-2048 and
 	// ed25519; refusing one as invalid is allowed.
 	Keys []pki.KeyType `json:"keys,omitempty"`
 	// TTL is the lifetime to request. Default: 1h.
 	TTL Duration `json:"ttl,omitempty"`
-	// FixedLifetime means that the CA chooses the lifetime.
+	// FixedLifetime means that the CA chooses the lifetime. Default: as the metadata state.
 	FixedLifetime bool `json:"fixed_lifetime,omitempty"`
 	// Token is a valid token. Default: a made-up one, for CAs that ignore it.
 	Token ca.Token `json:"-"`
 	// RefusedToken is an invalid token, for example an expired one.
 	RefusedToken ca.Token `json:"-"`
-	// TokenRequired means that nothing is signed without a token.
+	// TokenRequired means that nothing is signed without a token. Default: as the metadata
+	// state.
 	TokenRequired bool `json:"token_required,omitempty"`
 	// TokenIgnored means that the CA ignores tokens: the checks of refused and missing ones are
 	// not run, and no entry is missed for them. A token is sent all the same, which must not leak.
@@ -102,7 +103,3 @@ func (k Kit) limit() time.Duration { return 4 * time.Duration(k.CallTimeout) }
 
 // off reports whether the kit's settings turn off an ability.
 func (k Kit) off(a wire.Ability) bool { return slices.Contains(k.AbilitiesOff, a.String()) }
-
-func (k Kit) nameCheck() pki.NameCheck {
-	return map[string]pki.NameCheck{"trust-domain": pki.TrustDomainName, "any": pki.AnyName}[k.NameCheck]
-}

@@ -32,12 +32,13 @@ func endsLater(_ context.Context, s *Session) error {
 }
 
 func livesAsAsked(_ context.Context, s *Session) error {
-	if s.Kit.FixedLifetime {
-		return NotRun("by the kit, the authority fixes the lifetime")
+	if s.fixedLifetime() {
+		return NotRun("by the kit or the metadata, the authority fixes the lifetime")
 	}
 	return looking(s, func(r *reply) error {
 		if end := r.now.Add(r.req.TTL); r.leaf().NotAfter.After(end.Add(pki.MaxClockSkew)) {
-			return fmt.Errorf("asked for %s, until %s, it ends %s", r.req.TTL, clock.Stamp(end), clock.Stamp(r.leaf().NotAfter))
+			return fmt.Errorf("asked for %s, until %s, it ends %s; if the CA chooses the lifetime, state fixed_lifetime in the metadata",
+				r.req.TTL, clock.Stamp(end), clock.Stamp(r.leaf().NotAfter))
 		}
 		return nil
 	})

@@ -18,7 +18,7 @@ func metadataChecks() []Check {
 		{"META-03", Behaviour, "Its version is 1 to 64 printable bytes.", "People compare it in tables and logs.", []string{"META-01"}, versionIsWellFormed},
 		{"META-04", Behaviour, "It has the ability certificate-authority.", "Without it, a provider cannot sign anything.", []string{"META-01"}, canSign},
 		{"META-05", Behaviour, "It lists each ability once, and none is 0.", "Such a list comes from generated code that was never completed.", []string{"META-01"}, abilitiesAreDistinct},
-		{"META-06", Behaviour, "Its metadata does not depend on its settings: it declares each ability that some settings turn on.", "The host reads it once, before it sends settings.", []string{"META-01"}, metadataStays},
+		{"META-06", Behaviour, "Its metadata does not depend on its settings: it declares each ability that some settings turn on, and states what holds for all.", "The host reads it once, before it sends settings.", []string{"META-01"}, metadataStays},
 		{"META-07", Behaviour, "Calls to an ability that it does not declare, or that its settings turn off, return unimplemented.", "The host asks again after 10 minutes only; after any other error it retries within a minute.", []string{"META-01"}, undeclaredIsUnimplemented},
 		{"META-08", Behaviour, "It implements each ability that it declares and that its settings do not turn off.", "The host relies on it, and would find out only when it needs it.", []string{"META-01"}, declaredIsThere},
 	}
@@ -102,7 +102,8 @@ func metadataStays(ctx context.Context, s *Session) error {
 	}
 	after, err := s.metadata(ctx, i)
 	if err == nil && !reflect.DeepEqual(before, after) {
-		return fmt.Errorf("without settings it is %s %s %v, with settings %s %s %v", before.Name, before.Version, before.Abilities, after.Name, after.Version, after.Abilities)
+		return fmt.Errorf("without settings it is %s %s %v %+v, with settings %s %s %v %+v",
+			before.Name, before.Version, before.Abilities, before.Facts, after.Name, after.Version, after.Abilities, after.Facts)
 	}
 	return err
 }

@@ -136,8 +136,8 @@ func namelessIsInvalid(ctx context.Context, s *Session) error {
 }
 
 func emptyCSRLivesAsAsked(ctx context.Context, s *Session) error {
-	if s.Kit.FixedLifetime {
-		return NotRun("the kit declares a fixed lifetime")
+	if s.fixedLifetime() {
+		return NotRun("the kit or the metadata declare a fixed lifetime")
 	}
 	ttl := time.Duration(s.Kit.TTL) / 2
 	end := time.Now().Add(ttl + pki.MaxClockSkew)

@@ -158,7 +158,7 @@ func tokenIsMissing(ctx context.Context, s *Session) error {
 	if s.Kit.TokenIgnored {
 		return errTokenIgnored
 	}
-	if !s.Kit.TokenRequired {
+	if !s.tokenRequired() {
 		return needs("token_required", ", where a token is")
 	}
 	return mustBe(s.refusal(ctx, func(req *ca.SignRequest) { req.Token = "" }), ca.Unauthenticated, ca.Denied, ca.Invalid)

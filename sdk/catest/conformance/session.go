@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"crypto"
 	"errors"
@@ -35,6 +36,7 @@ type Session struct {
 	readied  func() (*Instance, error)
 	blank    func() (*Instance, error) // without settings; checks must not configure it
 	reply    func() (*reply, error)
+	facts    func() ca.Facts // that the provider states; none if it returns no metadata
 }
 
 // NewSession applies the kit's defaults; it opens nothing yet.
@@ -49,6 +51,10 @@ func (s *Session) share() {
 	s.readied = sync.OnceValues(func() (*Instance, error) { return s.configured(context.Background(), &s.held) })
 	s.blank = sync.OnceValues(func() (*Instance, error) { return s.open(context.Background(), &s.held) })
 	s.reply = sync.OnceValues(func() (*reply, error) { return s.firstReply(context.Background()) })
+	s.facts = sync.OnceValue(func() ca.Facts {
+		m, _ := described(context.Background(), s) // another check covers the error
+		return m.Facts
+	})
 }
 
 // Close ends everything still open.
@@ -135,7 +141,7 @@ func (s *Session) metadata(ctx context.Context, i *Instance) (wire.Metadata, err
 		return i.Metadata(ctx)
 	}
 	out, err := providerv1.NewProviderClient(i.Conn).GetMetadata(ctx, &providerv1.GetMetadataRequest{})
-	m := wire.Metadata{Name: out.GetName(), Version: out.GetVersion(), SettingsSchema: out.GetSettingsSchema()}
+	m := wire.Metadata{Name: out.GetName(), Version: out.GetVersion(), SettingsSchema: out.GetSettingsSchema(), Facts: wire.FactsFromProto(out)}
 	for _, a := range out.GetAbilities() {
 		m.Abilities = append(m.Abilities, wire.Ability(a))
 	}
@@ -156,10 +162,20 @@ func (s *Session) having(ctx context.Context, ability wire.Ability) (*Instance, 
 	if s.Kit.off(ability) {
 		return nil, NotRun("by the kit, its settings turn %q off", ability)
 	}
-	if s.Kit.TokenRequired {
+	if s.tokenRequired() {
 		_, _ = s.reply() // another check covers whether it signs
 	}
 	return i, err
+}
+
+// fixedLifetime, tokenRequired and nameCheck are what the kit says, and else what the provider
+// states in its metadata.
+func (s *Session) fixedLifetime() bool { return s.Kit.FixedLifetime || s.facts().FixedLifetime }
+
+func (s *Session) tokenRequired() bool { return s.Kit.TokenRequired || s.facts().NeedsToken }
+
+func (s *Session) nameCheck() pki.NameCheck {
+	return map[string]pki.NameCheck{"trust-domain": pki.TrustDomainName, "any": pki.AnyName}[cmp.Or(s.Kit.NameCheck, s.facts().NameMatch.String())]
 }
 
 // newKey generates a key for one request; slow key types are generated only once.

@@ -119,7 +119,7 @@ func namesAsAsked(_ context.Context, s *Session) error {
 			return err
 		}
 		got, err := pki.IdentityOf(r.leaf())
-		how := s.Kit.nameCheck()
+		how := s.nameCheck()
 		switch {
 		case how == pki.AnyName:
 			return nil

@@ -86,7 +86,7 @@ func (w *watching) first() ([]byte, error) {
 // firstWithToken waits for the first set of an unused instance: if a token is required,
 // its only token for fetching roots may come from a signing request.
 func (s *Session) firstWithToken(ctx context.Context, i *Instance, w *watching) error {
-	if s.Kit.TokenRequired {
+	if s.tokenRequired() {
 		_ = s.SignOnce(ctx, i) // another check covers whether it signs
 	}
 	_, err := w.first()

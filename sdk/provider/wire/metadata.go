@@ -113,8 +113,9 @@ func metadataToProto(m Metadata) *providerv1.GetMetadataResponse {
 	return out
 }
 
-// factsFromProto takes a match of a later version as exact, so that nothing is accepted in error.
-func factsFromProto(in *providerv1.GetMetadataResponse) ca.Facts {
+// FactsFromProto converts the facts of a message. It takes a match of a later version as exact, so
+// that nothing is accepted in error.
+func FactsFromProto(in *providerv1.GetMetadataResponse) ca.Facts {
 	facts := ca.Facts{FixedLifetime: in.GetFixedLifetime(), NeedsToken: in.GetNeedsToken()}
 	switch in.GetNameMatch() {
 	case providerv1.NameMatch_NAME_MATCH_TRUST_DOMAIN:
@@ -127,7 +128,7 @@ func factsFromProto(in *providerv1.GetMetadataResponse) ca.Facts {
 
 // metadataFromProto ignores abilities that this host does not know.
 func metadataFromProto(in *providerv1.GetMetadataResponse) (Metadata, error) {
-	m := Metadata{Name: in.GetName(), Version: in.GetVersion(), SettingsSchema: in.GetSettingsSchema(), Facts: factsFromProto(in)}
+	m := Metadata{Name: in.GetName(), Version: in.GetVersion(), SettingsSchema: in.GetSettingsSchema(), Facts: FactsFromProto(in)}
 	if n := len(in.GetAbilities()); n > maxAbilities {
 		return Metadata{}, fmt.Errorf("the provider lists %d abilities, %d are allowed", n, maxAbilities)
 	}

@@ -41,7 +41,7 @@ func openCertificate(c *config.Config, issuer ra.Issuer, log *slog.Logger) (*own
 	}
 	m, err := secret.New(secret.Config{
 		Secrets:     []secret.Spec{spec},
-		Authorities: []secret.Authority{{Name: own.Authority, Client: throughEngine{issuer, c.Itself()}, AcceptLongerTTL: true, Timeout: ownTimeout}}, // the engine has checked that
+		Authorities: []secret.Authority{{Name: own.Authority, Client: throughEngine{issuer, c.Itself()}, AcceptLongerTTL: new(true), Timeout: ownTimeout}}, // the engine has checked that
 		Log:         log,
 	})
 	if err != nil {

@@ -91,7 +91,7 @@ func openSpireAuthority(c config.Config, log *slog.Logger) (*spireAuthority, err
 func (s *spireAuthority) join(cfg *agent.Config) {
 	if s != nil {
 		cfg.Authorities = append(cfg.Authorities, secret.Authority{
-			Name: config.SpireProvider, Client: s.Authority, AcceptLongerTTL: true, RootOverlap: new(time.Duration),
+			Name: config.SpireProvider, Client: s.Authority, AcceptLongerTTL: new(true), RootOverlap: new(time.Duration),
 		})
 	}
 }

@@ -51,7 +51,8 @@ func trySign(in *settings.Flags, look looked, p doctor.Patient) (sign func(conte
 		if err != nil {
 			return "", err
 		}
-		check := pki.Check{Key: key.Public(), Identity: spec.Identity, Names: by.Names, Now: time.Now(), AskedUntil: time.Now().Add(spec.TTL), AcceptLonger: by.AcceptLongerTTL}
+		names, longer := by.Accepts(reply.Facts)
+		check := pki.Check{Key: key.Public(), Identity: spec.Identity, Names: names, Now: time.Now(), AskedUntil: time.Now().Add(spec.TTL), AcceptLonger: longer}
 		return signedSentence(ctx, client, check, reply)
 	}
 	return sign, func(shown string) string { return text.WithoutTokens(shown, sent) }

@@ -15,4 +15,6 @@ func open(_ context.Context, settings acmeca.Settings) (*acmeca.CA, error) {
 	return acmeca.Open(settings)
 }
 
-func main() { provider.Main("acme", "", open) }
+func main() {
+	provider.Define("acme", "", open).WithFacts(provider.Facts{FixedLifetime: true}).Serve() // the CA decides
+}

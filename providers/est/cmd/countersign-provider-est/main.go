@@ -15,4 +15,6 @@ func open(_ context.Context, settings estca.Settings) (*estca.CA, error) {
 	return estca.Open(settings)
 }
 
-func main() { provider.Main("est", "", open) }
+func main() {
+	provider.Define("est", "", open).WithFacts(provider.Facts{FixedLifetime: true}).Serve() // the CA decides
+}
