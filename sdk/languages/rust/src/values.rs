@@ -47,6 +47,20 @@ impl Period {
     }
 }
 
+/// For a default.
+impl From<&str> for Url {
+    fn from(text: &str) -> Self {
+        Url(text.to_owned())
+    }
+}
+
+/// For a default.
+impl From<&str> for File {
+    fn from(path: &str) -> Self {
+        File(path.to_owned())
+    }
+}
+
 impl Url {
     /// The URL, with more of a path behind its own.
     #[must_use]
@@ -193,15 +207,15 @@ mod tests {
         ] {
             assert_eq!(Url::fits(text), fits, "{text}");
         }
-        assert_eq!(Url("https://ca/a/".to_owned()).at("/sign"), "https://ca/a/sign");
+        assert_eq!(Url::from("https://ca/a/").at("/sign"), "https://ca/a/sign");
     }
 
     #[tokio::test]
     async fn changed_file_is_read() -> io::Result<()> {
         let path = std::env::temp_dir().join(format!("countersign-values-{}", std::process::id()));
-        let file = File(path.to_string_lossy().into_owned());
+        let file = File::from(&*path.to_string_lossy());
         assert!(file.read().is_err());
-        assert!(File("/dev/zero".to_owned()).read().is_err());
+        assert!(File::from("/dev/zero").read().is_err());
         fs::write(&path, "a")?;
         assert_eq!(file.changed(b"").await, b"a");
         let (changed, written) = tokio::join!(file.changed(b"a"), async { fs::write(&path, "b") });
