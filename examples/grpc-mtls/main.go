@@ -16,7 +16,6 @@ import (
 	"google.golang.org/grpc/peer"
 
 	"github.com/countersign-dev/countersign/providers/file/fileca"
-	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/secret"
 	"github.com/countersign-dev/countersign/sdk/tlsconfig"
 	"github.com/countersign-dev/countersign/sdk/tlsconfig/grpccreds"
@@ -37,16 +36,21 @@ func run(ctx context.Context) error {
 		return err
 	}
 	defer authority.Close()
-	web, err := obtain(ctx, authority, "spiffe://example.org/web")
+	web, err := secret.Obtain(ctx, authority, "spiffe://example.org/web")
 	if err != nil {
 		return err
 	}
 	defer web.Close()
-	app, err := obtain(ctx, authority, "spiffe://example.org/app")
+	app, err := secret.Obtain(ctx, authority, "spiffe://example.org/app")
 	if err != nil {
 		return err
 	}
 	defer app.Close()
+	for _, secrets := range []secret.Source{web, app} { // each end verifies the other by the roots
+		if err := secret.Ready(ctx, secrets, "ROOTCA"); err != nil {
+			return err
+		}
+	}
 
 	creds, err := grpccreds.Server(tlsconfig.Options{Source: web, Certificate: "default", Roots: "ROOTCA", Peer: tlsconfig.TrustDomain("example.org")})
 	if err != nil {
@@ -61,15 +65,6 @@ func run(ctx context.Context) error {
 	go server.Serve(listener)
 	defer server.Stop()
 	return call(ctx, listener.Addr().String(), app)
-}
-
-// obtain waits for the roots, too, by which each end verifies the other.
-func obtain(ctx context.Context, authority ca.Client, id string) (*secret.Manager, error) {
-	secrets, err := secret.Obtain(ctx, authority, id)
-	if err != nil {
-		return nil, err
-	}
-	return secrets, secret.Ready(ctx, secrets, "ROOTCA")
 }
 
 // call calls the health service and prints who answered.

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/countersign-dev/countersign/sdk/catest"
-	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/secret"
 	"github.com/countersign-dev/countersign/sdk/tlsconfig"
 )
@@ -38,6 +37,33 @@ func Example() {
 	// Output: hello, spiffe://example.org/app
 }
 
+// A TLS server for everyone, in one call.
+func ExampleObtain() {
+	authority := catest.NewCA(catest.Options{})
+	server, secrets, err := tlsconfig.Obtain(context.Background(), authority, "localhost")
+	if err != nil {
+		panic(err)
+	}
+	defer secrets.Close()
+
+	listener := must(tls.Listen("tcp", "127.0.0.1:0", server))
+	defer listener.Close()
+	answered := make(chan struct{})
+	go func() { defer close(answered); greet(listener) }()
+	conn := must(tls.Dial("tcp", listener.Addr().String(), &tls.Config{ServerName: "localhost", RootCAs: authority.Bundle().Pool()}))
+	defer conn.Close()
+	fmt.Printf("%s\n", must(io.ReadAll(conn)))
+	<-answered
+	// Output: hello
+}
+
+// greet answers one client.
+func greet(listener net.Listener) {
+	conn := must(listener.Accept())
+	defer conn.Close()
+	_, _ = io.WriteString(conn, "hello")
+}
+
 // Only peers in the namespace "shop" of the trust domain.
 func ExampleAuthorizer() {
 	shop := func(p tlsconfig.Peer) error {
@@ -53,15 +79,10 @@ func ExampleAuthorizer() {
 
 // hold obtains a certificate for the SPIFFE ID, waits for it, and keeps it fresh.
 func hold(authority *catest.CA, spiffeID string) *secret.Manager {
-	manager := must(secret.New(secret.Config{
-		Authorities: []secret.Authority{{Name: "test", Client: authority}},
-		Secrets: []secret.Spec{
-			{Name: "default", Kind: secret.KeyPair, Identity: must(pki.NewIdentity(spiffeID, nil, nil)), Authorities: []string{"test"}},
-			{Name: "ROOTCA", Kind: secret.TrustBundle, Authorities: []string{"test"}},
-		},
-	}))
-	for _, name := range []string{"default", "ROOTCA"} {
-		must(manager.Get(context.Background(), secret.Caller{}, name))
+	ctx := context.Background()
+	manager := must(secret.Obtain(ctx, authority, spiffeID))
+	if err := secret.Ready(ctx, manager, "ROOTCA"); err != nil {
+		panic(err)
 	}
 	return manager
 }
