@@ -32,6 +32,15 @@ func inBubble(t *testing.T, change func(*ra.Config), test func(h *house)) {
 	})
 }
 
+func TestAuthorityLearnsWhoAsks(t *testing.T) {
+	inBubble(t, nil, func(h *house) {
+		h.must(request())
+		if got, want := h.ca.Requests()[0].Requester, web().String(); got != want || !strings.Contains(got, "shop") {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	})
+}
+
 func TestVerifiedSubjectGetsGrantedNames(t *testing.T) {
 	inBubble(t, nil, func(h *house) {
 		cert := h.must(request())

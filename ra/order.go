@@ -217,6 +217,7 @@ func (o *Order) sign(of time.Time, ttl time.Duration, again string, token ca.Tok
 	r := ca.SignRequest{
 		ID: requestID(string(o.base[:]), string(o.csr.Raw), ttl.String(), o.attempt(of), again), CSR: append([]byte(nil), o.pem...),
 		DNSNames: append([]string(nil), names.DNSNames...), TTL: ttl, Token: token,
+		Requester: o.Subject.String(),
 	}
 	r.IPAddresses = append(r.IPAddresses, names.IPAddresses...)
 	if names.SPIFFEID != nil {

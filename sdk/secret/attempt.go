@@ -41,13 +41,16 @@ func newOrder(spec Spec, key crypto.Signer) (*order, error) {
 	return &order{id: uuid.NewString(), key: key, csr: csr}, nil
 }
 
-func (o *order) request(spec Spec, token ca.Token) ca.SignRequest {
+func (o *order) request(spec Spec, requester string, token ca.Token) ca.SignRequest {
 	r := ca.SignRequest{
 		ID: o.id, CSR: bytes.Clone(o.csr), TTL: spec.TTL, Token: token,
 		DNSNames: slices.Clone(spec.Identity.DNSNames), IPAddresses: slices.Clone(spec.Identity.IPAddresses),
 	}
 	if spec.Identity.SPIFFEID != nil {
 		r.SubjectID = spec.Identity.SPIFFEID.String()
+	}
+	if r.Requester = requester; requester != "" && spec.Name != "" {
+		r.Requester += ", secret " + spec.Name
 	}
 	return r
 }
@@ -184,7 +187,7 @@ func (a *attempt) sign(ctx context.Context) (err error) {
 	authority, token := a.by.authority, a.bearer.Token
 	asked := time.Now()
 	reply, err := call.Do(ctx, a.conf.Timeout, a.by.asks, func(ctx context.Context) (ca.Certificate, error) {
-		return a.conf.Client.CSRSign(ctx, a.order.request(a.spec, token))
+		return a.conf.Client.CSRSign(ctx, a.order.request(a.spec, a.conf.Requester, token))
 	})
 	if err != nil {
 		err = redact.Error(err, token)

@@ -107,6 +107,9 @@ type Authority struct {
 	// AcceptLongerTTL accepts certificates that outlive the requested TTL. Default: as the
 	// [ca.Facts] of the reply state, else false.
 	AcceptLongerTTL *bool
+	// Requester describes this program to the authority, for its audit log, such as "agent on
+	// host-7": see [ca.SignRequest]. The name of the secret is added. Default: none.
+	Requester string
 	// PinnedRoots are the only roots accepted from this authority. Default: any.
 	PinnedRoots *pki.Bundle
 	// RootOverlap is how long a root stays after the authority drops it; a pointer to zero

@@ -86,7 +86,7 @@ func (s *Signer) Sign(ctx context.Context, o *Order, token ca.Token, accept func
 	}
 	conf, asked := by.settings(), time.Now()
 	reply, err := call.In(ctx, s.run, conf.Timeout, s.asks, func(ctx context.Context) (ca.Certificate, error) {
-		return conf.Client.CSRSign(ctx, o.order.request(o.spec, token))
+		return conf.Client.CSRSign(ctx, o.order.request(o.spec, conf.Requester, token))
 	})
 	if err != nil {
 		return nil, fmt.Errorf("authority %q: %w", by.Name, redact.Error(err, token))

@@ -7,6 +7,7 @@ package wiring
 
 import (
 	"fmt"
+	"os"
 
 	"github.com/countersign-dev/countersign/cmd/internal/config"
 	"github.com/countersign-dev/countersign/internal/host/safefile"
@@ -38,7 +39,10 @@ var nameChecks = map[string]pki.NameCheck{"exact": pki.ExactNames, "trust-domain
 // Authority converts an entry of the configuration for the engine: the client that the host
 // has for it, with the entry's tokens and trust.
 func Authority(entry config.Provider, client ca.Client, cache *TokenCache) (secret.Authority, error) {
-	a := secret.Authority{Name: entry.Name, Client: client, AcceptLongerTTL: entry.AcceptLongerTTL}
+	a := secret.Authority{Name: entry.Name, Client: client, AcceptLongerTTL: entry.AcceptLongerTTL, Requester: "Countersign"}
+	if host, err := os.Hostname(); err == nil {
+		a.Requester += " on " + host
+	}
 	if check, set := nameChecks[entry.IdentityCheck]; set {
 		a.Names = &check
 	}

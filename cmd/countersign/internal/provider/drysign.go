@@ -65,7 +65,7 @@ func throwaway(ctx context.Context, spec secret.Spec, by secret.Authority) (cryp
 		return nil, ca.SignRequest{}, err
 	}
 	id := spec.Identity
-	r := ca.SignRequest{ID: uuid.NewString(), TTL: spec.TTL, DNSNames: id.DNSNames, IPAddresses: id.IPAddresses}
+	r := ca.SignRequest{ID: uuid.NewString(), TTL: spec.TTL, DNSNames: id.DNSNames, IPAddresses: id.IPAddresses, Requester: by.Requester}
 	if id.SPIFFEID != nil {
 		r.SubjectID = id.SPIFFEID.String()
 	}
