@@ -25,8 +25,8 @@ type Sink interface {
 // The events of the audit log.
 const (
 	eventIssued    = "issued"    // a certificate that passed all checks
-	eventDiscarded = "discarded" // a certificate that failed one and was given to nobody
-	eventWithheld  = "withheld"  // one that was issued and given to nobody
+	eventDiscarded = "discarded" // a certificate that failed one and was given to no caller
+	eventWithheld  = "withheld"  // one that was issued and given to no caller
 	eventRefused   = "refused"
 	eventResumed   = "resumed" // the log can be written again
 )
@@ -63,7 +63,7 @@ type auditLog struct {
 	sink   Sink
 	turn   call.Turn
 	broken atomic.Bool // the last line could not be written
-	torn   bool        // it may be there in part; whoever has the turn owns this
+	torn   bool        // it may be there in part; the owner of the turn changes it
 
 	mu   sync.Mutex // held briefly
 	next *lines     // those that wait for the turn; nil: there are none
@@ -81,8 +81,8 @@ const together = 1 << 20
 
 func newAuditLog(sink Sink) *auditLog { return &auditLog{sink: sink, turn: call.NewTurn()} }
 
-// write returns after the lines are written and synced. It does not end with ctx: whoever
-// goes away must not make the log look broken, nor lose a line.
+// write returns after the lines are written and synced. It does not end with ctx: a caller that
+// leaves must not make the log look broken, nor lose a line.
 func (a *auditLog) write(ctx context.Context, all ...auditLine) error {
 	text, err := encoded(all)
 	if err != nil {
@@ -110,7 +110,7 @@ func encoded(all []auditLine) (text []byte, err error) {
 	return text, nil
 }
 
-// join adds a text to those that wait. Whoever is the first of them writes for all.
+// join adds a text to those that wait. The first of them writes for all.
 func (a *auditLog) join(text []byte) (with *lines, first bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

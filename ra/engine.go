@@ -168,7 +168,7 @@ func (e *Engine) Roots(authority string) *pki.Bundle {
 	return nil
 }
 
-// housekeep writes what was counted, and forgets what nobody collects.
+// housekeep writes what was counted, and forgets what no caller collects.
 func (e *Engine) housekeep() {
 	timer := time.NewTicker(flushEvery)
 	defer timer.Stop()

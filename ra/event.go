@@ -8,7 +8,7 @@ type Event struct {
 	Authority, Rule string
 	// Result is "issued", or a reason of package ca in words, such as "rate limited",
 	// "check failed" for a reply that failed a check, or "withheld" for a certificate that was
-	// issued, which is counted as well, and given to nobody.
+	// issued, which is counted as well, and given to no caller.
 	Result string
 	// Waited is the time in the queue, and Took that of the authority's call; zero if there
 	// was none.

@@ -2,7 +2,7 @@ package ra
 
 import "github.com/countersign-dev/countersign/sdk/pki"
 
-// Guard keeps an authority from being asked that would do harm, whatever the policy says. Its
+// Guard keeps an authority from being asked that would do harm, whatever the policy is. Its
 // errors are as those of [ca.Client], and are not final. It must not block, and must be safe for
 // concurrent use.
 type Guard interface {

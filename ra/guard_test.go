@@ -11,7 +11,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// guard says what it is set to, and counts.
+// guard returns what it is set to, and counts.
 type guard struct {
 	before, after error
 	asked, seen   int
@@ -47,7 +47,7 @@ func TestGuardIsAskedBeforeAndAfterTheAuthority(t *testing.T) {
 	})
 }
 
-// What the guard does not let out was never issued: the audit log says that it was discarded.
+// What the guard rejects was never issued: the audit log has it as discarded.
 func TestGuardKeepsACertificateBack(t *testing.T) {
 	g := &guard{after: ca.Errorf(ca.NotConfigured, "signed by a client CA")}
 	inBubble(t, func(c *ra.Config) { c.Guard = g }, func(h *house) {

@@ -13,8 +13,8 @@ import (
 // Issue gets the certificate for an order. It returns when there is one, when it is
 // refused, or when ctx ends. The audit log has a line by then.
 //
-// An error is a [*ca.Error] and keeps its meaning: Denied and Invalid are final, for whoever
-// asked if [Refused] says that they are the engine's own word; RateLimited, Unavailable and
+// An error is a [*ca.Error] and keeps its meaning: Denied and Invalid are final for the
+// caller if [Refused] is true, so that they are the engine's own; RateLimited, Unavailable and
 // all others are not, and RetryAfter says when to ask again. After [ca.Aborted] the policy decides
 // otherwise: prepare the request anew. A caller whose
 // ctx ends loses nothing: it keeps its place by its first ask, and a certificate that comes
@@ -63,8 +63,8 @@ func (e *Engine) paused(o *Order) error {
 	return e.holders.get(o.holder).paused(time.Now())
 }
 
-// report audits a refusal that reached no authority, and counts it. Whoever stops waiting in line
-// was not refused: it keeps its place.
+// report audits a refusal that reached no authority, and counts it. A caller that stops waiting in
+// line was not refused: it keeps its place.
 func (e *Engine) report(ctx context.Context, o *Order, err error) {
 	switch ca.ReasonFor(err) {
 	case ca.Denied, ca.Invalid, ca.RateLimited:
@@ -152,7 +152,7 @@ func (e *Engine) missed(ctx context.Context, f *flight, err error) {
 	}
 }
 
-// leave ends the wait of one caller. What nobody waits for is dropped, unless the authority
+// leave ends the wait of one caller. What no caller waits for is dropped, unless the authority
 // is working on it.
 func (e *Engine) leave(ctx context.Context, f *flight) error {
 	e.mu.Lock()

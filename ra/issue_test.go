@@ -99,7 +99,7 @@ func TestCallerCannotChooseNames(t *testing.T) {
 				}
 				honest := request()
 				honest.Subject.PodUID = "another pod"
-				h.must(honest) // nobody else is stopped
+				h.must(honest) // no other caller is stopped
 			})
 		})
 	}

@@ -125,7 +125,7 @@ func TestWhoIsLedTrustsARootOnceTheLeaderDoes(t *testing.T) {
 
 // The leader is away, and the authority leaves no choice.
 func TestStaleRecordHoldsBackWhatCanWait(t *testing.T) {
-	for name, confirmed := range map[string]bool{"nobody says what is written": false, "the leader says what is written": true} {
+	for name, confirmed := range map[string]bool{"no replica says what is written": false, "the leader says what is written": true} {
 		t.Run(name, func(t *testing.T) {
 			inPair(t, ra.Roots{Confirmed: confirmed, Wait: time.Hour, Unplanned: 4 * time.Minute}, nil, func(p *pair) {
 				if _, err := p.led.pod(); err != nil {
@@ -153,7 +153,7 @@ func TestStaleRecordHoldsBackWhatCanWait(t *testing.T) {
 	}
 }
 
-// Nobody knows which replica gave out what, so each adds it to the record.
+// No replica knows which one gave out what, so each adds it to the record.
 func TestCertificatesOfWhoIsLedCount(t *testing.T) {
 	if testing.Short() {
 		t.Skip("many of them")

@@ -51,7 +51,7 @@ type Order struct {
 	limit    time.Duration
 	ttl      time.Duration
 	tooShort error    // why ttl cannot be asked for
-	base     [16]byte // tells equal orders from others
+	base     [16]byte // identifies equal orders
 }
 
 // Prepare decides what is granted for a verified subject, and reads the CSR. It spends nothing and
@@ -125,8 +125,8 @@ func (o *Order) asks(given pki.Identity) []string {
 // Decision returns what the policy grants; the Identity has the names that were asked for, too.
 func (o *Order) Decision() Decision { return o.decision }
 
-// ParsedCSR returns the CSR, whose signature is verified, and the names in it, or why they are none.
-// Nobody may change it.
+// ParsedCSR returns the CSR, whose signature is verified, and the names in it, or why they cannot be
+// read. It must not be changed.
 func (o *Order) ParsedCSR() (csr *x509.CertificateRequest, names pki.Identity, err error) {
 	return o.csr, o.names, o.namesErr
 }
@@ -200,7 +200,7 @@ func (o *Order) checkTTL() error {
 	return refuse(ca.Denied, err)
 }
 
-// seal computes what tells the order from others: of one holder, key and lifetime. Two rules
+// seal computes what identifies the order: of one holder, key and lifetime. Two rules
 // may grant one subject the same names, from different authorities.
 func (o *Order) seal() {
 	names := digest(o.decision.Identity.Names()...)

@@ -8,7 +8,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-// What is in the chain of a refusal ([Refused]) says what it is about.
+// The subjects of a refusal ([Refused]), which are in its chain.
 var (
 	// ErrKeyType is the type or size of the CSR's key.
 	ErrKeyType = errors.New("key type not certified")
@@ -51,7 +51,7 @@ func (a about) Is(target error) bool { return target == a.what }
 
 // Refuse records what a door refuses by itself before it has an [Order], with the rule and the
 // authority that the subject would have: in the audit log, where equal refusals are counted
-// together, and for metrics. The error's reason says what it is; one without counts as
+// together, and for metrics. The error's reason is the refusal's; one without counts as
 // [ca.Denied]. What Prepare and Issue refuse, they have recorded. An Engine that is closed records
 // nothing.
 func (e *Engine) Refuse(ctx context.Context, req Request, err error) {

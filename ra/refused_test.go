@@ -25,7 +25,7 @@ func TestOwnRefusalsDifferFromAnAuthoritys(t *testing.T) {
 	}{
 		"no rule":                       {mesh(), func(r *ra.Request) { r.Subject.Cluster = "elsewhere" }, nil, ca.ErrDenied, true, false},
 		"a name that cannot be made":    {mesh(), func(r *ra.Request) { r.Subject.ServiceAccount = "a b" }, nil, ca.ErrDenied, true, false},
-		"a CSR that is none":            {mesh(), func(r *ra.Request) { r.CSR = []byte("x") }, nil, ca.ErrInvalid, true, false},
+		"a malformed CSR":               {mesh(), func(r *ra.Request) { r.CSR = []byte("x") }, nil, ca.ErrInvalid, true, false},
 		"a forged CSR":                  {mesh(), func(r *ra.Request) { r.CSR = damaged(empty(0)) }, nil, ca.ErrInvalid, true, false},
 		"a key of another type":         {keys, nil, nil, ca.ErrInvalid, true, true},
 		"too short a lifetime":          {mesh(), func(r *ra.Request) { r.TTL = time.Minute }, nil, ca.ErrDenied, true, false},

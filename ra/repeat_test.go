@@ -158,7 +158,7 @@ func TestPolicyChangeEndsWaitingRequests(t *testing.T) {
 	})
 }
 
-// What the authority signs for somebody who is taken out meanwhile is given to nobody, also if it
+// What the authority signs for somebody who is taken out meanwhile is given to no caller, also if it
 // was written down as issued by then.
 func TestCertificateForWhoIsTakenOutMeanwhileIsDiscarded(t *testing.T) {
 	for name, test := range map[string]struct {

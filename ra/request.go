@@ -43,7 +43,7 @@ type Request struct {
 	Asked  time.Time
 }
 
-// Certificate is what a caller gets. Nobody may modify it.
+// Certificate is what a caller gets. It must not be modified.
 type Certificate struct {
 	// Chain is PEM: the leaf first, then each certificate's issuer, never the root.
 	Chain []byte

@@ -69,12 +69,12 @@ var faults = map[string]fault{
 	"lives too long for the door":        {check: "too-long", ask: lifetime(2 * time.Hour), leaf: ends(2*time.Hour + time.Minute), whom: "shorter"},
 	"lives too short for the door":       {check: "lifetime", ask: lifetime(2 * time.Hour), leaf: ends(time.Minute), whom: "shorter"},
 	"began too early for the door":       {check: "backdating", leaf: func(l *x509.Certificate) { l.NotBefore = time.Now().Add(-time.Hour) }, whom: "rule"},
-	"roots that are none":                {check: "roots", reply: func(r *ca.Certificate) { r.Roots = []byte("none") }, whom: "rule"},
+	"malformed roots":                    {check: "roots", reply: func(r *ca.Certificate) { r.Roots = []byte("none") }, whom: "rule"},
 	"below an unknown root":              {check: "chain", whom: "rule"},
 }
 
-// Each check of a reply has a row that says whom its failure stops, and each row a fault.
-func TestWhomAFailedCheckStops(t *testing.T) {
+// Each check of a reply has a row in the table of scopes, and each row a fault.
+func TestScopeOfAFailedCheck(t *testing.T) {
 	rule := mesh()
 	rule.Names.Requested = []string{"*.apps.example.org"}
 	for name, f := range faults {
@@ -109,14 +109,14 @@ func TestWhomAFailedCheckStops(t *testing.T) {
 				}
 				authority.alter = nil
 				h.ca.Set(func() { h.ca.Change, h.ca.Signs = nil, h.ca.Root })
-				h.whomItStops(f, req)
+				h.scopeIs(f, req)
 			})
 		})
 	}
 }
 
-// whomItStops compares other callers' fortune with what the fault says.
-func (h *house) whomItStops(f fault, req ra.Request) {
+// scopeIs compares other callers' fortune with what the fault says.
+func (h *house) scopeIs(f fault, req ra.Request) {
 	h.t.Helper()
 	other := req
 	other.Subject.Pod, other.Subject.PodUID, other.CSR, other.DNSNames = "web-2", "uid-2", empty(2), nil

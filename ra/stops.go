@@ -51,7 +51,7 @@ func (s stops) begin(o *Order) (probe *stop) {
 	return probe
 }
 
-// settle takes the outcome of a call: whom it stops, or whether it ends a stop.
+// settle takes the outcome of a call: what it stops, or whether it ends a stop.
 func (s stops) settle(o *Order, probe *stop, reach scope, err error, now, wall time.Time) (stopped bool) {
 	if probe != nil {
 		probe.probing = false

@@ -27,7 +27,7 @@ func TestAuthorityDoorCannotTakeIsStopped(t *testing.T) {
 				leaf.NotAfter = leaf.NotBefore.Add(10 * time.Minute)
 			}
 		},
-		"for nobody's use": func(o *ratest.CA) {
+		"for no use": func(o *ratest.CA) {
 			o.Change = func(leaf *x509.Certificate, _ *x509.CertificateRequest) {
 				leaf.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning}
 			}
@@ -66,7 +66,7 @@ func TestAuthorityDoorCannotTakeIsStopped(t *testing.T) {
 	}
 }
 
-// Whoever asks for the very least that the door takes must not stop those who ask for more.
+// A request for the very least that the door takes must not stop those for more.
 func TestShortestLifetimeStopsNoOtherRequest(t *testing.T) {
 	inBubble(t, nil, func(h *house) {
 		h.ca.Change = func(leaf *x509.Certificate, _ *x509.CertificateRequest) {

@@ -48,7 +48,7 @@ func (o *Order) checkSubject(leaf *x509.Certificate) error {
 	return nil
 }
 
-// scope says whom a reply that failed a check stops.
+// scope is what a reply that failed a check stops.
 type scope int
 
 const (
@@ -57,7 +57,7 @@ const (
 	wholeRule              // all requests of the rule
 )
 
-// scopes say for each check of a reply who can cause its failure, and so whom it stops. What the
+// scopes have for each check of a reply who can cause its failure, and so what it stops. What the
 // caller's own number, names or CSR can fail stops the caller alone, or anybody could stop a rule.
 var scopes = map[string]func(*try) scope{
 	"format": ofRule, "key": ofRule, "ca": ofRule, "usage": ofRule, // Prepare refuses CSRs that ask for others
@@ -87,7 +87,7 @@ func (t *try) ofExpiry() scope {
 	return caller
 }
 
-// scopeOf returns whom the failure concerns besides this order.
+// scopeOf returns what the failure stops besides this order.
 func (t *try) scopeOf(err error) scope {
 	failed, ok := errors.AsType[*pki.CheckError](err)
 	if !ok {

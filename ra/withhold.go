@@ -9,8 +9,8 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-// Withhold records that a certificate which Issue returned was given to nobody, and why: in the
-// audit log, which has it as issued, and for metrics. What nobody collects from Issue within a
+// Withhold records that a certificate which Issue returned was given to no caller, and why: in the
+// audit log, which has it as issued, and for metrics. What no caller collects from Issue within a
 // minute, the Engine records itself.
 func (o *Order) Withhold(ctx context.Context, cert Certificate, err error) {
 	e := o.engine
@@ -26,14 +26,14 @@ func (o *Order) Withhold(ctx context.Context, cert Certificate, err error) {
 
 var errUncollected = errors.New("the caller left before there was a certificate, and did not come back for it")
 
-// withhold records certificates that nobody collected.
+// withhold records certificates that no caller collected.
 func withhold(ctx context.Context, all []*flight) {
 	for _, f := range all {
 		f.order.Withhold(ctx, f.cert, errUncollected)
 	}
 }
 
-// forget drops certificates that nobody came back for before then, and returns them.
+// forget drops certificates that were not collected before then, and returns them.
 func (e *Engine) forget(before time.Time) (uncollected []*flight) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -48,7 +48,7 @@ func (h *house) leaves() {
 	h.ca.Fail(nil)
 }
 
-func TestCertificateThatNobodyCollectsIsWithheld(t *testing.T) {
+func TestUncollectedCertificateIsWithheld(t *testing.T) {
 	inBubble(t, nil, func(h *house) {
 		h.leaves()
 		time.Sleep(3 * time.Minute)
@@ -72,7 +72,7 @@ func TestCertificateThatIsCollectedLaterIsNotWithheld(t *testing.T) {
 	})
 }
 
-func TestCertificateThatNobodyCollectedBeforeTheEndIsWithheld(t *testing.T) {
+func TestCertificateUncollectedAtTheEndIsWithheld(t *testing.T) {
 	inBubble(t, nil, func(h *house) {
 		h.leaves()
 		h.Close()

@@ -48,7 +48,7 @@ func (d *Door) judge(ctx context.Context, cr signer.CertificateRequestObject, au
 	return o, nil
 }
 
-// ofPolicy says which policy it is that grants nothing.
+// ofPolicy adds which policy grants nothing.
 func ofPolicy(err error, authority string) error {
 	out := signing.OutcomeOf(err)
 	if !out.Final || out.Names || !errors.Is(err, ca.ErrDenied) {

@@ -13,7 +13,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// impersonated returns whom a node proxy asks for, if it may ask for anybody.
+// impersonated returns the account that a node proxy asks for, if it may ask for any.
 func (s *Server) impersonated(who caller, name string) (ra.Subject, *fault) {
 	if why := s.mayNot(who); why != "" {
 		return ra.Subject{}, denied("%s", why).because(fmt.Errorf("it asks for %.128q", name))

@@ -39,7 +39,7 @@ func (d *Door) issue(ctx context.Context, r *request) (o *ra.Order, cert ra.Cert
 	req, err := d.verified(ctx, r)
 	if err != nil {
 		if no, final := errors.AsType[*finalError](err); final {
-			req.Subject.Verified = "" // it is what the request says
+			req.Subject.Verified = "" // the request's own claim
 			d.cfg.Issuer.Refuse(ctx, req, no)
 		}
 		return nil, cert, err
