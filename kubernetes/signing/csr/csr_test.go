@@ -63,6 +63,21 @@ func TestGrantedRequestIsApprovedAndSigned(t *testing.T) {
 	})
 }
 
+// A status keeps the metadata that it comes with.
+func TestIssuingLeavesMetadataAsItIs(t *testing.T) {
+	inCluster(t, nil, func(c *cluster) {
+		r := honest()
+		r.Annotations, r.Labels, r.Finalizers = map[string]string{"a": "b"}, map[string]string{"c": "d"}, []string{"example.org/keep"}
+		c.create(r)
+		pass(time.Minute)
+		c.want("Approved issued")
+		got := c.get(r.Name)
+		if got.Annotations["a"] != "b" || got.Labels["c"] != "d" || len(got.Finalizers) != 1 || len(got.Spec.Groups) != len(r.Spec.Groups) {
+			t.Errorf("the request is now %+v", got)
+		}
+	})
+}
+
 func TestRequestWaitsForItsApproval(t *testing.T) {
 	inCluster(t, byHand, func(c *cluster) {
 		c.create(honest())

@@ -22,6 +22,7 @@
 package csr
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -183,6 +184,10 @@ func trim(object any) (any, error) {
 	if !ok {
 		return object, nil
 	}
+	return trimmed(r), nil
+}
+
+func trimmed(r *request) *request {
 	small := &request{ObjectMeta: metav1.ObjectMeta{Name: r.Name, UID: r.UID, CreationTimestamp: r.CreationTimestamp, ResourceVersion: r.ResourceVersion}}
 	small.Spec.SignerName, small.Spec.Username = r.Spec.SignerName, r.Spec.Username
 	if len(r.Status.Certificate) > 0 {
@@ -191,5 +196,26 @@ func trim(object any) (any, error) {
 	for _, c := range r.Status.Conditions {
 		small.Status.Conditions = append(small.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{Type: c.Type, Status: c.Status})
 	}
-	return small, nil
+	return small
+}
+
+// maxCSR bounds what is kept of a CSR. It is more than the engine takes, which refuses the rest.
+const maxCSR = 64 << 10
+
+// needed leaves what decides about a request. Its requester may add megabytes of annotations, and
+// thousands of requests may wait for a certificate or for the API server.
+func needed(r *request) *request {
+	small := trimmed(r)
+	spec, of := &small.Spec, r.Spec
+	spec.Request = bytes.Clone(of.Request[:min(len(of.Request), maxCSR)])
+	spec.UID, spec.Groups, spec.Usages, spec.ExpirationSeconds = of.UID, of.Groups, of.Usages, of.ExpirationSeconds
+	for _, key := range []string{extraPod, extraPodUID, extraNode, extraNodeUID} {
+		if value, has := of.Extra[key]; has {
+			if spec.Extra == nil {
+				spec.Extra = map[string]certificatesv1.ExtraValue{}
+			}
+			spec.Extra[key] = value
+		}
+	}
+	return small
 }

@@ -2,13 +2,11 @@ package csr
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	typed "k8s.io/client-go/kubernetes/typed/certificates/v1"
 
@@ -21,94 +19,93 @@ import (
 const reasonGranted = "CountersignPolicy"
 
 // approve says that the policy grants the request, and returns it with that.
-func (d *Door) approve(ctx context.Context, live *request, rule string) (approved *request, err error) {
-	next := withCondition(live, certificatesv1.CertificateApproved, reasonGranted, fmt.Sprintf("the policy's rule %.256q grants the requester these names", rule), d.cfg.Now())
-	err = d.writes.Do(ctx, owner(live), func(ctx context.Context) error {
-		approved, err = d.requests().UpdateApproval(ctx, next.Name, next, metav1.UpdateOptions{})
+func (d *Door) approve(ctx context.Context, r *request, rule string) (approved *request, err error) {
+	err = d.writes.Do(ctx, owner(r), func(ctx context.Context) error {
+		approved, err = d.change(ctx, r, func(ctx context.Context, live *request) (*request, error) {
+			if has(live, certificatesv1.CertificateApproved) {
+				return live, nil
+			}
+			setCondition(live, certificatesv1.CertificateApproved, reasonGranted, fmt.Sprintf("the policy's rule %.256q grants the requester these names", rule), d.cfg.Now())
+			return d.requests().UpdateApproval(ctx, live.Name, live, metav1.UpdateOptions{})
+		})
 		return err
 	})
-	if err = signing.Gone(err); err != nil {
-		return live, fmt.Errorf("cannot approve the request: %w", err)
+	if err != nil {
+		return r, fmt.Errorf("cannot approve the request: %w", err)
 	}
-	d.observe(live, resultApproved)
+	d.observe(r, resultApproved)
 	return approved, nil
 }
 
-// refuse writes a final word on a live request: Denied if it is not approved, and Failed if it is.
-func (d *Door) refuse(ctx context.Context, live *request, no *refusal) error {
-	kind, result, write := certificatesv1.CertificateDenied, resultDenied, d.requests().UpdateApproval
-	if has(live, certificatesv1.CertificateApproved) {
-		kind, result = certificatesv1.CertificateFailed, resultFailed
-		write = func(ctx context.Context, _ string, r *request, o metav1.UpdateOptions) (*request, error) {
-			return d.requests().UpdateStatus(ctx, r, o)
-		}
-	}
-	next := withCondition(live, kind, no.reason, no.message, d.cfg.Now())
-	err := d.writes.Finish(ctx, owner(live), func(ctx context.Context) error {
-		_, err := write(ctx, next.Name, next, metav1.UpdateOptions{}) // a conflict if it is not the live one any more
+// refuse writes a final word on a request: Denied if it is not approved, and Failed if it is.
+func (d *Door) refuse(ctx context.Context, r *request, no *refusal) error {
+	kind, result := certificatesv1.CertificateDenied, resultDenied
+	err := d.writes.Finish(ctx, owner(r), func(ctx context.Context) error {
+		_, err := d.change(ctx, r, func(ctx context.Context, live *request) (*request, error) {
+			if !has(live, certificatesv1.CertificateApproved) {
+				setCondition(live, kind, no.reason, no.message, d.cfg.Now())
+				return d.requests().UpdateApproval(ctx, live.Name, live, metav1.UpdateOptions{})
+			}
+			kind, result = certificatesv1.CertificateFailed, resultFailed
+			setCondition(live, kind, no.reason, no.message, d.cfg.Now())
+			return d.requests().UpdateStatus(ctx, live, metav1.UpdateOptions{})
+		})
 		return err
 	})
 	if err != nil {
 		return fmt.Errorf("cannot write that the request is refused: %w", err)
 	}
-	d.observe(live, result)
-	d.cfg.Log.Info("certificate signing request refused", "request", text.Clean(live.Name), "requester", text.Clean(live.Spec.Username),
-		"signer", live.Spec.SignerName, "condition", kind, "reason", no.reason, "message", text.Clean(no.message))
+	d.observe(r, result)
+	d.cfg.Log.Info("certificate signing request refused", "request", text.Clean(r.Name), "requester", text.Clean(r.Spec.Username),
+		"signer", r.Spec.SignerName, "condition", kind, "reason", no.reason, "message", text.Clean(no.message))
 	return nil
 }
 
 // deliver writes a certificate into the status, whatever the API server says.
-func (d *Door) deliver(ctx context.Context, live *request, o *ra.Order, cert ra.Certificate) {
+func (d *Door) deliver(ctx context.Context, r *request, o *ra.Order, cert ra.Certificate) {
 	delivery := signing.Delivery{
-		Gate: d.gates[live.Spec.SignerName], Owner: owner(live), UID: live.UID, Until: cert.NotAfter, Now: d.cfg.Now,
+		Gate: d.gates[r.Spec.SignerName], Owner: owner(r), UID: r.UID, Until: cert.NotAfter, Now: d.cfg.Now,
 		Retry: func(err error) {
-			d.cfg.Log.Warn("cannot write the certificate into the request, trying again", "request", text.Clean(live.Name), "error", text.Clean(err.Error()))
+			d.cfg.Log.Warn("cannot write the certificate into the request, trying again", "request", text.Clean(r.Name), "error", text.Clean(err.Error()))
 		},
 	}
-	err := delivery.Do(ctx, func(ctx context.Context) error {
-		err := d.put(ctx, live, cert)
-		if apierrors.IsConflict(err) {
-			live, err = d.newer(ctx, live, err)
-		}
-		return err
-	})
+	err := delivery.Do(ctx, func(ctx context.Context) error { return d.put(ctx, r, cert) })
 	if err == nil {
-		d.observe(live, resultIssued)
+		d.observe(r, resultIssued)
 		return
 	}
 	o.Withhold(ctx, cert, err)
-	d.observe(live, resultUndelivered)
-	d.cfg.Log.Warn("a certificate could not be written into its request", "request", text.Clean(live.Name), "error", text.Clean(err.Error()))
+	d.observe(r, resultUndelivered)
+	d.cfg.Log.Warn("a certificate could not be written into its request", "request", text.Clean(r.Name), "error", text.Clean(err.Error()))
 }
 
-// newer returns the request in its latest version if it can be had, and why nothing is written yet.
-func (d *Door) newer(ctx context.Context, live *request, conflict error) (*request, error) {
-	next, err := d.current(ctx, live)
-	switch {
-	case errors.Is(err, signing.ErrOver):
-		return live, err
-	case err != nil:
-		return live, conflict
+// put writes the certificate into the request.
+func (d *Door) put(ctx context.Context, r *request, cert ra.Certificate) error {
+	return d.writes.Finish(ctx, owner(r), func(ctx context.Context) error {
+		_, err := d.change(ctx, r, func(ctx context.Context, live *request) (*request, error) {
+			live.Status.Certificate = cert.Chain
+			return d.requests().UpdateStatus(ctx, live, metav1.UpdateOptions{})
+		})
+		return err
+	})
+}
+
+// change reads the whole request and writes it, as a status keeps the metadata that it comes with.
+// It returns what is needed of the result, or signing.ErrOver.
+func (d *Door) change(ctx context.Context, r *request, write func(context.Context, *request) (*request, error)) (*request, error) {
+	live, err := d.live(ctx, r)
+	if err == nil {
+		live, err = write(ctx, live)
 	}
-	return next, conflict
+	if err != nil {
+		return nil, signing.Gone(err)
+	}
+	return needed(live), nil
 }
 
-// put writes the certificate into the request in the version that it has.
-func (d *Door) put(ctx context.Context, live *request, cert ra.Certificate) error {
-	next := live.DeepCopy()
-	next.Status.Certificate = cert.Chain
-	return d.writes.Finish(ctx, owner(live), func(ctx context.Context) error {
-		_, err := d.requests().UpdateStatus(ctx, next, metav1.UpdateOptions{})
-		return err
-	})
-}
-
-// current returns the live request, or signing.ErrOver.
-func (d *Door) current(ctx context.Context, r *request) (live *request, err error) {
-	err = d.reads.Do(ctx, owner(r), func(ctx context.Context) error {
-		live, err = d.requests().Get(ctx, r.Name, metav1.GetOptions{})
-		return err
-	})
+// live reads the whole request. It returns signing.ErrOver if nothing is left to do about it.
+func (d *Door) live(ctx context.Context, r *request) (*request, error) {
+	live, err := d.requests().Get(ctx, r.Name, metav1.GetOptions{})
 	switch err = signing.Gone(err); {
 	case err != nil:
 		return nil, err
@@ -118,14 +115,24 @@ func (d *Door) current(ctx context.Context, r *request) (live *request, err erro
 	return live, nil
 }
 
+// current returns what is needed of the live request, or signing.ErrOver.
+func (d *Door) current(ctx context.Context, r *request) (current *request, err error) {
+	err = d.reads.Do(ctx, owner(r), func(ctx context.Context) error {
+		live, err := d.live(ctx, r)
+		if err == nil {
+			current = needed(live)
+		}
+		return err
+	})
+	return current, err
+}
+
 func (d *Door) requests() typed.CertificateSigningRequestInterface {
 	return d.cfg.Client.CertificatesV1().CertificateSigningRequests()
 }
 
-func withCondition(r *request, kind certificatesv1.RequestConditionType, reason, message string, now time.Time) *request {
-	next := r.DeepCopy()
-	next.Status.Conditions = append(next.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
+func setCondition(r *request, kind certificatesv1.RequestConditionType, reason, message string, now time.Time) {
+	r.Status.Conditions = append(r.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
 		Type: kind, Status: corev1.ConditionTrue, Reason: reason, Message: message, LastUpdateTime: metav1.NewTime(now),
 	})
-	return next
 }
