@@ -33,6 +33,7 @@ func TestWriteReplacesOldBuildOfPlatform(t *testing.T) {
 	}
 	newer := build("b", "amd64")
 	newer.Version, newer.File, newer.SecretSettings = "2", "countersign-provider-b@2", []string{}
+	newer.AddressSettings = []lock.AddressSetting{{Setting: "url", Form: "url", Pattern: "^https://"}}
 	l.Put(newer)
 	must(t, l.Write(path))
 	info, err := os.Stat(path)
@@ -124,6 +125,24 @@ func TestSecretSettingsArePointers(t *testing.T) {
 		must(t, l.Write(path))
 		if _, err := lock.Read(path); (want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%.40q: got %v, want %q", pointers, err, want)
+		}
+	}
+}
+
+func TestAddressSettingsHaveNames(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "countersign.lock")
+	one := lock.AddressSetting{Setting: "at", Form: "of a newer version"}
+	for want, settings := range map[string][]lock.AddressSetting{
+		"": {one}, `"b" has an address setting without a name`: {{Form: "url"}},
+		`"b" has 17 address settings, 16 are allowed`: slices.Repeat([]lock.AddressSetting{one}, 17),
+	} {
+		p := build("b", "amd64")
+		p.AddressSettings = settings
+		var l lock.Lock
+		l.Put(p)
+		must(t, l.Write(path))
+		if _, err := lock.Read(path); (want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: got %v, want %q", settings, err, want)
 		}
 	}
 }
