@@ -55,12 +55,12 @@ func TestAddressReachesEveryProvider(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := startProbe(t, name)
 			for _, at := range test.good {
-				if byConfig, byProvider := p.verdicts(t, at, test.settings); byConfig != nil || byProvider != "" {
+				if byProvider, byConfig := p.verdicts(t, at, test.settings); byConfig != nil || byProvider != "" {
 					t.Errorf("CA_ADDR=%s: by the configuration %v, by the provider %q", at, byConfig, byProvider)
 				}
 			}
 			for _, at := range test.bad {
-				if byConfig, byProvider := p.verdicts(t, at, test.settings); byConfig == nil || byProvider == "" {
+				if byProvider, byConfig := p.verdicts(t, at, test.settings); byConfig == nil || byProvider == "" {
 					t.Errorf("CA_ADDR=%s: by the configuration %v, by the provider %q", at, byConfig, byProvider)
 				}
 			}
@@ -114,9 +114,9 @@ func startProbe(t *testing.T, name string) probe {
 	return probe{p, name, m.SettingsSchema, addresses}
 }
 
-// verdicts returns what is wrong with CA_ADDR: by the configuration with a lock file, and by the
-// provider, with the settings that the host would send.
-func (p probe) verdicts(t *testing.T, at, settings string) (byConfig error, byProvider string) {
+// verdicts returns what is wrong with CA_ADDR: by the provider, with the settings that the host would
+// send, and by the configuration with a lock file.
+func (p probe) verdicts(t *testing.T, at, settings string) (byProvider string, byConfig error) {
 	pin := strings.Repeat("0", 64)
 	c, _, err := config.Read(config.Input{
 		FileName: "countersign.yaml", File: []byte("providers: [{name: " + p.name + ", settings: " + settings + "}]"),
@@ -132,7 +132,7 @@ func (p probe) verdicts(t *testing.T, at, settings string) (byConfig error, byPr
 	entry := wiring.Entry(c.Providers[0], config.Build{})
 	sent, err := p.addresses.Apply(entry.Settings, entry.Address)
 	if err != nil {
-		return byConfig, err.Error()
+		return err.Error(), byConfig
 	}
 	found, err := p.Validate(t.Context(), sent)
 	if err != nil {
@@ -143,5 +143,5 @@ func (p probe) verdicts(t *testing.T, at, settings string) (byConfig error, byPr
 			byProvider += d.Summary + " " + d.Detail
 		}
 	}
-	return byConfig, byProvider
+	return byProvider, byConfig
 }

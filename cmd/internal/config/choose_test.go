@@ -102,6 +102,7 @@ func TestImpossibleCAAddressIsRefused(t *testing.T) {
 		"CA_ADDR=" + privateCA + " CA_PROVIDER=citadel":                 `and CA_PROVIDER is "citadel": write host:port`,
 		"CA_ADDR=https://vault:8200":                                    `CA_ADDR is "https://vault:8200": a URL does not say which provider to use: write PROVIDER://ADDRESS, as in vault://vault:8200, or set CA_PROVIDER`,
 		"CA_ADDR=http://u:geheim@127.0.0.1:8200":                        `as in vault://http://u:xxxxx@127.0.0.1:8200, or set`,
+		"CA_ADDR=vault://":                                              `CA_ADDR is "vault://": write PROVIDER://ADDRESS, or CA_PROVIDER alone`,
 		"CA_PROVIDER=a/b":                                               `CA_PROVIDER is "a/b": must be an installed provider`,
 	} {
 		_, _, err := load("", append(strings.Fields(environ), identity...))

@@ -73,6 +73,8 @@ func (a address) of(provider, called string) (string, error) {
 		return "", nil
 	case own && !wire.ValidName(provider):
 		return "", errors.New("write PROVIDER://ADDRESS with the name of an installed provider")
+	case a.scheme != "" && a.rest == "":
+		return "", errors.New("write PROVIDER://ADDRESS, or CA_PROVIDER alone for the provider's own default")
 	case provider == file:
 		return a.folder()
 	case a.scheme == file:
