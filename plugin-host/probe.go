@@ -24,7 +24,7 @@ var ErrVersion = process.ErrVersion
 // Probe is one process of a provider, started like any other but driven step by step by
 // its caller: nothing configures it, checks its health or restarts it. Call
 // [Probe.Launch], [Probe.Connect], the provider's methods, then [Probe.Close], from one
-// goroutine at a time.
+// goroutine at a time. Experimental.
 type Probe struct {
 	wire.Provider // nil before Connect
 	opts          Options
@@ -33,7 +33,7 @@ type Probe struct {
 	over          chan struct{} // closed by Close; the thread of the process lives until then
 }
 
-// NewProbe finds and verifies the entry's binary and starts nothing.
+// NewProbe finds and verifies the entry's binary and starts nothing. Experimental.
 func NewProbe(opts Options, entry Entry) (*Probe, error) {
 	opts = opts.withDefaults()
 	plan, err := newPlan(opts, entry)

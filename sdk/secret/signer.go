@@ -15,14 +15,14 @@ import (
 )
 
 // Order is a request for one certificate, with its key. Sending it again is a retry; a new
-// key needs a new order. Its fields do not change.
+// key needs a new order. Its fields do not change. Experimental.
 type Order struct {
 	spec  Spec
 	order *order
 }
 
 // NewOrder makes a key and a CSR for spec. It uses the Name, Identity, KeyType, TTL and
-// Anchor; Sign uses the RenewRatio and RenewJitter to draw the renewal time.
+// Anchor; Sign uses the RenewRatio and RenewJitter to draw the renewal time. Experimental.
 func NewOrder(spec Spec) (*Order, error) {
 	spec = spec.withDefaults()
 	key, err := pki.GenerateKey(spec.KeyType)
@@ -41,7 +41,7 @@ func (o *Order) Again(err error) bool { return !endsOrder(err) }
 
 // Signer has an authority of a [Manager] sign orders for secrets that the Manager does not
 // hold, one at a time. Replies pass the same checks, and their roots join the Manager's
-// trust bundles.
+// trust bundles. Experimental.
 //
 // It runs calls in one goroutine of its own: with a new one for each of thousands of
 // calls, growing stacks would dominate. Close ends that goroutine.
@@ -53,7 +53,7 @@ type Signer struct {
 }
 
 // Signer returns a Signer for the authority with that name. Each request uses the settings
-// in force at the time.
+// in force at the time. Experimental.
 func (m *Manager) Signer(authority string) *Signer {
 	s := &Signer{manager: m, authority: authority, asks: call.NewTurn(), jobs: make(chan func(), 1)}
 	go func() {
