@@ -44,6 +44,9 @@ const (
 	soonest, latest = 200 * time.Millisecond, 10 * time.Second
 	// startAgain is the wait after a run that ended, such as that of a cluster without our CRDs.
 	startAgain = 15 * time.Second
+	// lookWithin bounds one look at a request or an issuer: an API server that does not answer must
+	// not keep the workers. It is longer than hold.
+	lookWithin = time.Minute
 	// syncWithin bounds the first list of all requests.
 	syncWithin = 2 * time.Minute
 )
@@ -147,7 +150,7 @@ func (d *Door) manager(config *rest.Config) (manager.Manager, error) {
 	again := true
 	return ctrl.NewManager(config, ctrl.Options{
 		Scheme: scheme, Logger: logr.FromSlogHandler(quiet{d.cfg.Log.Handler()}), Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
-		Controller: ctrlconfig.Controller{SkipNameValidation: &again, CacheSyncTimeout: syncWithin},
+		Controller: ctrlconfig.Controller{SkipNameValidation: &again, CacheSyncTimeout: syncWithin, ReconciliationTimeout: lookWithin},
 		Cache:      cache.Options{ByObject: map[client.Object]cache.ByObject{&cmapi.CertificateRequest{}: {Transform: trim}}},
 	})
 }
@@ -229,9 +232,9 @@ func trim(object any) (any, error) {
 	if !ok {
 		return object, nil
 	}
-	cr.ManagedFields = nil
+	cr.ManagedFields, cr.Labels, cr.Annotations, cr.OwnerReferences, cr.Finalizers = nil, nil, nil, nil, nil
 	if cr.Spec.IssuerRef.Group != v1alpha1.GroupVersion.Group || finished(cr) {
-		cr.Spec.Request, cr.Spec.Extra, cr.Spec.Groups, cr.Annotations = nil, nil, nil, nil
+		cr.Spec.Request, cr.Spec.Extra, cr.Spec.Groups = nil, nil, nil
 		cr.Status.Certificate, cr.Status.CA = nil, nil
 	}
 	return cr, nil

@@ -531,9 +531,15 @@ func TestCacheKeepsOnlyWhatIsNeeded(t *testing.T) {
 			t.Errorf("kept: %+v", s)
 		}
 	}
-	ours, err := trim(honest())
+	open := honest()
+	open.Annotations, open.Labels, open.Finalizers = map[string]string{"a": "b"}, map[string]string{"c": "d"}, []string{"e"}
+	ours, err := trim(open)
 	must(t, err)
-	if !bytes.Equal(ours.(*request).Spec.Request, honest().Spec.Request) {
+	kept := ours.(*request)
+	if !bytes.Equal(kept.Spec.Request, honest().Spec.Request) {
 		t.Error("an open request has lost its CSR")
+	}
+	if len(kept.Annotations)+len(kept.Labels)+len(kept.Finalizers) > 0 {
+		t.Errorf("a waiting request keeps what its owner may fill: %+v", kept.ObjectMeta)
 	}
 }
