@@ -85,6 +85,16 @@ func (p *Probe) Metadata(ctx context.Context) (wire.Metadata, error) {
 	return m, nil
 }
 
+// CSRSign implements [ca.Client]. As a [Provider] does, it adds the facts of the provider to its
+// reply.
+func (p *Probe) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
+	cert, err := p.Provider.CSRSign(ctx, req)
+	if err == nil {
+		cert.Facts = p.life.Report().Metadata.Facts
+	}
+	return cert, err
+}
+
 // Resolve returns the entry's settings with their references resolved and with its address; the
 // schema in the provider's metadata marks the secret settings and the address. An error shows no
 // value.

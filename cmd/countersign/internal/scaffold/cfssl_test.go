@@ -17,7 +17,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/catest"
 )
 
-// startCFSSL starts a CFSSL server that signs names below example.org for an hour. It returns its
+// startCFSSL starts a CFSSL server that signs names below example.org for two days. It returns its
 // URL and the file of its root, which also verifies the server.
 func startCFSSL(t *testing.T) (url, roots string) {
 	t.Helper()
@@ -25,7 +25,7 @@ func startCFSSL(t *testing.T) (url, roots string) {
 	ca := catest.NewCA(catest.Options{})
 	files := ca.IstioFiles()
 	files["server.pem"], files["server-key.pem"] = ca.Pair(time.Hour, "", "localhost")
-	files["config.json"] = []byte(`{"signing": {"default": {"expiry": "1h", "usages": ["signing", "server auth", "client auth"],
+	files["config.json"] = []byte(`{"signing": {"default": {"expiry": "48h", "usages": ["signing", "server auth", "client auth"],
 		"name_whitelist": "^spiffe://example\\.org/|^([a-z-]+\\.)*example\\.org$"}}}`)
 	for name, text := range files {
 		must(t, os.WriteFile(filepath.Join(dir, name), text, 0o600))
@@ -71,16 +71,16 @@ func TestStrangersProviderForCFSSLPassesSuite(t *testing.T) {
 	runIn(t, dir, "cp "+code+"/*.go . && go vet ./... && go build -o countersign-provider-cfssl .")
 	runIn(t, dir, "countersign provider docs ./countersign-provider-cfssl > SETTINGS.md && countersign provider kit ./countersign-provider-cfssl > kit.yaml")
 	edit(t, filepath.Join(dir, "kit.yaml"), "  url: FILL-IN", "  url: "+url, "# root_file: FILL-IN", "root_file: "+roots,
-		"# refused_identity:", "refused_identity:", "# fixed_lifetime:", "fixed_lifetime:", "# wrong_settings: {}", `wrong_settings: {url: "ftp://ca"}`)
+		"# refused_identity:", "refused_identity:", "# token_ignored:", "token_ignored:", "# wrong_settings: {}", `wrong_settings: {url: "ftp://ca"}`)
 	runIn(t, dir, "go test ./...")
 	runIn(t, dir, "countersign provider test ./countersign-provider-cfssl --kit kit.yaml --quiet > report.txt")
-	passed(t, filepath.Join(dir, "report.txt"), "0 failed", "refused_token_file")
+	passed(t, filepath.Join(dir, "report.txt"), "0 failed")
+	runIn(t, dir, "! grep 'input is missing' report.txt")
 
 	must(t, os.WriteFile(filepath.Join(dir, "agent.yaml"), []byte(`socket: {path: ./sds.sock}
 trust_domain: example.org
 namespace: demo
 service_account: web
-ttl: 1h
 providers:
 - {name: cfssl, settings: {url: "`+url+`", root_file: "`+roots+`"}}
 `), 0o600))

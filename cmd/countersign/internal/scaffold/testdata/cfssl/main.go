@@ -14,4 +14,8 @@ type settings struct {
 	setting.TLS
 }
 
-func main() { provider.Main("cfssl", version, open) }
+func define() *provider.Definition {
+	return provider.Define("cfssl", version, open).WithFacts(provider.Facts{FixedLifetime: true})
+}
+
+func main() { define().Serve() }
