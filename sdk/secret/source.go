@@ -27,8 +27,8 @@ var (
 	ErrEnded = errors.New("the caller is no longer served")
 )
 
-// NotReady returns an ErrNotReady for the Peek of a [Source]. It names the secret and says
-// why the last attempt failed; last is nil if none has.
+// NotReady returns an ErrNotReady for the Peek of a [Source]. It names the secret and has
+// the reason of the last failed attempt; last is nil if there was none.
 func NotReady(name string, last *Failure) error {
 	if last == nil {
 		return fmt.Errorf("secret %.256q: %w", name, ErrNotReady)
