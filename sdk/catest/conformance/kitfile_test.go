@@ -69,7 +69,7 @@ func TestWrongKitFileIsRefused(t *testing.T) {
 	}
 }
 
-// What is missing is told once, with what it is missing for.
+// The summary lists each missing entry once, with the checks that need it.
 func TestSummaryListsWhatTheKitLacks(t *testing.T) {
 	report := &Report{Provider: "acme 1"}
 	kit := goodKit()
