@@ -67,7 +67,8 @@ func full(more map[string]any) pluginhost.Entry {
 
 func TestForeignLanguageProviderRestartsWithItsRoot(t *testing.T) {
 	inEachLanguage(t, func(t *testing.T, h *host, l language) {
-		p := h.open(t, pluginhost.Entry{Name: "acme", Settings: map[string]any{"dir": t.TempDir(), "trust_domain": "example.org"}})
+		// The library marks dir as the address.
+		p := h.open(t, pluginhost.Entry{Name: "acme", Address: t.TempDir(), Settings: map[string]any{"trust_domain": "example.org"}})
 		first := p.Status()
 		if first.Authentication != l.authentication {
 			t.Errorf("authenticated by %q", first.Authentication)
