@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -150,11 +151,22 @@ func inline(s *corev3.DataSource) []byte {
 	return s.GetInlineBytes()
 }
 
-// pack rebuilds the resource, so that Envoy parses exactly what was checked.
+// pack rebuilds the resource, so that Envoy parses exactly what was checked. A service that looks
+// for a secret that is refused sends the others again with more empty lines: they stay as they are.
 func pack(s *tlsv3.Secret, notAfter time.Time) (checked, error) {
+	trim(s.GetTlsCertificate().GetCertificateChain())
+	trim(s.GetTlsCertificate().GetPrivateKey())
+	trim(s.GetValidationContext().GetTrustedCa())
 	body := &anypb.Any{}
 	if err := anypb.MarshalFrom(body, s, proto.MarshalOptions{Deterministic: true}); err != nil {
 		return checked{}, err
 	}
 	return checked{&xds.Resource{Name: s.GetName(), Version: version.Of(body.GetValue()), Body: body}, notAfter}, nil
+}
+
+// trim leaves one newline at the end of a text.
+func trim(s *corev3.DataSource) {
+	if text, more := bytes.CutSuffix(s.GetInlineBytes(), []byte("\n\n")); more {
+		s.Specifier = &corev3.DataSource_InlineBytes{InlineBytes: append(bytes.TrimRight(text, "\n"), '\n')}
+	}
 }
