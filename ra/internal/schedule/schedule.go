@@ -252,7 +252,7 @@ func (q *Queue) land(i *Item) {
 }
 
 // waits reports whether the error is about the authority rather than the request. A request that
-// the authority has not decided on says nothing about others.
+// the authority has not decided yet does not slow down others.
 func waits(err error) bool {
 	return ca.ActionFor(err) != ca.EndAttempt && ca.ReasonFor(err) != ca.Pending
 }
