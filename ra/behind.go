@@ -2,7 +2,7 @@ package ra
 
 import "slices"
 
-// SetBehind says whether a cluster is left behind: no new root of the authority waits for it, as it
+// SetBehind records whether a cluster is left behind: no new root of the authority waits for it, as it
 // could not be reached for too long, so its pods may lack roots. The record has it, so that each engine
 // with the same Store learns it.
 func (e *Engine) SetBehind(authority, cluster string, behind bool) {

@@ -175,18 +175,19 @@ func yamlOf(t *testing.T, object any) string {
 func TestChartGrantsWhatTheConfigurationNeeds(t *testing.T) {
 	for set, want := range map[string][]string{
 		"ra.replicas=2": nil,
-		"ra.config.signers[0].certificate_requests.enabled=true":     {"certificatesigningrequests\n"},
-		"ra.config.mesh.roots.enabled=true":                          {"istio-ca-root-cert"},
-		"ra.config.mesh.istiod.enabled=true":                         {"istiod-tls"},
-		"ra.config.remotes.secrets=true":                             {"name: countersign-ra-remotes\n"},
-		"ra.config.istio.listen=:15012":                              {"tokenreviews", "port: grpc-ca\n", "kind: Service\n"},
-		"ra.config.cert_manager.authorities[0].name=vault":           {"- certificaterequests\n", "kind: CustomResourceDefinition"},
-		"ra.config.signers[0].name=signers.example.org/other":        {"in ['signers.example.org/other']", "- signers.example.org/other"},
-		"ra.config.signers[0].trust_bundle.name=example.com:mesh:it": {"- example.com:mesh:it\n"},
+		"ra.config.signers[0].certificate_requests.enabled=true":                         {"certificatesigningrequests\n"},
+		"ra.config.mesh.roots.enabled=true":                                              {"istio-ca-root-cert"},
+		"ra.config.mesh.roots.enabled=true,ra.config.mesh.roots.as=cluster_trust_bundle": {"istio.io:istiod-ca:root-cert"},
+		"ra.config.mesh.istiod.enabled=true":                                             {"istiod-tls"},
+		"ra.config.remotes.secrets=true":                                                 {"name: countersign-ra-remotes\n"},
+		"ra.config.istio.listen=:15012":                                                  {"tokenreviews", "port: grpc-ca\n", "kind: Service\n"},
+		"ra.config.cert_manager.authorities[0].name=vault":                               {"- certificaterequests\n", "kind: CustomResourceDefinition"},
+		"ra.config.signers[0].name=signers.example.org/other":                            {"in ['signers.example.org/other']", "- signers.example.org/other"},
+		"ra.config.signers[0].trust_bundle.name=example.com:mesh:it":                     {"- example.com:mesh:it\n"},
 	} {
 		text := rendered(t, "ra", "--set", set)
 		for _, s := range []string{
-			"certificatesigningrequests\n", "istio-ca-root-cert", "istiod-tls", "name: countersign-ra-remotes\n", "tokenreviews", "port: grpc-ca\n", "- certificaterequests\n",
+			"certificatesigningrequests\n", "istio-ca-root-cert", "istio.io:istiod-ca:root-cert", "istiod-tls", "name: countersign-ra-remotes\n", "tokenreviews", "port: grpc-ca\n", "- certificaterequests\n",
 			"kind: CustomResourceDefinition", "- signers.example.org/other", "- example.com:mesh:it\n",
 		} {
 			if has, should := strings.Contains(text, s), strings.Contains(strings.Join(want, " "), s); has != should {

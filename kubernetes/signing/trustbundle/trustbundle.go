@@ -40,6 +40,8 @@ type Bundle struct {
 	Authority string
 	// Name is the object's, DOMAIN:PATH:SUFFIX. Default: [DefaultName].
 	Name string
+	// Further roots are published beside them. Default: none.
+	Further *pki.Bundle
 	// Adopt takes over an object of that name which exists without our label. Default: it is
 	// left alone, and nothing is published.
 	Adopt bool

@@ -280,6 +280,25 @@ func TestForeignObjectIsAdoptedIfAllowed(t *testing.T) {
 	}, foreign(map[string]string{"team": "a"}))
 }
 
+// Pods mount the object by the name that Istio's charts have.
+func TestBundleOfAMeshHasTheFurtherRoots(t *testing.T) {
+	each, both := ratest.Bundles(t, 2)
+	ofMesh := func(c *trustbundle.Config) {
+		c.Bundles[0] = trustbundle.Bundle{Signer: "istio.io/istiod-ca", Name: "istio.io:istiod-ca:root-cert", Authority: "ca", Further: each[1]}
+	}
+	inBubble(t, ofMesh, func(d *desk) {
+		d.has("ca", each[0])
+		d.start()
+		o := d.get("istio.io:istiod-ca:root-cert")
+		if got, err := pki.ParseBundle([]byte(o.Spec.TrustBundle)); err != nil || !got.Equal(both) || o.Spec.SignerName != "istio.io/istiod-ca" {
+			t.Errorf("it is %+v, %v", o, err)
+		}
+		if err := d.Ready(); err != nil || !d.confirmed("ca").Equal(each[0]) {
+			t.Errorf("ready: %v, confirmed %v", err, d.confirmed("ca").Fingerprints())
+		}
+	})
+}
+
 // What an earlier leader published for an authority that is away now stays.
 func TestObjectOfEarlierRunIsOurs(t *testing.T) {
 	earlier := foreign(map[string]string{owned.ManagedBy: owned.Manager})

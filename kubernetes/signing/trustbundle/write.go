@@ -19,7 +19,7 @@ func (k *keeper) keep(ctx context.Context) (repaired bool, err error) {
 	if roots.Len() == 0 {
 		return false, nil // nobody knows them: what is published stays
 	}
-	want := string(roots.PEM())
+	want := string(roots.Union(k.bundle.Further).PEM())
 	if len(want) > maxSize {
 		return false, fmt.Errorf("the %d roots of authority %q have %d bytes, the API server takes %d: withdraw roots that are not used any more", roots.Len(), k.bundle.Authority, len(want), maxSize)
 	}

@@ -151,8 +151,8 @@ func (c Config) With(next *Config) Config {
 		i.Limits, i.Hold = c.Istio.Limits, c.Istio.Hold
 		c.Istio = i
 	}
-	if c.Mesh.Roots.Enabled && next.Mesh.Roots.Enabled {
-		c.Mesh.Roots.Namespaces = next.Mesh.Roots.Namespaces
+	if r := next.Mesh.Roots; r.Enabled && r.As == c.Mesh.Roots.As {
+		c.Mesh.Roots.Namespaces = r.Namespaces
 	}
 	return c
 }

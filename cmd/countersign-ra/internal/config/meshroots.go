@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"slices"
@@ -25,10 +26,16 @@ type Mesh struct {
 	further *pki.Bundle
 }
 
-// MeshRoots is the ConfigMap istio-ca-root-cert, in namespaces of all clusters.
+// MeshRoots is the ConfigMap istio-ca-root-cert, in namespaces of all clusters, or one
+// ClusterTrustBundle in each cluster.
 type MeshRoots struct {
 	// Enabled writes it. Default: false.
 	Enabled bool `json:"enabled"`
+	// As is config_map, or cluster_trust_bundle where istiod has
+	// ENABLE_CLUSTER_TRUST_BUNDLE_API: pods then mount the ClusterTrustBundle
+	// istio.io:istiod-ca:root-cert, which no owner of a namespace can change. Default:
+	// config_map.
+	As string `json:"as"`
 	// Authority has the roots. Default: default_provider, or the only provider.
 	Authority string `json:"authority"`
 	// Namespaces is a selector of their labels, as kubectl takes it. Default:
@@ -37,7 +44,7 @@ type MeshRoots struct {
 	// FurtherFile has roots (PEM) to publish beside those of the authority, such as those of
 	// the CA that the mesh had before. Default: none.
 	FurtherFile string `json:"further_file"`
-	// Adopt takes over ConfigMaps that somebody else has made. Default: false, they are left
+	// Adopt takes over objects that another client has made. Default: false, they are left
 	// alone, and no new root counts as published.
 	Adopt bool `json:"adopt"`
 }
@@ -65,6 +72,18 @@ type Istiod struct {
 const (
 	usualNamespaces = "kubernetes.io/metadata.name notin (kube-node-lease,kube-public,kube-system)"
 	usualSystem     = "istio-system"
+)
+
+// What mesh.roots.as may be.
+const (
+	AsConfigMap   = "config_map"
+	AsTrustBundle = "cluster_trust_bundle"
+)
+
+// The ClusterTrustBundle of a mesh, as Istio's charts mount it, and its signer.
+const (
+	MeshBundle = "istio.io:istiod-ca:root-cert"
+	MeshSigner = "istio.io/istiod-ca"
 )
 
 // Enabled reports whether there is anything to write.
@@ -127,9 +146,7 @@ func (c *Config) checkMeshRoots(p *settings.Problems, r *MeshRoots) {
 		return
 	}
 	c.settle(p, path+".authority", &r.Authority)
-	if r.Namespaces == "" {
-		r.Namespaces = usualNamespaces
-	}
+	c.checkAs(p, path, r)
 	if _, err := labels.Parse(r.Namespaces); err != nil {
 		p.Say(path+".namespaces", r.Namespaces, "write a selector of labels, such as istio-injection=enabled or team in (a,b)")
 	}
@@ -142,6 +159,24 @@ func (c *Config) checkMeshRoots(p *settings.Problems, r *MeshRoots) {
 	}
 	if err != nil {
 		p.Add(fmt.Errorf("%s.further_file: %w", path, err))
+	}
+}
+
+// checkAs checks what depends on the kind of object.
+func (c *Config) checkAs(p *settings.Problems, path string, r *MeshRoots) {
+	switch r.As {
+	case "", AsConfigMap:
+		r.As = AsConfigMap
+		r.Namespaces = cmp.Or(r.Namespaces, usualNamespaces)
+	case AsTrustBundle:
+		if r.Namespaces != "" {
+			p.Say(path+".namespaces", r.Namespaces, "it has no effect with as: cluster_trust_bundle, which is one object for all namespaces; remove this")
+		}
+		if slices.ContainsFunc(c.Signers, func(s Signer) bool { return s.Name == MeshSigner && s.TrustBundle.Name != "" }) {
+			p.Say(path+".as", r.As, "signers has a trust bundle of "+MeshSigner+" as well; remove one of the two")
+		}
+	default:
+		p.Say(path+".as", r.As, "write config_map or cluster_trust_bundle")
 	}
 }
 

@@ -34,6 +34,25 @@ func TestMeshHasDefaults(t *testing.T) {
 	}
 }
 
+func TestMeshHasOneTrustBundleInPlaceOfConfigMaps(t *testing.T) {
+	c, err := Parse("c.yaml", []byte(working+"mesh: {roots: {enabled: true, as: cluster_trust_bundle}}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := c.Mesh.Roots; r.As != AsTrustBundle || r.Namespaces != "" || !c.Mesh.Publishes("vault") {
+		t.Errorf("%+v", r)
+	}
+	for text, want := range map[string]string{
+		"mesh: {roots: {enabled: true, as: secret}}":                                        "write config_map or cluster_trust_bundle",
+		"mesh: {roots: {enabled: true, as: cluster_trust_bundle, namespaces: team in (a)}}": "one object for all namespaces",
+		"mesh: {roots: {as: cluster_trust_bundle}}":                                         "have no effect",
+	} {
+		if _, err := Parse("c.yaml", []byte(working+text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
 // The rule for istiod is for its own door alone, and that door has no other rule.
 func TestRuleOfIstiodGrantsItsNamesAndNothingElse(t *testing.T) {
 	c, err := Parse("c.yaml", []byte(working+"mesh: {istiod: {enabled: true, namespace: mesh, dns_names: [istiod.example.org]}}"))

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/config"
 	"github.com/countersign-dev/countersign/kubernetes/fleet"
 	"github.com/countersign-dev/countersign/sdk/authn"
 )
@@ -20,12 +21,16 @@ func (t *leaderSession) leaveBehind(clusters []fleet.Status) {
 	if !roots.Enabled {
 		return
 	}
+	by := meshRoots
+	if roots.As == config.AsTrustBundle {
+		by = trustBundles
+	}
 	behind := t.engine.Behind(roots.Authority)
 	for _, s := range clusters {
 		tried, unreachable := t.tried(s.ID), !s.Serving || !s.Away.IsZero() || s.State == fleet.Failed
 		switch {
 		case !slices.Contains(behind, s.ID):
-			if unreachable && !tried && t.written.left(place{roots.Authority, s.ID, meshRoots}) {
+			if unreachable && !tried && t.written.left(place{roots.Authority, s.ID, by}) {
 				t.log.Error("no new root waits for a cluster any more, as it cannot be reached", "cluster", s.ID, "authority", roots.Authority)
 				t.engine.SetBehind(roots.Authority, s.ID, true)
 			}
@@ -56,7 +61,13 @@ func (t *leaderSession) tried(id string) bool {
 	t.mu.Lock()
 	o := t.clusterRuns[id]
 	t.mu.Unlock()
-	return o != nil && o.mesh.roots != nil && o.mesh.roots.Tried()
+	switch {
+	case o == nil || o.wrong != nil:
+		return false
+	case o.mesh.roots != nil:
+		return o.mesh.roots.Tried()
+	}
+	return o.bundles != nil && o.bundles.Ready() == nil
 }
 
 // behind reports whether the roots of the mesh have yet to be written in a cluster.

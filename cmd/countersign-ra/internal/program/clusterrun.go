@@ -63,7 +63,7 @@ func (o *clusterRun) make(t *leaderSession, former *guard.ClientCA) error {
 	var errs [7]error
 	id, client, issuer := o.cluster.ID(), o.cluster.Client(), t.issuer
 	o.clientCA, errs[0] = guard.NewClientCA(guard.ClientCAConfig{Cluster: id, Client: client, Former: former, Log: t.log})
-	if bundles := bundlesOf(t.config.Signers); len(bundles) > 0 {
+	if bundles := bundlesOf(t.config); len(bundles) > 0 {
 		o.bundles, errs[1] = trustbundle.New(trustbundle.Config{
 			Cluster: id, Client: client, Bundles: bundles, Roots: t.engine.Roots,
 			Written: t.written.hook(id, trustBundles), Held: t.held, Log: t.log,
@@ -107,11 +107,14 @@ func requestSigners(signers []config.Signer) (all []csr.Signer) {
 	return all
 }
 
-func bundlesOf(signers []config.Signer) (all []trustbundle.Bundle) {
-	for _, s := range signers {
+func bundlesOf(c config.Config) (all []trustbundle.Bundle) {
+	for _, s := range c.Signers {
 		if b := s.TrustBundle; b.Name != "" {
 			all = append(all, trustbundle.Bundle{Signer: s.Name, Authority: b.Authority, Name: b.Name})
 		}
+	}
+	if r := c.Mesh.Roots; r.As == config.AsTrustBundle {
+		all = append(all, trustbundle.Bundle{Signer: config.MeshSigner, Authority: r.Authority, Name: config.MeshBundle, Further: c.Mesh.Further(), Adopt: r.Adopt})
 	}
 	return all
 }

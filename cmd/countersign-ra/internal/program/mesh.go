@@ -23,7 +23,7 @@ type mesh struct {
 func (o *clusterRun) makeMesh(t *leaderSession, issuer ra.Issuer, written func(string, *pki.Bundle)) error {
 	id, client, m := o.cluster.ID(), o.cluster.Client(), t.now.Load().Mesh
 	var errs [2]error
-	if r := m.Roots; r.Enabled {
+	if r := m.Roots; r.As == config.AsConfigMap {
 		o.mesh.roots, errs[0] = meshroots.New(meshroots.Config{
 			Cluster: id, Client: client, Namespaces: r.Selector(), Authority: r.Authority, Roots: t.engine.Roots, Further: m.Further(),
 			Written: written, Adopt: r.Adopt, Held: t.held, Log: t.log,

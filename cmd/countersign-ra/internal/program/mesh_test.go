@@ -4,6 +4,7 @@ import (
 	"crypto/x509"
 	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,28 @@ import (
 	"github.com/countersign-dev/countersign/ra"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
+
+// No owner of a namespace has a say in it.
+func TestMeshHasATrustBundleInPlaceOfConfigMaps(t *testing.T) {
+	for as, want := range map[string]publisher{"config_map": meshRoots, "cluster_trust_bundle": trustBundles} {
+		c, err := config.Parse("c.yaml", []byte(strings.Replace(brief, "roots: {enabled: true}", "roots: {enabled: true, as: "+as+"}", 1)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := publishersOf(c)("vault"); !slices.Equal(got, []publisher{want}) {
+			t.Errorf("%s: %q publish the roots", as, got)
+		}
+		bundles := bundlesOf(c)
+		if len(bundles) > 0 != (want == trustBundles) {
+			t.Errorf("%s: %+v", as, bundles)
+		}
+		for _, b := range bundles {
+			if b.Name != "istio.io:istiod-ca:root-cert" || b.Signer != "istio.io/istiod-ca" || b.Authority != "vault" {
+				t.Errorf("%+v", b)
+			}
+		}
+	}
+}
 
 func TestMetricsOfAMesh(t *testing.T) {
 	got := map[string]float64{}

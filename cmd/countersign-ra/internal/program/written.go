@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/config"
+	"github.com/countersign-dev/countersign/kubernetes/signing/trustbundle"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
@@ -21,10 +22,10 @@ const (
 // publishersOf returns what writes an authority's roots in each cluster.
 func publishersOf(c config.Config) func(authority string) []publisher {
 	return func(authority string) (all []publisher) {
-		if slices.ContainsFunc(c.Signers, func(s config.Signer) bool { return s.TrustBundle.Name != "" && s.TrustBundle.Authority == authority }) {
+		if slices.ContainsFunc(bundlesOf(c), func(b trustbundle.Bundle) bool { return b.Authority == authority }) {
 			all = append(all, trustBundles)
 		}
-		if c.Mesh.Publishes(authority) {
+		if c.Mesh.Publishes(authority) && c.Mesh.Roots.As == config.AsConfigMap {
 			all = append(all, meshRoots)
 		}
 		return all

@@ -37,7 +37,8 @@
 {{- if $facts.requests }}{{ $files = append $files "ra/requests/requests.yaml" }}{{ end -}}
 {{- if $facts.approve }}{{ $files = append $files "ra/approval/approval.yaml" }}{{ end -}}
 {{- if dig "istio" "listen" "" $config }}{{ $files = append $files "ra/istio/rights/rights.yaml" }}{{ end -}}
-{{- if dig "mesh" "roots" "enabled" false $config }}{{ $files = append $files "ra/mesh/mesh.yaml" }}{{ end -}}
+{{- if dig "mesh" "roots" "enabled" false $config }}
+{{- $files = append $files (eq (dig "mesh" "roots" "as" "" $config) "cluster_trust_bundle" | ternary "ra/mesh-bundle/bundle.yaml" "ra/mesh/mesh.yaml") }}{{ end -}}
 {{- if dig "mesh" "istiod" "enabled" false $config }}{{ $files = append $files "ra/istiod/istiod.yaml" }}{{ end -}}
 {{- if not .part.rightsOnly -}}
 {{- $files = concat $files (list "ra/home.yaml" "ra/deployment.yaml") -}}
