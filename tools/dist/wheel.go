@@ -27,8 +27,8 @@ type pyproject struct {
 	}
 }
 
-// packPython makes the source package and the wheel. Both are what the build backend of
-// pyproject.toml makes, but for the order and the time of the files.
+// packPython makes the source package and the wheel, with the files and the requirements that the
+// build backend of pyproject.toml gives them, in one order and of one time.
 func packPython(folder, version, out string, when time.Time) error {
 	metadata, err := metadataOf(folder)
 	if err != nil {
