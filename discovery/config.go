@@ -59,7 +59,7 @@ type Limits struct {
 	// one address. Default: 20,000 and 2,000.
 	Connections, ConnectionsOfAddress int
 	// Authentications are the streams being authenticated, of all clients and of one
-	// address. Each may hold a token of 16 KiB. Default: 1,000 and 200.
+	// address. Each may hold a token of 16 KiB. Default: 1,000 and 600.
 	Authentications, AuthenticationsOfAddress int
 	// Streams of all clients, of one identity in one cluster, and of one connection
 	// (Envoy opens one per secret over SDS). Default: 20,000, 2,000 and 1,000.
@@ -153,7 +153,7 @@ func (l Limits) orDefaults() Limits {
 		field *int
 		value int
 	}{
-		{&l.Connections, 20_000}, {&l.ConnectionsOfAddress, 2000}, {&l.Authentications, 1000}, {&l.AuthenticationsOfAddress, 200}, {&l.Streams, 20_000}, {&l.StreamsOfIdentity, 2000}, {&l.StreamsOfConnection, 1000},
+		{&l.Connections, 20_000}, {&l.ConnectionsOfAddress, 2000}, {&l.Authentications, 1000}, {&l.AuthenticationsOfAddress, 600}, {&l.Streams, 20_000}, {&l.StreamsOfIdentity, 2000}, {&l.StreamsOfConnection, 1000},
 		{&l.Message, 4 << 20}, {&l.Metadata, 64 << 10},
 	} {
 		if *f.field <= 0 {

@@ -65,7 +65,7 @@ func newCluster(id string, config *rest.Config, cfg Config) (*Cluster, error) {
 		}
 	}
 	c.reviewer, err = tokenreview.New(tokenreview.Config{
-		URL: conn.server(), Transport: conn.http.Transport, Audiences: cfg.Audiences, Cluster: id, ServiceAccounts: cfg.ServiceAccounts,
+		URL: conn.server(), Transport: conn.http.Transport, Audiences: cfg.Audiences, Cluster: id, ServiceAccounts: cfg.ServiceAccounts, OfPeer: cfg.ReviewsOfPeer,
 	})
 	return c, err
 }

@@ -59,6 +59,9 @@ type Config struct {
 	// ServiceAccounts maps service accounts to SPIFFE IDs, in the format of
 	// [authn.ParseTemplate]. Default: identities have no SPIFFE ID.
 	ServiceAccounts string
+	// ReviewsOfPeer is how many tokens of one peer are reviewed at once by each cluster. Default
+	// and limit: see package sdk/authn/tokenreview.
+	ReviewsOfPeer int
 	// SyncWait is how long an unsynced remote delays [Fleet.Ready]. Default: 30 s.
 	SyncWait time.Duration
 	// GiveUp is how long a remote that never synced is retried. A remote that has

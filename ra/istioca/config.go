@@ -77,7 +77,7 @@ type Limits struct {
 	// address. Default: 20,000 and 2,000.
 	Connections, ConnectionsOfAddress int
 	// Authentications are the calls being authenticated, of all clients and of one address.
-	// Default: 1,000 and 200.
+	// Default: 1,000 and 600.
 	Authentications, AuthenticationsOfAddress int
 	// Calls of authenticated callers, in total and of one caller: a pod, or a service account
 	// without one. A ztunnel has eight in flight. Default: 20,000 and 64.
@@ -212,7 +212,7 @@ func (d defaults[T]) fault(what string) error {
 
 func (l *Limits) defaults() defaults[int] {
 	return defaults[int]{
-		&l.Connections: 20_000, &l.ConnectionsOfAddress: 2000, &l.Authentications: 1000, &l.AuthenticationsOfAddress: 200,
+		&l.Connections: 20_000, &l.ConnectionsOfAddress: 2000, &l.Authentications: 1000, &l.AuthenticationsOfAddress: 600,
 		&l.Calls: 20_000, &l.CallsOfCaller: 64, &l.CallsOfConnection: 256,
 		&l.Message: 64 << 10, &l.CSR: 32 << 10, &l.Metadata: 8 << 10,
 	}

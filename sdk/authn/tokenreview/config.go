@@ -23,12 +23,14 @@ const (
 	defaultKeep = 2 * time.Minute
 	maxKeep     = 10 * time.Minute
 	defaultMost = 10000
-	// askTimeout limits one review, maxInFlight the number in parallel, maxOfPeer that of
-	// one peer.
-	askTimeout  = 10 * time.Second
-	maxInFlight = 32
-	maxOfPeer   = maxInFlight / 4
+
+	defaultOfPeer = MaxInFlight / 4
+	// askTimeout limits one review.
+	askTimeout = 10 * time.Second
 )
+
+// MaxInFlight is how many reviews are in progress at most.
+const MaxInFlight = 32
 
 // Config configures the authenticator of one API server.
 type Config struct {
@@ -57,6 +59,9 @@ type Config struct {
 	Keep time.Duration
 	// Most is how many positive answers are cached. Default: 10000.
 	Most int
+	// OfPeer is how many reviews for one peer are in progress at most. A gateway or NAT makes many
+	// callers one peer. Default: 8; at most [MaxInFlight].
+	OfPeer int
 	// Now is the wall clock. Default: time.Now.
 	Now func() time.Time
 }
@@ -75,7 +80,7 @@ func New(cfg Config) (*Reviewer, error) {
 		cfg:      cfg,
 		template: template,
 		client:   endpoint.New(endpoint.Options{RootFile: cfg.RootFile, Transport: cfg.Transport, MaxBody: maxReply, KeepAlive: true}),
-		slots:    &slots{most: maxInFlight, ofPeer: maxOfPeer, by: map[string]int{}},
+		slots:    &slots{most: MaxInFlight, ofPeer: cfg.OfPeer, by: map[string]int{}},
 		flights:  map[tokenKey]*flight{},
 		cache:    &cache{most: cfg.Most, byToken: map[tokenKey]entry{}},
 	}, nil
@@ -96,6 +101,8 @@ func (c Config) check() error {
 		return errors.New("an audience is required: without one, tokens for other services would be accepted")
 	case c.Keep < 0 || c.Keep > maxKeep:
 		return fmt.Errorf("cannot cache answers for %s: must be 0s to %s", c.Keep, maxKeep)
+	case c.OfPeer < 0 || c.OfPeer > MaxInFlight:
+		return fmt.Errorf("cannot review %d tokens of one peer at once: must be 1 to %d", c.OfPeer, MaxInFlight)
 	case c.Most < 0:
 		return fmt.Errorf("cannot cache %d answers: must be 1 or more", c.Most)
 	}
@@ -106,6 +113,7 @@ func (c *Config) setDefaults() {
 	c.URL = strings.TrimSuffix(c.URL, "/")
 	c.Keep = cmp.Or(c.Keep, defaultKeep)
 	c.Most = cmp.Or(c.Most, defaultMost)
+	c.OfPeer = cmp.Or(c.OfPeer, defaultOfPeer)
 	if c.Now == nil {
 		c.Now = clock.Wall
 	}

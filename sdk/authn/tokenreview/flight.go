@@ -68,7 +68,7 @@ func (r *Reviewer) answer(ctx context.Context, f *flight, key tokenKey, c authn.
 	}
 	free, ok := r.slots.take(ctx, c.Peer)
 	if !ok {
-		return authn.Identity{}, authn.Errorf(authn.ErrUnavailable, "too many reviews are already in progress: %d in total and %d of one peer are allowed", maxInFlight, maxOfPeer)
+		return authn.Identity{}, authn.Errorf(authn.ErrUnavailable, "too many reviews are already in progress: %d in total and %d of one peer are allowed", MaxInFlight, r.cfg.OfPeer)
 	}
 	defer free()
 	r.mu.Lock()

@@ -16,8 +16,8 @@ import (
 const maxToken = 16 << 10
 
 // Reviewer has one API server review tokens. It is safe for concurrent use: concurrent
-// callers with one token share one review, and positive answers are cached. 32 reviews
-// are in progress at most, 8 for one peer.
+// callers with one token share one review, and positive answers are cached. [MaxInFlight]
+// reviews are in progress at most, [Config].OfPeer for one peer.
 type Reviewer struct {
 	cfg      Config
 	template authn.Template

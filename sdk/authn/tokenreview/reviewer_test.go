@@ -297,14 +297,14 @@ func TestConcurrentReviewsAreLimited(t *testing.T) {
 	})
 	r := reviewer(t, s.config())
 	var all sync.WaitGroup
-	for i := range 2 * maxInFlight {
+	for i := range 2 * MaxInFlight {
 		all.Go(func() {
 			if _, err := r.Authenticate(t.Context(), with(ca.Token(fmt.Sprint("made-up-", i)))); !errors.Is(err, authn.ErrRefused) {
 				t.Errorf("made up: %v", err)
 			}
 		})
 	}
-	for range maxInFlight {
+	for range MaxInFlight {
 		<-arrived
 	}
 	select {

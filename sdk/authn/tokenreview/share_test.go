@@ -43,7 +43,7 @@ func TestReviewsPerPeerAreLimited(t *testing.T) {
 			go r.Authenticate(t.Context(), authn.Credential{Token: ca.Token(fmt.Sprint("made-up-", i)), Peer: "192.0.2.1"})
 		}
 		synctest.Wait()
-		if n := len(api.asked); n != maxOfPeer {
+		if n := len(api.asked); n != defaultOfPeer {
 			t.Errorf("%d reviews of one peer are in progress", n)
 		}
 		began := time.Now()
@@ -66,11 +66,11 @@ func TestDepartedCallersLeaveNoReviews(t *testing.T) {
 			synctest.Wait()
 		}
 		r.mu.Lock()
-		if n := len(r.flights); n != maxOfPeer {
+		if n := len(r.flights); n != defaultOfPeer {
 			t.Errorf("%d reviews wait or are in progress", n)
 		}
 		r.mu.Unlock()
-		if n := len(api.asked); n != maxOfPeer {
+		if n := len(api.asked); n != defaultOfPeer {
 			t.Errorf("the API server has %d reviews", n)
 		}
 		time.Sleep(askTimeout)

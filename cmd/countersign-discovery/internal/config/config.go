@@ -231,7 +231,7 @@ type Limits struct {
 	Connections              uint32 `json:"connections"`                // of all clients. Default: 20000.
 	ConnectionsOfAddress     uint32 `json:"connections_of_address"`     // from one address. Default: 2000.
 	Authentications          uint32 `json:"authentications"`            // streams being authenticated at once. Default: 1000.
-	AuthenticationsOfAddress uint32 `json:"authentications_of_address"` // of those, from one address. Default: 200.
+	AuthenticationsOfAddress uint32 `json:"authentications_of_address"` // of those, from one address, which has the same share of token reviews. Default: 600.
 	Streams                  uint32 `json:"streams"`                    // of all clients. Default: 20000.
 	StreamsOfIdentity        uint32 `json:"streams_of_identity"`        // of one identity in one cluster. Default: 2000.
 }
@@ -261,7 +261,7 @@ func defaults() Config {
 		Access:      Access{Allow: duration(5 * time.Minute), Deny: duration(time.Minute), Outage: duration(time.Hour)},
 		Remotes:     Remotes{Limits: RemoteLimits{Bytes: 128 << 20}},
 		Limits: Limits{
-			Connections: 20_000, ConnectionsOfAddress: 2000, Authentications: 1000, AuthenticationsOfAddress: 200,
+			Connections: 20_000, ConnectionsOfAddress: 2000, Authentications: 1000, AuthenticationsOfAddress: 600,
 			Streams: 20_000, StreamsOfIdentity: 2000,
 		},
 		Times:  Times{Stream: duration(time.Hour), Drain: duration(10 * time.Second), Sync: duration(30 * time.Second)},

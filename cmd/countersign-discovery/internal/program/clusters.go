@@ -12,6 +12,7 @@ import (
 
 	"github.com/countersign-dev/countersign/cmd/countersign-discovery/internal/config"
 	agent "github.com/countersign-dev/countersign/cmd/internal/config"
+	"github.com/countersign-dev/countersign/cmd/internal/settings"
 	"github.com/countersign-dev/countersign/kubernetes/access"
 	"github.com/countersign-dev/countersign/kubernetes/fleet"
 	"github.com/countersign-dev/countersign/kubernetes/secrets"
@@ -35,7 +36,8 @@ func newClusters(c config.Config, local *rest.Config, log *slog.Logger) (k *clus
 		Rules:     c.Remotes.Rules(),
 		Limits:    fleet.Limits{Bytes: int64(limits.Bytes), Objects: int(limits.Bytes >> 10)}, // each counts 1 KiB more than its size
 		Audiences: c.Audiences, ServiceAccounts: serviceAccounts(c), SyncWait: c.Times.Sync.Duration,
-		Changed: k.changed, Log: log,
+		ReviewsOfPeer: settings.ReviewsOfAddress(c.Limits.AuthenticationsOfAddress, c.Limits.Authentications),
+		Changed:       k.changed, Log: log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("cluster: %w", err)

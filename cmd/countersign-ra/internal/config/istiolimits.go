@@ -15,7 +15,7 @@ type IstioLimits struct {
 	Connections              uint32 `json:"connections"`                // of all clients. Default: 20000.
 	ConnectionsOfAddress     uint32 `json:"connections_of_address"`     // from one address. Default: 2000.
 	Authentications          uint32 `json:"authentications"`            // calls being authenticated at once. Default: 1000.
-	AuthenticationsOfAddress uint32 `json:"authentications_of_address"` // of those, from one address. Default: 200.
+	AuthenticationsOfAddress uint32 `json:"authentications_of_address"` // of those, from one address, which has the same share of token reviews. Default: 600.
 	Calls                    uint32 `json:"calls"`                      // of all authenticated callers. Default: 20000.
 	CallsOfIdentity          uint32 `json:"calls_of_identity"`          // of one pod, or of one service account without a pod. Default: 64.
 	CallsOfConnection        uint32 `json:"calls_of_connection"`        // Default: 256.
@@ -30,7 +30,7 @@ const (
 // usualIstio has the defaults that a file may change in part.
 func usualIstio() Istio {
 	return Istio{Hold: agent.Duration{Duration: 10 * time.Second}, Limits: IstioLimits{
-		Connections: 20_000, ConnectionsOfAddress: 2000, Authentications: 1000, AuthenticationsOfAddress: 200,
+		Connections: 20_000, ConnectionsOfAddress: 2000, Authentications: 1000, AuthenticationsOfAddress: 600,
 		Calls: 20_000, CallsOfIdentity: 64, CallsOfConnection: 256,
 	}}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/countersign-dev/countersign/cmd/internal/cli"
 	"github.com/countersign-dev/countersign/cmd/internal/daemon"
 	"github.com/countersign-dev/countersign/cmd/internal/environ"
+	"github.com/countersign-dev/countersign/cmd/internal/settings"
 	"github.com/countersign-dev/countersign/kubernetes/fleet"
 	"github.com/countersign-dev/countersign/kubernetes/record"
 	"github.com/countersign-dev/countersign/kubernetes/signing/lease"
@@ -106,7 +107,8 @@ func (s *service) openClusters() error {
 	s.clusters, err = fleet.New(fleet.Config{
 		Local: local, LocalID: c.Cluster.ID, Namespace: c.Cluster.SystemNamespace, Folder: c.Remotes.Folder, Rules: c.Remotes.Rules(),
 		ClientsOnly: true, FolderOnly: !c.Remotes.Secrets, Audiences: c.Istio.Audiences, Log: s.log,
-		Changed: func(fleet.Event) { s.moved.give(); s.shifted.give() },
+		ReviewsOfPeer: settings.ReviewsOfAddress(c.Istio.Limits.AuthenticationsOfAddress, c.Istio.Limits.Authentications),
+		Changed:       func(fleet.Event) { s.moved.give(); s.shifted.give() },
 	})
 	if err != nil {
 		return fmt.Errorf("cluster: %w", err)
