@@ -60,10 +60,10 @@ type auditLine struct {
 // auditLog writes lines to the sink. Lines that come while others are written and synced wait
 // and go together, with one sync: a disk takes some hundred syncs a second.
 type auditLog struct {
-	sink   Sink
-	turn   call.Turn
-	broken atomic.Bool // the last line could not be written
-	torn   bool        // it may be there in part; the owner of the turn changes it
+	sink  Sink
+	turn  call.Turn
+	fault atomic.Pointer[error] // why the last line could not be written; nil: it was
+	torn  bool                  // it may be there in part; the owner of the turn changes it
 
 	mu   sync.Mutex // held briefly
 	next *lines     // those that wait for the turn; nil: there are none
@@ -127,7 +127,11 @@ func (a *auditLog) commit(ctx context.Context, with *lines) {
 		return struct{}{}, a.put(a.take(with))
 	})
 	a.take(with) // if the turn never came
-	a.broken.Store(with.err != nil)
+	var fault *error
+	if with.err != nil {
+		fault = &with.err
+	}
+	a.fault.Store(fault)
 	close(with.done)
 }
 
@@ -159,7 +163,7 @@ func (a *auditLog) put(text []byte) error {
 // ready returns an error if the log cannot be written, as far as is known: a certificate is
 // not asked for that could not be given out.
 func (a *auditLog) ready(ctx context.Context, now time.Time) error {
-	if !a.broken.Load() {
+	if a.fault.Load() == nil {
 		return nil
 	}
 	return a.write(ctx, auditLine{Time: now, Event: eventResumed})

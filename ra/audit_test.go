@@ -209,3 +209,41 @@ func TestWrongConfigurationIsRefusedWithAllFaults(t *testing.T) {
 		}
 	}
 }
+
+// The fault is known while no caller asks, and its end as well: a replica that is not ready gets no
+// requests that could show it.
+func TestFaultOfTheAuditLogIsReportedUntilItEnds(t *testing.T) {
+	inBubble(t, nil, func(h *house) {
+		if err := h.AuditFault(); err != nil {
+			h.t.Error(err)
+		}
+		h.paper.Set(func() { h.paper.Err = errors.New("no space left on device") })
+		h.refused(request(), ca.ErrUnavailable)
+		time.Sleep(time.Hour)
+		if err := h.AuditFault(); err == nil || !strings.Contains(err.Error(), "no space left") {
+			h.t.Errorf("got %v", err)
+		}
+		h.paper.Set(func() { h.paper.Err = nil })
+		time.Sleep(2 * time.Minute)
+		if err := h.AuditFault(); err != nil || len(h.paper.Lines(h.t, "resumed")) != 1 {
+			h.t.Errorf("%v; %s", err, h.paper)
+		}
+	})
+}
+
+func TestAuthorityIsDueWhileRequestsWait(t *testing.T) {
+	inBubble(t, nil, func(h *house) {
+		answer := make(chan struct{})
+		h.ca.Set(func() { h.ca.Before = func(context.Context, ca.SignRequest) error { <-answer; return nil } })
+		done := make(chan error)
+		go func() { _, err := h.issue(request()); done <- err }()
+		synctest.Wait()
+		if !h.Due("ca") || h.Due("other") {
+			h.t.Error("a request waits, and its authority is not due")
+		}
+		close(answer)
+		if err := <-done; err != nil || h.Due("ca") {
+			h.t.Errorf("%v, or it is due afterwards", err)
+		}
+	})
+}

@@ -168,6 +168,27 @@ func (e *Engine) Roots(authority string) *pki.Bundle {
 	return nil
 }
 
+// AuditFault returns why the audit log cannot be written, as far as is known, or nil. Nothing is
+// issued then. The Engine tries again each minute, and for each request.
+func (e *Engine) AuditFault() error {
+	if fault := e.audit.fault.Load(); fault != nil {
+		return fmt.Errorf("failed to write the audit log, without which nothing is issued: %w", *fault)
+	}
+	return nil
+}
+
+// Due reports whether requests wait for an authority, or are with it.
+func (e *Engine) Due(authority string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	a := e.authorities[authority]
+	if a == nil {
+		return false
+	}
+	q := a.queue.Status()
+	return q.Waiting+q.InFlight > 0
+}
+
 // housekeep writes what was counted, and forgets what no caller collects.
 func (e *Engine) housekeep() {
 	timer := time.NewTicker(flushEvery)
@@ -177,6 +198,7 @@ func (e *Engine) housekeep() {
 		case <-e.ctx.Done():
 			return
 		case <-timer.C:
+			_ = e.audit.ready(e.ctx, e.cfg.Now()) // AuditFault has why
 			e.refusals.flush(e.ctx)
 			withhold(e.ctx, e.forget(time.Now().Add(-keep)))
 		}

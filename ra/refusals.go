@@ -59,7 +59,7 @@ func (r *refusals) count(line *auditLine) (first bool) {
 	seen := r.find(line)
 	if seen.since.IsZero() {
 		seen.since = line.Time
-		if _, first = r.bucket.Allow(time.Now()); first && !r.log.broken.Load() {
+		if _, first = r.bucket.Allow(time.Now()); first && r.log.fault.Load() == nil {
 			return true
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	agent "github.com/countersign-dev/countersign/cmd/internal/config"
 	"github.com/countersign-dev/countersign/cmd/internal/environ"
@@ -26,8 +27,9 @@ type Providers struct {
 }
 
 // FindProviders finds and verifies the providers of a configuration whose providers are
-// complete. It starts none: see [Providers.Begin]. Call Close.
-func FindProviders(env environ.Vars, c *agent.Config, log *slog.Logger) (*Providers, error) {
+// complete. It starts none: see [Providers.Begin]. due is that of [pluginhost.Options], and is
+// called once they are started. Call Close.
+func FindProviders(env environ.Vars, c *agent.Config, due func(name string) (time.Time, bool), log *slog.Logger) (*Providers, error) {
 	runtimeDir := wiring.RuntimeDir(env, c.RuntimeDir)
 	if err := wiring.CheckRuntimeDir(runtimeDir); err != nil {
 		return nil, err
@@ -35,7 +37,7 @@ func FindProviders(env environ.Vars, c *agent.Config, log *slog.Logger) (*Provid
 	p := &Providers{back: make(chan string, 2*len(c.Providers))}
 	opts := pluginhost.Options{
 		Dirs: wiring.SearchDirs(env, c.ProviderDirs), Dev: c.Dev, RuntimeDir: runtimeDir, Log: log,
-		LookupEnv: env.Lookup, CommandEnv: wiring.CommandEnv(env), OnState: p.note,
+		LookupEnv: env.Lookup, CommandEnv: wiring.CommandEnv(env), OnState: p.note, Due: due,
 	}
 	book := wiring.NewTokenCache(env, log)
 	var errs []error

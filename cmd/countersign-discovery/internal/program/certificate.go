@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"time"
 
 	agent "github.com/countersign-dev/countersign/cmd/internal/config"
 	"github.com/countersign-dev/countersign/cmd/internal/daemon"
@@ -25,11 +26,12 @@ type signed struct {
 // findCertificate finds and verifies the providers. The certificate is requested once they
 // are started.
 func findCertificate(ctx context.Context, env environ.Vars, c *agent.Config, observe func(secret.Event), log *slog.Logger) (*signed, error) {
-	providers, err := daemon.FindProviders(env, c, log)
+	s := &signed{}
+	providers, err := daemon.FindProviders(env, c, s.due, log)
 	if err != nil {
 		return nil, err
 	}
-	s := &signed{providers: providers}
+	s.providers = providers
 	cfg := secret.Config{Authorities: providers.Authorities, Observe: observe, Log: log}
 	for _, entry := range c.Secrets {
 		spec, wrong := wiring.Spec(entry, c.Rotation)
@@ -47,6 +49,9 @@ func findCertificate(ctx context.Context, env environ.Vars, c *agent.Config, obs
 	s.retrying.Go(func() { providers.Returned(ctx, s.Kick) })
 	return s, nil
 }
+
+// due is that of the manager, which there is before a provider is started.
+func (s *signed) due(name string) (end time.Time, due bool) { return s.Due(name) }
 
 // begin starts the providers and waits for none: the service is not ready until it holds
 // its certificate.

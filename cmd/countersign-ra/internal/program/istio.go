@@ -111,8 +111,12 @@ func (d *door) ready() error {
 	if d == nil {
 		return nil
 	}
-	if d.engine.Load() == nil {
+	engine := d.engine.Load()
+	if engine == nil {
 		return errors.New("the door for meshes is not open yet")
+	}
+	if err := engine.AuditFault(); err != nil {
+		return err
 	}
 	if err := d.certificate.ready(); err != nil {
 		return fmt.Errorf("the certificate of Istio's CA API is missing: %w", err)

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -93,8 +94,21 @@ func (s *service) openAudit() (err error) {
 }
 
 func (s *service) findProviders() (err error) {
-	s.providers, err = daemon.FindProviders(s.env, s.config.Hosted(), s.log)
+	s.providers, err = daemon.FindProviders(s.env, s.config.Hosted(), s.due, s.log)
 	return err
+}
+
+// due reports whether requests wait for the authority of a provider: a crash must not have them wait
+// for the end of a long pause.
+func (s *service) due(provider string) (end time.Time, due bool) {
+	if t := s.session.Load(); t != nil && t.engine.Due(provider) {
+		return time.Time{}, true
+	}
+	if s.door == nil {
+		return time.Time{}, false
+	}
+	engine := s.door.engine.Load()
+	return time.Time{}, engine != nil && engine.Due(provider)
 }
 
 func (s *service) openClusters() error {

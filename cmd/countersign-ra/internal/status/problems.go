@@ -27,7 +27,7 @@ func (r Report) atStart() []problem {
 	if r.NotReady == "" {
 		return nil
 	}
-	return []problem{{Grade: bad, What: "Nothing is signed by this replica", Detail: r.NotReady, Do: "Check the API server of the home cluster, and the permissions of this service's account there."}}
+	return []problem{{Grade: bad, What: "Nothing is signed by this replica", Detail: r.NotReady, Do: "Mend what is named here. If it is a cluster, check its API server, and the permissions of this service's account there."}}
 }
 
 func (r Report) ofRules() []problem {
