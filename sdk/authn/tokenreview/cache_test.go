@@ -47,7 +47,7 @@ func TestRefusalIsNotCached(t *testing.T) {
 	s := newAPIServer(t)
 	r := reviewer(t, s.config())
 	token := tokenOf("web", time.Hour)
-	s.says(map[string]any{"error": "not yet"})
+	s.says(map[string]any{"error": "service account token is not valid yet"})
 	if _, err := r.Authenticate(t.Context(), with(token)); !errors.Is(err, authn.ErrRefused) {
 		t.Errorf("first: %v", err)
 	}

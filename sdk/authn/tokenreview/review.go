@@ -137,10 +137,35 @@ func messageOf(body []byte) string {
 	return status.Message
 }
 
+// rejections are in the errors of a TokenReview that are about the token (k8s.io/kubernetes,
+// pkg/serviceaccount, and k8s.io/apiserver, pkg/authentication/request/bearertoken). Any other may be
+// about what the API server needs for its answer: its storage, a webhook, an issuer's keys.
+var rejections = []string{
+	"invalid bearer token", "go-jose", "has been invalidated", "has expired", "token is expired", "is not valid yet",
+	"could not be validated", "is invalid for the target audiences",
+}
+
+// rejects reports whether all parts of a status.error are about the token; several are in brackets.
+// None is a rejection, too.
+func rejects(fault string) bool {
+	if fault == "" {
+		return true
+	}
+	for part := range strings.SplitSeq(strings.Trim(fault, "[]"), ", ") {
+		if !slices.ContainsFunc(rejections, func(known string) bool { return strings.Contains(part, known) }) {
+			return false
+		}
+	}
+	return true
+}
+
 // identity checks a positive answer against what was asked.
 func (r *Reviewer) identity(said answer, shown ca.Token) (authn.Identity, error) {
 	status := said.Status
-	if !status.Authenticated {
+	switch {
+	case !status.Authenticated && !rejects(status.Error):
+		return authn.Identity{}, authn.Errorf(authn.ErrUnavailable, "the API server failed to review the token: %s", text.Redact(status.Error, shown))
+	case !status.Authenticated:
 		return authn.Identity{}, authn.Errorf(authn.ErrRefused, "the API server rejected the token: %s", text.Redact(status.Error, shown))
 	}
 	// An API server that does not support audiences omits them and has then accepted a

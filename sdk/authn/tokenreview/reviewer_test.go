@@ -91,8 +91,10 @@ func TestUnconfirmedTokenIsRefused(t *testing.T) {
 		"not authenticated":             {changed("authenticated", false), "rejected the token"},
 		"nothing said about it":         {changed("authenticated", nil), "rejected the token"},
 		"an error":                      {map[string]any{"error": "[invalid bearer token, square/go-jose: error]"}, "invalid bearer token"},
-		"an error with the token":       {map[string]any{"error": "bad " + token.Reveal()}, "bad (secret)"},
-		"an error with lines":           {map[string]any{"error": "one\ntwo" + strings.Repeat("x", 5000)}, `one\ntwo`},
+		"an expired one":                {map[string]any{"error": "[invalid bearer token, service account token has expired]"}, "has expired"},
+		"one of a pod that is gone":     {map[string]any{"error": "service account token has been invalidated"}, "invalidated"},
+		"an error with the token":       {map[string]any{"error": "invalid bearer token " + token.Reveal()}, "token (secret)"},
+		"an error with lines":           {map[string]any{"error": "invalid bearer token\n" + strings.Repeat("x", 5000)}, `token\nx`},
 		"another audience":              {changed("audiences", []string{"vault"}), "audiences are [vault]"},
 		"an audience that looks alike":  {changed("audiences", []string{"istio-ca "}), "audiences are [istio-ca ]"},
 		"no audiences, an old server":   {changed("audiences", nil), "audiences are []"},
@@ -107,6 +109,28 @@ func TestUnconfirmedTokenIsRefused(t *testing.T) {
 		got, err := reviewer(t, s.config()).Authenticate(t.Context(), with(token))
 		if got != (authn.Identity{}) || !errors.Is(err, authn.ErrRefused) || !strings.Contains(err.Error(), test.says) {
 			t.Errorf("%s: %+v, %v; want a refusal with %q", name, got, err, test.says)
+		}
+		mustBeFit(t, name, err, token)
+	}
+}
+
+// What the API server failed to find out does not refuse the token.
+func TestErrorOfUnknownMeaningRefusesNoToken(t *testing.T) {
+	s := newAPIServer(t)
+	token := tokenOf("web", time.Hour)
+	for name, fault := range map[string]string{
+		"its storage":     "etcdserver: request timed out",
+		"a webhook":       "[invalid bearer token, Post \"https://webhook.example/\": dial tcp: connection refused]",
+		"an issuer":       "oidc: verify token: fetching keys: context deadline exceeded",
+		"a new text":      "teapot",
+		"with the token":  "bad " + token.Reveal(),
+		"with lines":      "one\ntwo" + strings.Repeat("x", 5000),
+		"only its spaces": " ",
+	} {
+		s.says(map[string]any{"authenticated": false, "error": fault})
+		got, err := reviewer(t, s.config()).Authenticate(t.Context(), with(token))
+		if got != (authn.Identity{}) || !errors.Is(err, authn.ErrUnavailable) || errors.Is(err, authn.ErrRefused) {
+			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 		mustBeFit(t, name, err, token)
 	}
