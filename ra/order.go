@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -79,7 +80,7 @@ func (e *Engine) prepare(req Request) (o *Order, err error) {
 	}
 	o.decision = o.policy.Decide(req.Subject, req.Door)
 	if o.decision.Denied != "" {
-		return o, refuse(ca.Denied, errorText(o.decision.Denied))
+		return o, refuse(ca.Denied, errors.New(o.decision.Denied))
 	}
 	if err := o.readCSR(); err != nil {
 		return o, refuse(ca.Invalid, err)
@@ -92,16 +93,11 @@ func (e *Engine) prepare(req Request) (o *Order, err error) {
 	return o, o.tooShort
 }
 
-// errorText is an error in its own words.
-type errorText string
-
-func (t errorText) Error() string { return string(t) }
-
 // grant decides about an order, the names that it asks for included.
 func (p *Policy) grant(o *Order) (d Decision, err error) {
 	r, _ := p.first(o.Subject, o.Door, false)
 	if d = p.decide(r, o.Subject); d.Denied != "" {
-		return d, errorText(d.Denied)
+		return d, errors.New(d.Denied)
 	}
 	if asked := o.asks(d.Identity); len(asked) > 0 {
 		d.Identity, err = r.names.with(asked, o.Subject)
@@ -146,10 +142,10 @@ func (o *Order) Refuse(ctx context.Context, err error) {
 
 // readCSR verifies the CSR and takes its key.
 func (o *Order) readCSR() (err error) {
-	if len(o.Request.CSR) > maxCSR {
-		return fmt.Errorf("the certificate signing request has %d bytes, %d are allowed", len(o.Request.CSR), maxCSR)
+	if len(o.CSR) > maxCSR {
+		return fmt.Errorf("the certificate signing request has %d bytes, %d are allowed", len(o.CSR), maxCSR)
 	}
-	if o.csr, err = pki.ParseCSR(o.Request.CSR); err != nil {
+	if o.csr, err = pki.ParseCSR(o.CSR); err != nil {
 		return err
 	}
 	if err = checkExtensions(o.csr); err != nil {
