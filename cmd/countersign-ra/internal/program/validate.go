@@ -42,12 +42,21 @@ func notes(env environ.Vars, c *config.Config) (all []string) {
 	return all
 }
 
+// gatewayNote says what the limits mean for callers of other clusters, which often share one address.
+func gatewayNote(l config.IstioLimits) string {
+	return fmt.Sprintf("istio.limits.authentications_of_address is %d, connections_of_address %d: proxies that reach this service through a gateway share one address; set both above what may start together",
+		l.AuthenticationsOfAddress, l.ConnectionsOfAddress)
+}
+
 func istioNotes(c *config.Config) (all []string) {
 	own := c.Istio.Certificate
 	for setting, path := range map[string]string{"chain_file": own.ChainFile, "key_file": own.KeyFile} {
 		if _, err := os.Stat(path); path != "" && err != nil {
 			all = append(all, fmt.Sprintf("istio.certificate.%s: %s; serve waits for it", setting, err))
 		}
+	}
+	if remotes := c.Remotes.Folder != "" || c.Remotes.Secrets; remotes && c.Istio.Enabled() {
+		all = append(all, gatewayNote(c.Istio.Limits))
 	}
 	for i, issuer := range c.Istio.Issuers {
 		if _, err := os.Stat(issuer.JWKSFile); issuer.JWKSFile != "" && err != nil {
