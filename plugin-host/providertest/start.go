@@ -6,9 +6,9 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/countersign-dev/countersign/internal/host/command"
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	providerv1 "github.com/countersign-dev/countersign/proto/provider/v1"
 	"github.com/countersign-dev/countersign/sdk/ca"
@@ -29,17 +30,15 @@ import (
 func (r *rig) byHand(ctx context.Context, _ *conformance.Session) error {
 	ctx, cancel := context.WithTimeout(ctx, startBound)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, r.path)
-	var stderr bytes.Buffer
-	cmd.Stderr, cmd.WaitDelay = &stderr, time.Second
-	cmd.Env = r.environ()
-	err := cmd.Run()
+	stderr := command.Head{Most: 4096}
+	// Its children, as a script has them, end with it.
+	err := command.Program{Args: []string{r.path}, Env: r.environ(), KillRest: true}.Run(ctx, io.Discard, &stderr)
 	switch {
 	case ctx.Err() != nil:
 		return fmt.Errorf("it still runs after %s", startBound)
 	case err == nil:
 		return errors.New("it ends with status 0")
-	case strings.TrimSpace(stderr.String()) == "":
+	case len(bytes.TrimSpace(stderr.Bytes())) == 0:
 		return fmt.Errorf("it writes nothing: %w", err)
 	}
 	return nil
