@@ -15,7 +15,7 @@ func TestWaitingRequestKeepsOnlyWhatDecides(t *testing.T) {
 	ballast := strings.Repeat("x", 1<<20)
 	r := &request{ObjectMeta: metav1.ObjectMeta{
 		Name: "req", UID: "uid", Annotations: map[string]string{"a": ballast}, Labels: map[string]string{"l": ballast},
-		Finalizers: []string{ballast}, ManagedFields: []metav1.ManagedFieldsEntry{{FieldsV1: &metav1.FieldsV1{Raw: []byte(ballast)}}},
+		Finalizers: []string{ballast}, ManagedFields: []metav1.ManagedFieldsEntry{{FieldsV1: metav1.NewFieldsV1(ballast)}},
 	}}
 	r.Spec = certificatesv1.CertificateSigningRequestSpec{
 		Request: bytes.Repeat([]byte("x"), 1<<20), SignerName: "example.org/web", Username: "system:serviceaccount:shop:web", UID: "account",
