@@ -192,7 +192,7 @@ var arrows = map[string][]string{
 	"plugin-host/debugger":              {"plugin-host/internal/attach", "plugin-host/internal/process", "sdk/ca", "sdk/provider/wire"},
 	"plugin-host/internal/attach":       {"plugin-host/internal/process", "internal/host/verified", "sdk/ca", "sdk/provider/wire", "sdk/unixpeer"},
 	"internal/program/output":           {"internal/text"},
-	"plugin-host/providertest":          {"internal/host/reference", "plugin-host", "internal/program/output", "proto/provider/v1", "sdk/ca", "sdk/catest/conformance", "sdk/pki", "sdk/provider/wire"},
+	"plugin-host/providertest":          {"internal/host/command", "internal/host/reference", "plugin-host", "internal/program/output", "proto/provider/v1", "sdk/ca", "sdk/catest/conformance", "sdk/pki", "sdk/provider/wire"},
 	"kubernetes/certmanager":            {"kubernetes/certmanager/v1alpha1", "kubernetes/signing", "internal/clock", "internal/loglimit", "internal/text", "sdk/ca", "sdk/pki", "ra"},
 	"kubernetes/certmanager/v1alpha1":   {},
 
