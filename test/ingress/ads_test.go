@@ -246,7 +246,7 @@ func (g *gate) refuses(url, why string) {
 	}
 	table, short := g.service.ask(g.t, "status"), url[strings.LastIndex(url, ".")+1:]
 	for line := range strings.Lines(table) {
-		if strings.Contains(line, " "+short+" ") && strings.Contains(line, of.Acked) && strings.Contains(line, of.Refused.Version+" "+of.Refused.Reason) {
+		if strings.Contains(line, " "+short+" ") && strings.Contains(line, of.Acked) && strings.Contains(line, of.Refused.Version+" "+of.Refused.Text()) {
 			return
 		}
 	}
