@@ -1,11 +1,39 @@
 package text
 
-import "net/url"
+import (
+	"net/url"
+	"regexp"
+	"strings"
+)
 
-// WithoutPassword hides the password of a text that is a URL.
+var scheme = regexp.MustCompile(`^[A-Za-z0-9+.-]+://`)
+
+// WithoutPassword hides the password of a text that is a URL, or an address without a scheme such as
+// user:password@host. Of what cannot be parsed, it hides all that may be one.
 func WithoutPassword(text string) string {
-	if u, err := url.Parse(text); err == nil && u.User != nil {
-		return u.Redacted()
+	if first := scheme.FindString(text); first != "" && scheme.MatchString(text[len(first):]) { // a provider's
+		return first + WithoutPassword(text[len(first):])
 	}
-	return text
+	u, err := url.Parse(text)
+	switch {
+	case err == nil && u.User != nil:
+		return u.Redacted()
+	case err == nil && (u.Host != "" || u.Scheme == "mailto"):
+		return text
+	}
+	return withoutUserinfo(text)
+}
+
+// withoutUserinfo hides what is between the first colon after the scheme and the last @.
+func withoutUserinfo(text string) string {
+	start := len(scheme.FindString(text))
+	end := strings.LastIndex(text, "@")
+	if end < start {
+		return text
+	}
+	user, _, found := strings.Cut(text[start:end], ":")
+	if !found {
+		return text
+	}
+	return text[:start] + user + ":xxxxx" + text[end:]
 }

@@ -62,6 +62,7 @@ func TestWrongAddressStopsTheStart(t *testing.T) {
 	for environ, want := range map[string]string{
 		"CA_ADDR=vault://http://v:8200":                `providers.vault.address is "http://v:8200" (from CA_ADDR): write a URL, or HOST[:PORT][/PATH] for https, that matches ^https://, for the setting url`,
 		"CA_ADDR=vault://http://u:geheim@v:8200":       `"http://u:xxxxx@v:8200"`,
+		"CA_ADDR=vault://u:geheim%@v:8200":             `"u:xxxxx@v:8200"`,
 		"CA_ADDR=http://vault:8200 CA_PROVIDER=vault":  "providers.vault.address",
 		"CA_ADDR=https://vault:8200 CA_PROVIDER=vault": "",
 		"CA_ADDR=vault:8200/v1 CA_PROVIDER=vault":      "",

@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 // Annotation is the keyword of a setting's JSON Schema that marks it as the address of the CA.
@@ -204,7 +205,7 @@ func (s Setting) value(address string) (value string, ok bool) {
 		ok = address != ""
 	}
 	matches, err := regexp.MatchString(s.Pattern, value)
-	return value, ok && (matches || err != nil)
+	return value, ok && !hasControl(value) && (matches || err != nil)
 }
 
 func (s Setting) allowed() string {
@@ -213,7 +214,7 @@ func (s Setting) allowed() string {
 	}[s.Form]
 	switch {
 	case text == "" && s.Pattern == "":
-		return "any text but none, for " + s.Name
+		return "text without control characters, for the setting " + s.Name
 	case text == "":
 		text = "text that matches " + s.Pattern
 	case s.Form == URL && s.Pattern != "":
@@ -226,5 +227,7 @@ func (s Setting) allowed() string {
 func IsHostPort(text string) bool {
 	host, port, err := net.SplitHostPort(text)
 	number, wrong := strconv.ParseUint(port, 10, 16)
-	return err == nil && wrong == nil && number > 0 && host != "" && !strings.ContainsAny(host, "/@ ")
+	return err == nil && wrong == nil && number > 0 && host != "" && !strings.ContainsAny(host, `/@?#\ `) && !hasControl(host)
 }
+
+func hasControl(text string) bool { return strings.ContainsFunc(text, unicode.IsControl) }

@@ -51,6 +51,12 @@ func TestAddressBecomesTheSettingThatItFits(t *testing.T) {
 		{Settings{{"dir", Path, ""}}, "etc/ca", "", "", "write an absolute path, for the setting dir"},
 		{Settings{{"at", HostPort, ""}}, "ca.example", "", "", "write host:port"},
 		{Settings{{"at", HostPort, ""}}, "ca.example:0", "", "", "write host:port"},
+		{Settings{{"at", HostPort, ""}}, "ca\nexample:1", "", "", "write host:port"},
+		{Settings{{"at", HostPort, ""}}, "ca?x:1", "", "", "write host:port"},
+		{Settings{{"at", HostPort, ""}}, "[::1]:1", "at", "[::1]:1", ""},
+		{Settings{{"at", HostPort, ""}}, "[fe80::1%eth0]:1", "at", "[fe80::1%eth0]:1", ""},
+		{Settings{{"dir", Path, ""}}, "/etc/ca\n", "", "", "write an absolute path"},
+		{Settings{{"at", Text, ""}}, "ca\x00", "", "", "write text without control characters, for the setting at"},
 		{Settings{}, "x", "", "", "takes no address"},
 	} {
 		name, value, err := test.settings.Choose(test.address)
