@@ -9,18 +9,25 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider"
 )
 
-// The page for authors has a row for each field of what CSRSign takes and returns.
+// The page for authors has a row for each field of what calls take and return.
 func TestReferenceHasEachField(t *testing.T) {
 	page, err := os.ReadFile("../../docs/provider-reference.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, of := range []reflect.Type{reflect.TypeFor[provider.SignRequest](), reflect.TypeFor[provider.Certificate]()} {
-		_, rows, _ := strings.Cut(string(page), "\n| `"+of.Name()+"` | is |\n")
-		table, _, _ := strings.Cut(rows, "\n\n")
-		for field := range of.Fields() {
-			if name := "`" + field.Name + "`"; !strings.Contains(table, name) {
-				t.Errorf("%s has no row for %s", of.Name(), name)
+	for _, of := range []reflect.Type{
+		reflect.TypeFor[provider.SignRequest](), reflect.TypeFor[provider.Certificate](), reflect.TypeFor[provider.Facts](),
+		reflect.TypeFor[provider.JWTRequest](), reflect.TypeFor[provider.TokenRequest](), reflect.TypeFor[provider.ExchangedToken](),
+		reflect.TypeFor[provider.RenewalInfo](), reflect.TypeFor[provider.Diagnostic](), reflect.TypeFor[provider.Error](),
+	} {
+		_, table, found := strings.Cut(string(page), "| `"+of.Name()+"` | is |\n")
+		if table, _, _ = strings.Cut(table, "\n\n"); !found {
+			t.Errorf("there is no table of %s", of.Name())
+			continue
+		}
+		for i := range of.NumField() {
+			if name := of.Field(i).Name; !strings.Contains(table, "`"+name+"`") {
+				t.Errorf("the table of %s does not name %s", of.Name(), name)
 			}
 		}
 	}

@@ -69,7 +69,7 @@ func TestWrongSuccessorKeepsHeldSecrets(t *testing.T) {
 	})
 }
 
-func TestRequestSaysWhoAsks(t *testing.T) {
+func TestRequestNamesItsRequester(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, func(c *secret.Config) { c.Authorities[0].Requester = "agent on host-7" })
 		if got := e.requests(1)[0].Requester; got != "agent on host-7, secret default" {

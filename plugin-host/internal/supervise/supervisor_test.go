@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -71,16 +73,26 @@ type fakeLife struct {
 	hidden  []ca.Token
 	given   []string // passwords
 	hold    chan struct{}
+
+	readied, configured, configuring, overlapped atomic.Int32
+	forgot                                       atomic.Bool // it has lost its settings
 }
 
 func (f *fakeLife) end(reason error) {
 	f.once.Do(func() { f.reason = reason; close(f.ended) })
 }
-func (f *fakeLife) Ended() <-chan struct{}      { return f.ended }
-func (f *fakeLife) Err() error                  { return f.reason }
-func (f *fakeLife) Kill(reason error)           { f.end(reason) }
-func (f *fakeLife) Ready(context.Context) error { return nil }
-func (f *fakeLife) Hide(values []ca.Token)      { f.hidden = append(f.hidden, values...) }
+func (f *fakeLife) Ended() <-chan struct{} { return f.ended }
+func (f *fakeLife) Err() error             { return f.reason }
+func (f *fakeLife) Kill(reason error)      { f.end(reason) }
+
+func (f *fakeLife) Ready(context.Context) error {
+	f.readied.Add(1)
+	if f.forgot.Load() {
+		return ca.ErrNotConfigured
+	}
+	return nil
+}
+func (f *fakeLife) Hide(values []ca.Token) { f.hidden = append(f.hidden, values...) }
 
 func (f *fakeLife) Report() process.Report {
 	return process.Report{Metadata: wire.Metadata{Abilities: f.w.abilities, Facts: f.w.facts}}
@@ -127,6 +139,13 @@ func (f *fakeLife) ValidateOnline(ctx context.Context, settings map[string]any) 
 }
 
 func (f *fakeLife) Configure(ctx context.Context, settings map[string]any) error {
+	f.configured.Add(1)
+	if f.configuring.Add(1) > 1 {
+		f.overlapped.Add(1)
+	}
+	runtime.Gosched() // no sleep: others wait for a mutex, which is not durable in a bubble
+	f.configuring.Add(-1)
+	f.forgot.Store(false)
 	if password, ok := settings["password"].(string); ok {
 		f.w.mu.Lock()
 		f.given = append(f.given, password)
@@ -150,6 +169,9 @@ func (f *fakeLife) Configure(ctx context.Context, settings map[string]any) error
 }
 
 func (f *fakeLife) CSRSign(ctx context.Context, _ ca.SignRequest) (ca.Certificate, error) {
+	if f.forgot.Load() {
+		return ca.Certificate{}, ca.ErrNotConfigured
+	}
 	f.calls++
 	if f.hold != nil {
 		select {

@@ -8,7 +8,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
-// An author states what the CA does once, in the provider.
+// An author states the facts once, in the provider.
 func TestKitReadsTheProvidersFacts(t *testing.T) {
 	facts := ca.Facts{FixedLifetime: true, NameMatch: ca.MatchTrustDomain, NeedsToken: true}
 	stated := wrapped(func(o *outer) {
@@ -24,7 +24,7 @@ func TestKitReadsTheProvidersFacts(t *testing.T) {
 	s := NewSession(Kit{Settings: goodKit().Settings, NameCheck: "any"}, Value(good()))
 	defer s.Close()
 	if s.fixedLifetime() || s.tokenRequired() || s.nameCheck() != pki.AnyName {
-		t.Errorf("nothing is stated: fixed lifetime %t, token %t, names %d", s.fixedLifetime(), s.tokenRequired(), s.nameCheck())
+		t.Errorf("without facts: fixed lifetime %t, token %t, names %d", s.fixedLifetime(), s.tokenRequired(), s.nameCheck())
 	}
 }
 

@@ -3,6 +3,7 @@ package wire_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"reflect"
@@ -150,7 +151,8 @@ func TestOutOfBoundsRequestIsRefusedAtBothEnds(t *testing.T) {
 		"two CSRs":          func(r *ca.SignRequest) { r.CSR = []byte(csr + csr) },
 		"another PEM block": func(r *ca.SignRequest) { r.CSR = []byte(strings.ReplaceAll(csr, "REQUEST", "THING")) },
 		"huge CSR":          func(r *ca.SignRequest) { r.CSR = []byte(csr + strings.Repeat(" ", 64<<10)) },
-		"long subject":      func(r *ca.SignRequest) { r.SubjectID = strings.Repeat("x", 3000) },
+		"long subject":      func(r *ca.SignRequest) { r.SubjectID = "spiffe://x/" + strings.Repeat("x", 3000) },
+		"no SPIFFE ID":      func(r *ca.SignRequest) { r.SubjectID = "https://example.org/web" },
 		"newline":           func(r *ca.SignRequest) { r.SubjectID += "\n" },
 		"empty name":        func(r *ca.SignRequest) { r.DNSNames = []string{""} },
 		"long name":         func(r *ca.SignRequest) { r.DNSNames = []string{strings.Repeat("x", 254)} },
@@ -313,6 +315,23 @@ func callGetsDefaultDeadline(t *testing.T) {
 	cancel()
 	if err := <-called; !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
+	}
+}
+
+// They would arrive as other numbers: google.protobuf.Struct has doubles.
+func TestIntegersBeyondDoublesAreRefused(t *testing.T) {
+	f := &fake{}
+	remote := wire.NewRemote(serve(t, f), wire.RemoteOptions{})
+	for _, taken := range []any{0, -7, int64(1 << 53), int64(-1 << 53), 1.5, 1e300} {
+		if err := remote.Configure(t.Context(), map[string]any{"n": taken}); err != nil {
+			t.Errorf("%v: %v", taken, err)
+		}
+	}
+	for _, refused := range []any{int64(1<<53 + 1), int64(-1<<53 - 1), uint64(1<<64 - 1)} {
+		nested := map[string]any{"list": []any{map[string]any{"n": refused}}}
+		if err := remote.Configure(t.Context(), nested); !errors.Is(err, ca.ErrInvalid) || !strings.Contains(err.Error(), fmt.Sprint(refused)) {
+			t.Errorf("%v: %v", refused, err)
+		}
 	}
 }
 

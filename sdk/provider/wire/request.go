@@ -80,7 +80,7 @@ func checkSignRequest(req ca.SignRequest) error {
 		return ca.Errorf(ca.Invalid, "the CSR has %d bytes, %d are allowed", len(req.CSR), maxCSR)
 	case !isOnePEM(req.CSR, "CERTIFICATE REQUEST"):
 		return ca.Errorf(ca.Invalid, "the CSR is not one PEM block of type CERTIFICATE REQUEST")
-	case len(req.SubjectID) > maxSubjectID || strings.ContainsFunc(req.SubjectID, unicode.IsControl):
+	case req.SubjectID != "" && !strings.HasPrefix(req.SubjectID, "spiffe://") || len(req.SubjectID) > maxSubjectID || strings.ContainsFunc(req.SubjectID, unicode.IsControl):
 		return ca.Errorf(ca.Invalid, "the subject ID %q is not a SPIFFE ID of at most %d bytes", CleanText(req.SubjectID, req.Token), maxSubjectID)
 	case len(req.DNSNames) > maxNames || len(req.IPAddresses) > maxNames:
 		return ca.Errorf(ca.Invalid, "the request has %d DNS names and %d IP addresses, %d of each are allowed", len(req.DNSNames), len(req.IPAddresses), maxNames)
