@@ -52,7 +52,7 @@ func (t *leaderSession) report(r *status.Report) {
 	r.Unable = t.unable
 }
 
-// reportBehind says that no new root of the mesh waits for a cluster, which may not be connected.
+// reportBehind reports that no new root of the mesh waits for a cluster, which may not be connected.
 func (t *leaderSession) reportBehind(k *status.Cluster) {
 	if authority := t.config.Mesh.Roots.Authority; slices.Contains(t.engine.Behind(authority), k.ID) {
 		k.Mesh = &status.Mesh{Roots: &status.MeshRoots{Authority: authority, Away: true}}

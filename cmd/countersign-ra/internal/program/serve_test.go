@@ -245,7 +245,7 @@ func TestAuthorityThatTheAPIServerTrustsIsNotAsked(t *testing.T) {
 		t.Errorf("the request ended: %v", request.At("status"))
 	}
 	if text := read(t, filepath.Join(dir, "audit.log")); strings.Contains(text, "web-0") {
-		t.Errorf("the audit log says %s", text)
+		t.Errorf("audit log: %s", text)
 	}
 }
 

@@ -42,7 +42,7 @@ func notes(env environ.Vars, c *config.Config) (all []string) {
 	return all
 }
 
-// gatewayNote says what the limits mean for callers of other clusters, which often share one address.
+// gatewayNote explains what the limits mean for callers of other clusters, which often share one address.
 func gatewayNote(l config.IstioLimits) string {
 	return fmt.Sprintf("istio.limits.authentications_of_address is %d, connections_of_address %d: proxies that reach this service through a gateway share one address; set both above what may start together",
 		l.AuthenticationsOfAddress, l.ConnectionsOfAddress)
