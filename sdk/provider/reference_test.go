@@ -25,9 +25,9 @@ func TestReferenceHasEachField(t *testing.T) {
 			t.Errorf("there is no table of %s", of.Name())
 			continue
 		}
-		for i := range of.NumField() {
-			if name := of.Field(i).Name; !strings.Contains(table, "`"+name+"`") {
-				t.Errorf("the table of %s does not name %s", of.Name(), name)
+		for field := range of.Fields() {
+			if !strings.Contains(table, "`"+field.Name+"`") {
+				t.Errorf("the table of %s does not name %s", of.Name(), field.Name)
 			}
 		}
 	}
