@@ -27,15 +27,18 @@ func (c *Config) AddressOf(entry Provider) string {
 }
 
 // settleAddress leaves one of the entry's address and the setting that it becomes: the one that was
-// set closer to the command line. A file that has both is wrong.
+// set closer to the command line. A file that has both is wrong. Of a guessed setting, which may be
+// for something else, the flag counts; otherwise the host decides by the provider's schema.
 func (c *Config) settleAddress(p *problems, entry *Provider, path string) {
 	at := path + ".address"
-	for _, name := range c.replaced(p, *entry, at) {
+	names, known := c.replaced(p, *entry, at)
+	for _, name := range names {
 		setting := path + ".settings." + name
 		switch {
 		case entry.Settings[name] == nil:
 		case c.byFlag(setting) && !c.byFlag(at):
 			entry.Address = ""
+		case !known:
 		case c.origins[at] == "" && c.origins[setting] == "":
 			p.add(fmt.Errorf("%s and %s are both set: remove one of them", at, setting))
 		default:
@@ -45,23 +48,24 @@ func (c *Config) settleAddress(p *problems, entry *Provider, path string) {
 	}
 }
 
-// replaced returns the settings that the address of an entry replaces.
-func (c *Config) replaced(p *problems, entry Provider, at string) (names []string) {
+// replaced returns the settings that the address of an entry replaces. known is false if they are a
+// guess.
+func (c *Config) replaced(p *problems, entry Provider, at string) (names []string, known bool) {
 	settings, known := c.addressesOf(entry)
 	switch {
 	case entry.Address == "":
-		return nil
+		return nil, known
 	case !known:
 		for _, one := range settings {
 			names = append(names, one.Name)
 		}
-		return names
+		return names, false
 	}
 	name, _, err := settings.Choose(entry.Address)
 	if err != nil {
 		c.say(p, at, text.WithoutPassword(entry.Address), err.Error())
 	}
-	return []string{name}
+	return []string{name}, true
 }
 
 // byFlag reports whether a setting is from the command line.

@@ -51,10 +51,18 @@ func TestAddressReplacesTheSettingThatItBecomes(t *testing.T) {
 			t.Errorf("AddressOf returns %q, want %q", got, want)
 		}
 	}
-	// Without the lock file, a setting with a usual name is replaced.
+	// Without the lock file, url may be another setting: the host knows by the provider's schema.
 	c, _ := mustLoad(t, file, slices.Concat(toNew, identity))
-	if entry := c.Providers[0]; entry.Address != "new:8200" || entry.Settings["url"] != nil {
+	if entry := c.Providers[0]; entry.Address != "new:8200" || entry.Settings["url"] != "https://old:8200" {
 		t.Errorf("got %+v", entry)
+	}
+	c, _ = mustLoad(t, "providers: [{name: vault, address: a, settings: {url: 'https://lists'}}]", identity)
+	if entry := c.Providers[0]; entry.Address != "a" || entry.Settings["url"] != "https://lists" {
+		t.Errorf("got %+v", entry)
+	}
+	c, _, err := load(file, slices.Concat(toNew, identity), flag("providers.vault.settings.url", "https://flag"))
+	if entry := c.Providers[0]; err != nil || entry.Address != "" || entry.Settings["url"] != "https://flag" {
+		t.Errorf("got %+v, %v", entry, err)
 	}
 }
 
