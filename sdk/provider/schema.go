@@ -150,6 +150,9 @@ func (f field) markAddress(property *jsonschema.Schema) error {
 	if !slices.Contains(address.Forms, address.Form(f.address)) {
 		return fmt.Errorf("the tag address of %s is %q: write one of %q", f.name, f.address, address.Forms)
 	}
+	if f.secret {
+		return fmt.Errorf("%s has the tags address and secret: an address is shown", f.name)
+	}
 	property.Extra[address.Annotation] = f.address
 	return nil
 }

@@ -33,6 +33,9 @@ type (
 	wrongAddress struct {
 		URL string `json:"url" address:"uri"`
 	}
+	secretAddress struct {
+		URL string `json:"url" address:"url" secret:"true"`
+	}
 )
 
 // wronglyDefined are providers whose definition is wrong.
@@ -41,6 +44,7 @@ var wronglyDefined = map[string]*provider.Definition{
 	`the default of ttl is "1 day", which is not of type time.Duration`:               definedWith[wrongDuration]("wrong"),
 	`the default of tries is "3", which is not of type bool`:                          definedWith[wrongBelow]("wrong"),
 	`the tag address of url is "uri": write one of ["host:port" "path" "url" "text"]`: definedWith[wrongAddress]("wrong"),
+	`url has the tags address and secret: an address is shown`:                        definedWith[secretAddress]("wrong"),
 	`the default of modes is "faster", which is not in its enum fast,slow`:            definedWith[wrongChoice]("wrong"),
 	`the provider calls itself "My CA", a name is 1 to 63 of a-z, 0-9 and -, not`:     definedWith[struct{}]("My CA"),
 }

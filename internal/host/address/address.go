@@ -65,14 +65,20 @@ type property struct {
 	Format  string `json:"format"`
 	Pattern string `json:"pattern"`
 	Mark    any    `json:"x-countersign-address"`
+	// Either of these makes it a secret, which is no address: an address is shown and recorded.
+	WriteOnly any `json:"writeOnly"`
+	Secret    any `json:"x-secret"`
 }
+
+func (p property) isSecret() bool { return p.WriteOnly == true || p.Secret == true }
 
 func (p property) isText() bool {
 	list, many := p.Type.([]any)
 	return p.Type == "string" || many && slices.Contains(list, any("string"))
 }
 
-// Of returns the settings that a JSON Schema marks; if it marks none, "url" or "address" counts.
+// Of returns the settings that a JSON Schema marks at its top level, without secret ones; if it marks
+// none, "url" or "address" counts.
 // The result is never nil without an error.
 func Of(schema string) (Settings, error) {
 	var read struct {
@@ -87,7 +93,7 @@ func Of(schema string) (Settings, error) {
 	found := Settings{}
 	for _, name := range slices.Sorted(maps.Keys(read.Properties)) {
 		p := read.Properties[name]
-		if form, ok := p.Mark.(string); ok && p.isText() && len(found) < Max {
+		if form, ok := p.Mark.(string); ok && p.isText() && !p.isSecret() && len(found) < Max {
 			found = append(found, p.setting(name, Form(form)))
 		}
 	}
@@ -100,7 +106,7 @@ func Of(schema string) (Settings, error) {
 
 func usual(properties map[string]property) Settings {
 	for _, one := range Usual {
-		if p, ok := properties[one.Name]; ok && p.isText() {
+		if p, ok := properties[one.Name]; ok && p.isText() && !p.isSecret() {
 			if p.Format == "uri" {
 				one.Form = URL
 			}
@@ -138,6 +144,8 @@ func Check(schema string) error {
 			return fmt.Errorf("%s has %s %v: write one of %q", name, Annotation, p.Mark, Forms)
 		case !p.isText():
 			return fmt.Errorf("%s has %s, and is not a string", name, Annotation)
+		case p.isSecret():
+			return fmt.Errorf("%s has %s, and is secret: an address is shown", name, Annotation)
 		}
 	}
 	return nil

@@ -22,6 +22,9 @@ func TestSchemaMarksTheAddress(t *testing.T) {
 		`{"properties":{"address":{"type":"string"},"url":{"type":"string","pattern":"^https://"}}}`: {{"url", URL, "^https://"}},
 		`{"properties":{"address":{"type":"string"}}}`:                                               {{"address", Text, ""}},
 		`{"properties":{"address":{"type":"string","format":"uri"}}}`:                                {{"address", URL, ""}},
+		`{"properties":{"at":{"type":"string","writeOnly":true,"x-countersign-address":"text"}}}`:    {},
+		`{"properties":{"at":{"type":"string","x-secret":true,"x-countersign-address":"text"}}}`:     {},
+		`{"properties":{"url":{"type":"string","x-secret":true},"address":{"type":"string"}}}`:       {{"address", Text, ""}},
 		`{"properties":{"url":{"type":"object"}}}`:                                                   {},
 	} {
 		if got, err := Of(schema); err != nil || got == nil || !reflect.DeepEqual(got, want) {
@@ -89,9 +92,10 @@ func TestAddressReplacesOnlyItsSetting(t *testing.T) {
 
 func TestCheckFindsInvalidMarks(t *testing.T) {
 	for schema, want := range map[string]string{
-		`{"properties":{"a":{"type":"string","x-countersign-address":"uri"}}}`:  "a has x-countersign-address uri",
-		`{"properties":{"a":{"type":"string","x-countersign-address":true}}}`:   "a has x-countersign-address true",
-		`{"properties":{"a":{"type":"integer","x-countersign-address":"url"}}}`: "not a string",
+		`{"properties":{"a":{"type":"string","x-countersign-address":"uri"}}}`:                  "a has x-countersign-address uri",
+		`{"properties":{"a":{"type":"string","x-countersign-address":true}}}`:                   "a has x-countersign-address true",
+		`{"properties":{"a":{"type":"integer","x-countersign-address":"url"}}}`:                 "not a string",
+		`{"properties":{"a":{"type":"string","writeOnly":true,"x-countersign-address":"url"}}}`: "a has x-countersign-address, and is secret",
 	} {
 		if err := Check(schema); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %s", schema, err, want)
