@@ -66,11 +66,13 @@ func (h *history) failed(err error, now, wall time.Time) {
 
 // decided notes whether the authority has decided on an order, whose last ID was made of a time.
 func (h *history) decided(base [16]byte, err error, of time.Time) {
-	if ca.ReasonFor(err) != ca.Pending {
+	switch {
+	case err == nil || ca.ActionFor(err) == ca.EndAttempt:
 		delete(h.pending, base)
 		return
-	}
-	if h.pending == nil {
+	case ca.ReasonFor(err) != ca.Pending:
+		return // it did not say, and may still have the request
+	case h.pending == nil:
 		h.pending = map[[16]byte]time.Time{}
 	}
 	if h.pending[base] = of; len(h.pending) <= maxPending {

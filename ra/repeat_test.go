@@ -82,6 +82,27 @@ func TestPendingRequestKeepsItsID(t *testing.T) {
 	})
 }
 
+// An authority that is away for a moment has not decided on what it was asked to.
+func TestPendingRequestKeepsItsIDOverAnOutage(t *testing.T) {
+	inBubble(t, nil, func(h *house) {
+		pending := &ca.Error{Reason: ca.Pending, RetryAfter: 30 * time.Second}
+		for range 3 {
+			for _, answer := range []*ca.Error{pending, {Reason: ca.Unavailable}, {Reason: ca.Deadline}, {Reason: ca.Unknown}} {
+				h.ca.Fail(answer)
+				h.refused(request(), answer)
+				time.Sleep(6 * time.Minute)
+			}
+		}
+		h.ca.Fail(nil)
+		cert := h.must(request())
+		for _, r := range h.ca.Requests() {
+			if r.ID != cert.RequestID {
+				t.Fatalf("a repeat is %s, the certificate is for %s", r.ID, cert.RequestID)
+			}
+		}
+	})
+}
+
 // Of one holder, a few are remembered: it may make a key for each.
 func TestPendingRequestsOfOneHolderAreBounded(t *testing.T) {
 	inBubble(t, nil, func(h *house) {
