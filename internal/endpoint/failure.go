@@ -7,7 +7,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-// Reason maps an authority's HTTP status other than 2xx (RFC 9110, section 15) to a reason of
+// Reason maps an authority's HTTP status other than 2xx (RFC 9110, section 15), or 202, to a reason of
 // package ca; sdk/provider/rest documents the table.
 func Reason(status int) ca.Reason {
 	switch status {
@@ -21,7 +21,9 @@ func Reason(status int) ca.Reason {
 		return ca.RateLimited
 	case http.StatusInternalServerError:
 		return ca.Internal
-	case http.StatusAccepted, http.StatusGatewayTimeout, http.StatusRequestTimeout:
+	case http.StatusAccepted:
+		return ca.Pending
+	case http.StatusRequestTimeout:
 		return ca.Unavailable
 	}
 	if status >= 500 {

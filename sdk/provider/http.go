@@ -19,8 +19,8 @@ const maxSaid = 4 << 10
 
 // HTTPError returns the error that an authority's HTTP reply stands for, or nil for 2xx
 // other than 202 Accepted. The reason goes by the status: 401 is [Unauthenticated], 403
-// [Denied], 409 [Aborted], 425 and 429 [RateLimited], 500 [Internal]; 202, 408 and all other
-// 5xx are [Unavailable], everything else is [Invalid]. Retry-After counts in seconds or as a
+// [Denied], 409 [Aborted], 425 and 429 [RateLimited], 500 [Internal], 202 [Pending]; 408 and
+// all other 5xx are [Unavailable], everything else is [Invalid]. Retry-After counts in seconds or as a
 // date, up to a day.
 //
 // The error has the beginning of a body that is text or JSON, cleaned, without the tokens

@@ -29,7 +29,7 @@ func (e *endless) Close() error { e.closed = true; return nil }
 
 func TestHTTPStatusBecomesError(t *testing.T) {
 	for status, want := range map[int]*ca.Error{
-		202: ca.ErrUnavailable, 301: ca.ErrInvalid, 400: ca.ErrInvalid, 401: ca.ErrUnauthenticated, 403: ca.ErrDenied, 404: ca.ErrInvalid, 409: ca.ErrAborted,
+		202: ca.ErrPending, 301: ca.ErrInvalid, 400: ca.ErrInvalid, 401: ca.ErrUnauthenticated, 403: ca.ErrDenied, 404: ca.ErrInvalid, 409: ca.ErrAborted,
 		429: ca.ErrRateLimited, 500: ca.ErrInternal, 501: ca.ErrUnavailable, 503: ca.ErrUnavailable, 599: ca.ErrUnavailable,
 	} {
 		resp := &http.Response{StatusCode: status, Header: http.Header{"Retry-After": {"17"}}, Request: httptest.NewRequest(http.MethodPost, "https://ca.example/sign?token=sesame", nil)}

@@ -15,7 +15,8 @@ import (
 // Reason maps an HTTP status other than 2xx (RFC 9110, section 15) to a reason of package
 // ca: 401 to [ca.Unauthenticated], 403 to [ca.Denied], 409 to [ca.Aborted], 425 and 429 to
 // [ca.RateLimited], 500 to [ca.Internal], 408 and all other 5xx to [ca.Unavailable], and
-// everything else, redirects included, to [ca.Invalid]. A [Client] maps a 4xx to that only if
+// everything else, redirects included, to [ca.Invalid]. 202 is [ca.Pending], for an authority
+// that accepts a request before it decides; a [Client] returns it as a reply. A [Client] maps a 4xx to that only if
 // the reply is the authority's own: see [Config.Own].
 func Reason(status int) ca.Reason { return endpoint.Reason(status) }
 
