@@ -18,6 +18,7 @@ import (
 	"maps"
 	"mime"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -37,8 +38,9 @@ type Config struct {
 	// URL is the base URL of the authority, https or http. A setting accepts http only with the
 	// tag schemes, see [setting.URL]. Required.
 	URL setting.URL
-	// AllowTokenOverPlaintext permits calls with credentials (an Authorization header, or
-	// [Call.Hide]) to an http URL, where anyone on the network can read them. Default: they fail.
+	// AllowTokenOverPlaintext permits calls with credentials to an http URL, where anyone on the
+	// network can read them: those in [Call.Hide], and the headers Authorization,
+	// Proxy-Authorization and Cookie. Default: they fail.
 	AllowTokenOverPlaintext bool
 	// TLS configures how the server is verified, and the client certificate. Default: the roots
 	// of the operating system, and no client certificate.
@@ -130,8 +132,8 @@ func (c *Client) Do(ctx context.Context, call Call, out any) error {
 
 // Send makes the call and returns a 2xx reply as it is. Errors are those of [Client.Do].
 func (c *Client) Send(ctx context.Context, call Call) (Reply, error) {
-	if c.exposes(call) {
-		return Reply{}, ca.Errorf(ca.Invalid, "the credentials of %s would be sent to %s in plaintext, which is refused: use an https URL", call.name(), c.Host())
+	if err := c.checkPlaintext(call); err != nil {
+		return Reply{}, err
 	}
 	body, err := call.body()
 	if err != nil {
@@ -151,10 +153,27 @@ func (c *Client) Send(ctx context.Context, call Call) (Reply, error) {
 	return Reply(reply), nil
 }
 
-// exposes reports whether the call would send credentials in plaintext, which is not permitted.
-func (c *Client) exposes(call Call) bool {
-	credentials := len(call.Hide) > 0 || call.Header.Get("Authorization") != ""
-	return c.config.URL.Scheme == "http" && credentials && !c.config.AllowTokenOverPlaintext
+// checkPlaintext refuses what an http URL may not get: credentials that anyone could read, and a
+// client certificate, which would not be used.
+func (c *Client) checkPlaintext(call Call) error {
+	switch {
+	case c.config.URL.Scheme != "http":
+		return nil
+	case call.Pair.IsSet():
+		return ca.Errorf(ca.Invalid, "%s has a client certificate, which %s cannot ask for without TLS: use an https URL", call.name(), c.Host())
+	case call.hasCredentials() && !c.config.AllowTokenOverPlaintext:
+		return ca.Errorf(ca.Invalid, "the credentials of %s would be sent to %s in plaintext, which is refused: use an https URL", call.name(), c.Host())
+	}
+	return nil
+}
+
+func (call Call) hasCredentials() bool {
+	for name := range call.Header {
+		if slices.Contains([]string{"Authorization", "Proxy-Authorization", "Cookie"}, http.CanonicalHeaderKey(name)) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(call.Hide, func(t ca.Token) bool { return t != "" })
 }
 
 // server returns an endpoint for one call, with the current content of the files. It

@@ -131,12 +131,17 @@ func TestPlainURLGetsNoCredential(t *testing.T) {
 	must(t, err)
 	must(t, client.Do(t.Context(), rest.Call{Path: "/x"}, nil))
 	header := http.Header{"Authorization": {"Bearer sesame"}}
-	for _, call := range []rest.Call{{Path: "/x", Hide: []ca.Token{"sesame"}}, {Path: "/x", Header: header}} {
+	for _, call := range []rest.Call{
+		{Path: "/x", Hide: []ca.Token{"", "sesame"}}, {Path: "/x", Header: header}, {Path: "/x", Header: http.Header{"authorization": {"x"}}},
+		{Path: "/x", Header: http.Header{"Cookie": {"x"}}}, {Path: "/x", Header: http.Header{"Proxy-Authorization": {"x"}}},
+	} {
 		err := client.Do(t.Context(), call, nil)
 		if !errors.Is(err, ca.ErrInvalid) || !strings.Contains(err.Error(), "in plaintext, which is refused: use an https URL") || asked != 1 {
 			t.Errorf("%v, asked %d times", err, asked)
 		}
 	}
+	// A CA without tokens gets calls for workloads without one.
+	must(t, client.Do(t.Context(), rest.Call{Path: "/x", Hide: []ca.Token{""}}, nil))
 	config.AllowTokenOverPlaintext = true
 	client, err = rest.New(config)
 	must(t, err)
@@ -149,6 +154,16 @@ func TestSettingsOfTLSNeedAnHTTPSURL(t *testing.T) {
 		if !errors.Is(err, ca.ErrInvalid) || !strings.Contains(err.Error(), "use https, or remove those") {
 			t.Errorf("%+v: %v", options, err)
 		}
+	}
+}
+
+// Without TLS, the pair of one call would authenticate nothing either.
+func TestClientCertificateOfCallNeedsAnHTTPSURL(t *testing.T) {
+	client, err := rest.New(rest.Config{URL: plainURL(t, "http://192.0.2.1")})
+	must(t, err)
+	err = client.Do(t.Context(), rest.Call{Path: "/x", Pair: setting.KeyPair{CertFile: "x.pem", KeyFile: "x-key.pem"}}, nil)
+	if !errors.Is(err, ca.ErrInvalid) || !strings.Contains(err.Error(), "use an https URL") {
+		t.Error(err)
 	}
 }
 
