@@ -3,6 +3,7 @@ package provider
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"mime"
 	"net/http"
@@ -44,13 +45,16 @@ func HTTPError(resp *http.Response, tokens ...Token) error {
 // maxReply bounds a body that [DoHTTP] returns.
 const maxReply = 2 << 20
 
+// maxRedirects is the default of [http.Client].
+const maxRedirects = 10
+
 // DoHTTP sends a request, with [TraceParent], and returns the body of a 2xx reply, 2 MiB at most. Any other reply
 // is the error of [HTTPError]. Without a reply the reason is [ca.Unavailable], or
 // [ca.Deadline] or [ca.Canceled] if the context ended; the tokens, and the request's
-// Authorization, are not in the error.
+// Authorization, are not in the error. A redirect from https to another scheme is refused.
 func DoHTTP(client *http.Client, req *http.Request, tokens ...Token) ([]byte, error) {
 	tokens = append(credentialsOf(req), tokens...)
-	resp, err := client.Do(traced(req)) //nolint:gosec // the provider chooses where to
+	resp, err := neverToPlaintext(client).Do(traced(req)) //nolint:gosec // the provider chooses where to
 	if err != nil {
 		return nil, unanswered(req, err, tokens)
 	}
@@ -66,6 +70,24 @@ func DoHTTP(client *http.Client, req *http.Request, tokens ...Token) ([]byte, er
 		return nil, ca.Errorf(ca.Internal, "%s returned more than %d bytes", text.Clean(req.URL.Host), maxReply)
 	}
 	return body, nil
+}
+
+// neverToPlaintext returns a client that follows no redirect from https to http: [http.Client]
+// sends the Authorization header there, too, if the host is the same.
+func neverToPlaintext(client *http.Client) *http.Client {
+	strict := *client
+	strict.CheckRedirect = func(req *http.Request, via []*http.Request) error {
+		switch {
+		case via[len(via)-1].URL.Scheme == "https" && req.URL.Scheme != "https":
+			return errors.New("a redirect from https to http is refused")
+		case client.CheckRedirect != nil:
+			return client.CheckRedirect(req, via)
+		case len(via) >= maxRedirects:
+			return fmt.Errorf("stopped after %d redirects", maxRedirects)
+		}
+		return nil
+	}
+	return &strict
 }
 
 func unanswered(req *http.Request, err error, tokens []Token) error {

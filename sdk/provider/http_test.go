@@ -125,3 +125,20 @@ func TestHTTPCallReturnsBoundedBody(t *testing.T) {
 		t.Errorf("no server: %v", err)
 	}
 }
+
+// Go's client keeps the Authorization header for the same host, whatever its scheme.
+func TestRedirectToPlaintextIsNotFollowed(t *testing.T) {
+	asked := false
+	plain := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked = true }))
+	defer plain.Close()
+	server := httptest.NewTLSServer(http.RedirectHandler(plain.URL, http.StatusTemporaryRedirect))
+	defer server.Close()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL, strings.NewReader("csr"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer sesame")
+	if _, err = provider.DoHTTP(server.Client(), req); err == nil || asked || !strings.Contains(err.Error(), "redirect from https to http") {
+		t.Errorf("%v, asked: %t", err, asked)
+	}
+}
