@@ -41,16 +41,14 @@ func (s *subscription) blame(seq uint64, refused []*entry) *Resource {
 	case t.seq == seq:
 		s.settle()
 		t.rest, t.bad = append(t.rest, t.bad...), nil
-	case t.seq != 0:
+	case t.seq != 0 && t.seq < seq:
 		s.accepted() // answers come in order
 	}
 	if len(refused) == 1 && refused[0].alone {
 		s.convict(refused[0])
 		return refused[0].sent
 	}
-	if !s.refusesAll() {
-		s.suspect(refused)
-	}
+	s.suspect(refused)
 	return nil
 }
 
@@ -86,16 +84,10 @@ func (s *subscription) convict(e *entry) {
 	e.guilty = true
 	t.stuck++
 	t.found++
-	if !s.refusesAll() {
-		return
-	}
-	for _, e := range append(append(t.now, t.bad...), t.rest...) {
-		e.queued = false
-	}
-	t.now, t.bad, t.rest = nil, nil, nil
 }
 
-// refusesAll reports whether trying is useless, as the client has accepted nothing.
+// refusesAll reports whether trying is useless, as the client has accepted nothing. What was not
+// tried yet waits until it accepts something.
 func (s *subscription) refusesAll() bool { return s.acked == 0 && s.trial.found >= maxGuesses }
 
 // absolve records that the client no longer has to accept the content that it refused.
@@ -136,7 +128,7 @@ func (s *subscription) left() int {
 // tries reports whether the trial has something to send.
 func (s *subscription) tries() bool {
 	t := s.trial
-	return t != nil && t.seq == 0 && len(t.now)+len(t.bad)+len(t.rest)+len(t.apart) > 0
+	return t != nil && t.seq == 0 && !s.refusesAll() && len(t.now)+len(t.bad)+len(t.rest)+len(t.apart) > 0
 }
 
 // try returns the names in the next response of the trial; none if there is no such response

@@ -140,6 +140,25 @@ func TestAttacksOnTheTrial(t *testing.T) {
 				t.Errorf("%d responses for one change, want 1", p.tries)
 			}
 		},
+		"what was not tried of a client that refused everything, once it accepts something": func(t *testing.T, b *bench, p *picky) {
+			for _, content := range all {
+				p.bad[content] = true
+			}
+			p.settle()
+			for _, content := range all[8:] {
+				delete(p.bad, content)
+			}
+			guilty := 0
+			for _, name := range names[8:] {
+				if nacks := b.seen(Nacked); slices.ContainsFunc(nacks, func(e Event[string]) bool { return slices.Equal(e.Client.Names, []string{name}) }) {
+					guilty++
+				}
+			}
+			b.source.set(names[0], "2")
+			if got, want := len(p.settle()), 1+8-guilty; got != want {
+				t.Errorf("the client holds %d, want %d", got, want)
+			}
+		},
 		"the one at fault changes while it is looked for": func(t *testing.T, b *bench, p *picky) {
 			p.bad[all[3]] = true
 			p.answer() // refuses all
@@ -322,4 +341,67 @@ func TestRememberedCulpritsAreBounded(t *testing.T) {
 	if !c.blames("0", culpritOf(0, &Resource{Name: "999"})) || c.blames("1", culpritOf(0, &Resource{Name: "999"})) {
 		t.Error("the last content of a caller is forgotten, or taken for another's")
 	}
+}
+
+// lagging answers each response only once the next is there, or none comes, as a client does
+// that has several in its buffer.
+func lagging[Q, R any](p *peer[Q, R], answer func(contents []string)) (answered int) {
+	var queue []R
+	for {
+		if _, ok := p.takes(); ok {
+			queue = append(queue, p.last)
+		} else if len(queue) == 0 {
+			return answered
+		}
+		if _, more := p.takes(); more {
+			queue = append(queue, p.last)
+		}
+		p.last, queue = queue[0], queue[1:]
+		answered++
+		answer(p.contents(p.last))
+	}
+}
+
+// A response that does not fit is followed by another before the client has answered. The answer
+// to that says nothing about what is tried meanwhile.
+func TestLateAnswerIsNotTakenForThatOfATry(t *testing.T) {
+	big := strings.Repeat("x", maxResponse/16)
+	const n = 30
+	t.Run("everything is refused", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, b *bench) {
+			names, _ := numbered(n)
+			for _, name := range names {
+				b.source.put(&Resource{Name: name, Version: "1", Body: bodyOf(name + big)})
+			}
+			c := b.dialDelta("caller")
+			c.subscribe(names...)
+			if got, most := lagging(c.peer, func([]string) { c.refuse("no") }), maxGuesses*(log2(n)+2); got > most {
+				t.Errorf("%d responses for a client that refuses everything, want %d at most", got, most)
+			}
+		})
+	})
+	t.Run("one is refused", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, b *bench) {
+			names, _ := numbered(n)
+			for _, name := range names {
+				b.source.put(&Resource{Name: name, Version: "1", Body: bodyOf(name + big)})
+			}
+			c := b.dialDelta("caller")
+			c.subscribe(names...)
+			holds := map[string]bool{}
+			lagging(c.peer, func(got []string) {
+				if slices.ContainsFunc(got, func(c string) bool { return strings.HasPrefix(c, names[3]) }) {
+					c.refuse("no")
+					return
+				}
+				for _, content := range got {
+					holds[content] = true
+				}
+				c.accept()
+			})
+			if len(holds) != n-1 {
+				t.Errorf("the client holds %d of %d", len(holds), n-1)
+			}
+		})
+	})
 }
