@@ -119,6 +119,8 @@ func TestMalformedKubeconfigIsNotQuoted(t *testing.T) {
 		"an unknown top field":       {password + ": x\n" + good, "(line 1, in the top level)"},
 		"another kind of value":      {file(server, "token: ["+token+"]"), "malformed (line 14, users.0.user.token): "},
 		"another kind in a cluster":  {file(server+"\ninsecure-skip-tls-verify: 'x'", bearer), "malformed (line 11, clusters.0.cluster.insecure-skip-tls-verify): "},
+		"another kind in a map":      {file(server, "auth-provider: {name: x, config: {"+password+": [x]}}"), "(line 14, users.0.user.auth-provider.config): "},
+		"another kind of extra":      {file(server, "as-user-extra: {"+password+": {a: b}}"), "(line 14, users.0.user.as-user-extra): "},
 		"three documents":            {good + "---\n---\n" + good, "more than one YAML document"},
 		"a second, empty mapping":    {good + "---\n{}\n", "more than one YAML document"},
 		"another kind of file":       {strings.Replace(good, "kind: Config", "kind: Secret", 1), `must be "v1" and "Config"`},

@@ -12,12 +12,13 @@ import (
 var (
 	unknownField = regexp.MustCompile(`unknown field (".*")$`)
 	knownParent  = regexp.MustCompile(`^(preferences|(clusters|users|contexts)\.\d+(\.(cluster|user|context)(\.(exec|auth-provider))?)?)$`)
+	mapKey       = regexp.MustCompile(`(?i)\.(auth-provider\.config|as-user-extra)\..*$`)
 	wrongType    = regexp.MustCompile(`Go struct field \S*?\.([a-z][\w.-]*) of type`)
 )
 
 // placeOf returns the field and line that a decoder's error is about. A field that Kubernetes has
-// is named by its path. Of an unknown one only the parent is named: the field itself may be a
-// misplaced password.
+// is named by its path. Of an unknown one, or a map's key, only the parent is named: the name
+// itself may be a misplaced password.
 func placeOf(text []byte, err error) string {
 	var document yamlnode.Node
 	if yamlnode.Unmarshal(text, &document) != nil || len(document.Content) == 0 {
@@ -35,7 +36,7 @@ func placeOf(text []byte, err error) string {
 	if match := wrongType.FindStringSubmatch(err.Error()); match != nil {
 		visit(document.Content[0], "", func(parent string, key *yamlnode.Node) {
 			if path := strings.TrimPrefix(parent+"."+key.Value, "."); found == "" && strings.EqualFold(path, match[1]) {
-				found = fmt.Sprintf(" (line %d, %s)", key.Line, match[1])
+				found = fmt.Sprintf(" (line %d, %s)", key.Line, mapKey.ReplaceAllString(match[1], ".$1"))
 			}
 		})
 	}
