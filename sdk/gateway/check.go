@@ -157,6 +157,7 @@ func pack(s *tlsv3.Secret, notAfter time.Time) (checked, error) {
 	trim(s.GetTlsCertificate().GetCertificateChain())
 	trim(s.GetTlsCertificate().GetPrivateKey())
 	trim(s.GetValidationContext().GetTrustedCa())
+	trim(s.GetValidationContext().GetCrl())
 	body := &anypb.Any{}
 	if err := anypb.MarshalFrom(body, s, proto.MarshalOptions{Deterministic: true}); err != nil {
 		return checked{}, err
@@ -164,9 +165,15 @@ func pack(s *tlsv3.Secret, notAfter time.Time) (checked, error) {
 	return checked{&xds.Resource{Name: s.GetName(), Version: version.Of(body.GetValue()), Body: body}, notAfter}, nil
 }
 
-// trim leaves one newline at the end of a text.
+// trim leaves one newline at the end of a text, and an empty one as it is.
 func trim(s *corev3.DataSource) {
-	if text, more := bytes.CutSuffix(s.GetInlineBytes(), []byte("\n\n")); more {
-		s.Specifier = &corev3.DataSource_InlineBytes{InlineBytes: append(bytes.TrimRight(text, "\n"), '\n')}
+	if len(inline(s)) == 0 {
+		return
+	}
+	switch of := s.GetSpecifier().(type) {
+	case *corev3.DataSource_InlineBytes:
+		of.InlineBytes = append(bytes.TrimRight(of.InlineBytes, "\n"), '\n')
+	case *corev3.DataSource_InlineString:
+		of.InlineString = strings.TrimRight(of.InlineString, "\n") + "\n"
 	}
 }

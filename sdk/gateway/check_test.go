@@ -218,3 +218,38 @@ func TestRootsExpireWithTheLastOfThem(t *testing.T) {
 		}
 	})
 }
+
+// A trial of package xds sends a good secret again with more empty lines.
+func TestEmptyLinesAtTheEndChangeNoSecret(t *testing.T) {
+	for name, text := range map[string]func([]byte) *corev3.DataSource{
+		"bytes": inline,
+		"string": func(b []byte) *corev3.DataSource {
+			return &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: string(b)}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, nil, func(w *world) {
+				good := w.pair(web)
+				c := good.GetTlsCertificate()
+				chain := bytes.Clone(c.GetCertificateChain().GetInlineBytes())
+				c.CertificateChain = text(chain)
+				w.put(web, good)
+				notices, stop := w.watch(web)
+				defer stop()
+				w.holds(web, good)
+				for len(notices) > 0 {
+					<-notices
+				}
+				for _, lines := range []string{"", "\n\n", "\n\n\n\n"} {
+					tried := proto.CloneOf(good)
+					tried.GetTlsCertificate().CertificateChain = text(append(bytes.Clone(bytes.TrimSpace(chain)), lines...))
+					w.put(web, tried)
+					w.holds(web, good)
+				}
+				if len(notices) > 0 {
+					t.Error("Envoy is sent what it has")
+				}
+			})
+		})
+	}
+}
