@@ -40,3 +40,33 @@ func TestTriedSecretIsNeverTheSameBytesTwice(t *testing.T) {
 		t.Errorf("more than one empty line for each try was added: %v", err)
 	}
 }
+
+// Roots of a SPIFFE bundle are within the configuration of a validator.
+func TestTextIsRewordedWhereverItIs(t *testing.T) {
+	const text = "-----BEGIN CERTIFICATE-----\n"
+	asString := &core.DataSource{Specifier: &core.DataSource_InlineString{InlineString: text}}
+	asBytes := &core.DataSource{Specifier: &core.DataSource_InlineBytes{InlineBytes: []byte(text)}}
+	validator, err := anypb.New(&tlsv3.SPIFFECertValidatorConfig{TrustDomains: []*tlsv3.SPIFFECertValidatorConfig_TrustDomain{{Name: "td", TrustBundle: asBytes}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, context := range map[string]*tlsv3.CertificateValidationContext{
+		"a string":          {TrustedCa: asString},
+		"a SPIFFE bundle":   {CustomValidatorConfig: &core.TypedExtensionConfig{Name: "v", TypedConfig: validator}},
+		"a list of revoked": {Crl: asBytes},
+	} {
+		body, err := anypb.New(&tlsv3.Secret{Name: "a", Type: &tlsv3.Secret_ValidationContext{ValidationContext: context}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &Resource{Name: "a", Version: "1", Body: body}
+		first, second := reworded(r, 1), reworded(r, 2)
+		var sent tlsv3.Secret
+		if err := second.Body.UnmarshalTo(&sent); err != nil || proto.Equal(first.Body, r.Body) || proto.Equal(first.Body, second.Body) {
+			t.Errorf("%s is repeated: %v", name, err)
+		}
+		if more := len(second.Body.GetValue()) - len(first.Body.GetValue()); more != 1 {
+			t.Errorf("%s grew by %d bytes, want 1", name, more)
+		}
+	}
+}
