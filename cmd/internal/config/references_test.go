@@ -39,9 +39,10 @@ func TestUnsetVariableStopsTheStart(t *testing.T) {
 		}
 		return c.Complete()
 	}
-	err := complete()
-	wantError(t, err, "providers.citadel.settings.password: variable PASSWORD: it is not set in the program's environment")
-	wantError(t, err, `providers.citadel.token.env is "TOKEN": this variable is not set in the program's environment`)
+	for _, err := range []error{complete(), complete("PASSWORD=", "TOKEN=\n")} {
+		wantError(t, err, "providers.citadel.settings.password: variable PASSWORD: it is not set in the program's environment, or empty")
+		wantError(t, err, `providers.citadel.token.env is "TOKEN": this variable is not set in the program's environment, or empty`)
+	}
 	if err := complete("PASSWORD=x", "TOKEN=y"); err != nil {
 		t.Error(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/countersign-dev/countersign/cmd/internal/istiocompat"
+	"github.com/countersign-dev/countersign/internal/host/reference"
 	"github.com/countersign-dev/countersign/sdk/token"
 )
 
@@ -95,10 +96,8 @@ func (c *Config) completeToken(p *problems, entry *Provider, path string) {
 		entry.Token.File = istiocompat.TokenFile(entry.Provider, entry.Settings)
 	}
 	entry.Token.check(p, path+".token", c.Workloads.VerifiedBy != "")
-	if name := entry.Token.Env; name != "" && c.lookupEnv != nil {
-		if _, ok := c.lookupEnv(name); !ok {
-			c.say(p, path+".token.env", name, "this variable is not set in the program's environment")
-		}
+	if name := entry.Token.Env; name != "" && c.lookupEnv != nil && !reference.IsSet(name, c.lookupEnv) {
+		c.say(p, path+".token.env", name, "this variable is not set in the program's environment, or empty")
 	}
 	completeExchange(entry)
 }

@@ -77,8 +77,8 @@ func Check(settings map[string]any, paths Paths) error {
 	return errors.Join(errs...)
 }
 
-// Unset returns an error for each reference to a variable that lookup does not find, which begins
-// with its path. It reads nothing.
+// Unset returns an error for each reference to a variable that is unset or empty, which begins with
+// its path. It reads nothing.
 func Unset(settings map[string]any, paths Paths, lookup func(name string) (value string, ok bool)) error {
 	plain, err := plainJSON(settings, paths)
 	if err != nil {
@@ -90,7 +90,7 @@ func Unset(settings map[string]any, paths Paths, lookup func(name string) (value
 		if !isReference || err != nil || ref.env == "" {
 			return value
 		}
-		if _, ok := lookup(ref.env); !ok {
+		if !IsSet(ref.env, lookup) {
 			errs = append(errs, fmt.Errorf("%s: %s: %w", shown(pointer), ref, errUnset))
 		}
 		return value

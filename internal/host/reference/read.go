@@ -15,7 +15,13 @@ import (
 const MaxSecret = 64 << 10
 
 // errUnset does not change while the program runs.
-var errUnset = errors.New("it is not set in the program's environment")
+var errUnset = errors.New("it is not set in the program's environment, or empty")
+
+// IsSet reports whether lookup finds a variable that is not empty.
+func IsSet(name string, lookup func(name string) (value string, ok bool)) bool {
+	value, _ := lookup(name)
+	return strings.TrimRight(value, "\r\n") != ""
+}
 
 // read returns the value. The error names neither the source nor the value.
 func (r reference) read(ctx context.Context, opts Options) (string, error) {
@@ -41,10 +47,10 @@ func (r reference) raw(ctx context.Context, opts Options) (string, error) {
 		content, err := safefile.Read(r.file, MaxSecret)
 		return string(content), err
 	case r.env != "":
-		value, ok := opts.LookupEnv(r.env)
-		if !ok {
+		if !IsSet(r.env, opts.LookupEnv) {
 			return "", errUnset
 		}
+		value, _ := opts.LookupEnv(r.env)
 		return value, nil
 	}
 	program := command.Program{Args: r.command, Env: opts.CommandEnv, KillRest: true}

@@ -145,7 +145,7 @@ func TestUnreadableReferenceIsUnavailable(t *testing.T) {
 func TestUnsetVariableIsInvalid(t *testing.T) {
 	settings := map[string]any{"p": map[string]any{"env": "NONE"}, "q": map[string]any{"env": "SET"}, "open": map[string]any{"env": "NONE"}}
 	paths, lookup := Paths{"/p", "/q"}, lookUp(map[string]string{"SET": "x"})
-	const says = "p: variable NONE: it is not set in the program's environment"
+	const says = "p: variable NONE: it is not set in the program's environment, or empty"
 	_, err := NewResolver(Options{LookupEnv: lookup}, settings).Resolve(t.Context(), paths)
 	if !errors.Is(err, ca.ErrInvalid) || !strings.Contains(err.Error(), says) {
 		t.Errorf("got %v", err)
@@ -155,6 +155,10 @@ func TestUnsetVariableIsInvalid(t *testing.T) {
 	}
 	if err := Unset(settings, Paths{"/q"}, lookup); err != nil {
 		t.Error(err)
+	}
+	empty := lookUp(map[string]string{"SET": "x", "NONE": "\n"})
+	if _, err := NewResolver(Options{LookupEnv: empty}, settings).Resolve(t.Context(), paths); !errors.Is(err, ca.ErrInvalid) {
+		t.Errorf("of an empty variable: %v", err)
 	}
 }
 
