@@ -200,7 +200,7 @@ func (e *Engine) housekeep() {
 		case <-timer.C:
 			_ = e.audit.ready(e.ctx, e.cfg.Now()) // AuditFault has why
 			e.refusals.flush(e.ctx)
-			withhold(e.ctx, e.forget(time.Now().Add(-keep)))
+			e.uncollected(e.ctx, e.forget(time.Now().Add(-keep))...)
 		}
 	}
 }
@@ -221,7 +221,7 @@ func (e *Engine) Close() {
 	e.tasks.Wait()
 	if !again {
 		e.refusals.flush(context.Background())
-		withhold(context.Background(), e.forget(time.Now()))
+		e.uncollected(context.Background(), e.forget(time.Now())...)
 	}
 }
 

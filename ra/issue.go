@@ -43,6 +43,9 @@ func (e *Engine) Issue(ctx context.Context, o *Order) (cert Certificate, err err
 
 // enter checks what has changed since the order was prepared, and returns its flight.
 func (e *Engine) enter(ctx context.Context, o *Order) (*flight, error) {
+	if o.engine != e {
+		return nil, ca.Errorf(ca.Invalid, "the order is another engine's")
+	}
 	for _, check := range []func() error{
 		func() error { return o.tooShort },
 		func() error { return e.wanted(o) },
@@ -116,7 +119,7 @@ func (e *Engine) begin(ctx context.Context, o *Order, h *history) (*flight, erro
 	f.item.Renewal, f.item.Rank = h.rank()
 	f.item.Tried = h.tried
 	if old := e.flights[o.base]; old != nil && old.callers == 0 { // its policy has changed
-		e.tasks.Go(func() { withhold(e.ctx, []*flight{old}) })
+		e.tasks.Go(func() { e.uncollected(e.ctx, old) })
 	}
 	e.flights[o.base] = f
 	if dropped := a.queue.Add(&f.item, now); dropped != nil {
@@ -134,6 +137,11 @@ func (e *Engine) begin(ctx context.Context, o *Order, h *history) (*flight, erro
 func (e *Engine) take(f *flight) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	return e.taken(f)
+}
+
+// taken is take with the lock held.
+func (e *Engine) taken(f *flight) error {
 	f.callers--
 	f.history.callers--
 	if e.flights[f.order.base] == f {
@@ -157,6 +165,9 @@ func (e *Engine) missed(ctx context.Context, f *flight, err error) {
 func (e *Engine) leave(ctx context.Context, f *flight) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.closed && f.landed {
+		return e.taken(f) // Close may have looked for what is not collected already
+	}
 	f.callers--
 	f.history.callers--
 	err, now := ca.Errorf(ca.ReasonFor(ctx.Err()), "the caller went away before authority %q had answered: %w", f.authority.conf.Name, ctx.Err()), time.Now()

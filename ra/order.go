@@ -39,7 +39,7 @@ type Order struct {
 	// Request is what was asked for. It must not be changed.
 	Request
 
-	engine   *Engine
+	engine   *Engine // which alone issues for it
 	door     Door
 	policy   *Policy
 	decision Decision
@@ -127,8 +127,10 @@ func (o *Order) ParsedCSR() (csr *x509.CertificateRequest, names pki.Identity, e
 	return o.csr, o.names, o.namesErr
 }
 
-// Limit shortens the lifetime that is asked for, also below the least of the door.
+// Limit shortens the lifetime that is asked for, also below the least of the door. Issue refuses an
+// order that is limited to zero or less.
 func (o *Order) Limit(ttl time.Duration) {
+	ttl = max(ttl, 1) // 0 is no limit
 	if o.limit == 0 || ttl < o.limit {
 		o.limit = ttl
 	}
@@ -186,11 +188,12 @@ func (o *Order) setTTL() {
 }
 
 func (o *Order) checkTTL() error {
-	if o.ttl >= o.door.MinLifetime {
+	least := max(o.door.MinLifetime, time.Second)
+	if o.ttl >= least {
 		return nil
 	}
-	err := fmt.Errorf("a lifetime of %s is granted, the door %q takes no less than %s", o.ttl, o.door.Name, o.door.MinLifetime)
-	if o.decision.MaxTTL < o.door.MinLifetime {
+	err := fmt.Errorf("a lifetime of %s is granted, the door %q takes no less than %s", o.ttl, o.door.Name, least)
+	if o.decision.MaxTTL < least {
 		return ca.Errorf(ca.NotConfigured, "the rule %q has too short a longest lifetime: %w", o.decision.Rule, err) // who asked cannot help it
 	}
 	return refuse(ca.Denied, err)

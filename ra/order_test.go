@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/test/ratest"
 	"github.com/countersign-dev/countersign/ra"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
@@ -134,4 +135,42 @@ func TestRequestForLessThanTheLeastOfTheDoor(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestOrderOfAnotherEngineIsRefused(t *testing.T) {
+	inBubble(t, nil, func(h *house) {
+		other := ratest.Engine(t, h.config)
+		defer other.Close()
+		if _, err := other.Issue(h.t.Context(), h.prepare(request())); !errors.Is(err, ca.ErrInvalid) || h.ca.Issued() > 0 {
+			t.Errorf("%v, %d issued", err, h.ca.Issued())
+		}
+	})
+}
+
+// What is left of a chain of renewals may be nothing.
+func TestOrderLimitedToNothingGetsNothing(t *testing.T) {
+	for _, limit := range []time.Duration{0, -time.Hour} {
+		inBubble(t, nil, func(h *house) {
+			req := request()
+			req.Door = istio
+			o := h.prepare(req)
+			o.Limit(limit)
+			o.Limit(time.Hour)
+			if _, err := h.Issue(h.t.Context(), o); !ra.Refused(err) || h.ca.Issued() > 0 {
+				t.Errorf("limited to %s: %v, %d issued", limit, err, h.ca.Issued())
+			}
+		})
+	}
+}
+
+// The authority's ability is known only as the call is made.
+func TestRefusalOfWhatTheAuthorityCannotCertifyIsAudited(t *testing.T) {
+	inBubble(t, func(c *ra.Config) { c.Authorities[0].Client = struct{ ca.Client }{c.Authorities[0].Client} }, func(h *house) {
+		req := request()
+		req.Door, req.CSR = istio, csr(0, &x509.CertificateRequest{DNSNames: []string{"other.example.org"}})
+		h.refused(req, ca.ErrInvalid)
+		if lines := h.paper.Lines(t, "refused"); len(lines) != 1 || lines[0]["rule"] != "mesh" || lines[0]["reason"] != "invalid request" {
+			t.Errorf("%v", lines)
+		}
+	})
 }

@@ -62,7 +62,7 @@ var faults = map[string]fault{
 	"fewer names than were chosen": {check: "names", leaf: func(l *x509.Certificate) { l.DNSNames = nil }, ask: func(r *ra.Request) {
 		r.DNSNames = []string{"a.apps.example.org"}
 	}},
-	"ended before it was asked for":      {check: "expired", leaf: func(l *x509.Certificate) { l.NotBefore = time.Now().Add(-time.Hour); ends(-time.Minute)(l) }, whom: "rule"},
+	"ended before it was asked for":      {check: "expired", ask: lifetime(2 * time.Hour), leaf: func(l *x509.Certificate) { l.NotBefore = time.Now().Add(-time.Hour); ends(-time.Minute)(l) }, whom: "shorter"},
 	"ended while the authority answered": {check: "expired", door: istio, ask: lifetime(time.Second), reply: func(*ca.Certificate) { time.Sleep(2 * time.Second) }},
 	"begins too late":                    {check: "not-before", leaf: func(l *x509.Certificate) { l.NotBefore = time.Now().Add(time.Hour) }, whom: "rule"},
 	"ends too late":                      {check: "not-after", door: istio, ask: lifetime(time.Hour), leaf: ends(3 * time.Hour), whom: "shorter"},

@@ -60,6 +60,7 @@ func (t *try) run(ctx context.Context) error {
 		return err
 	}
 	if err := t.able(ctx); err != nil {
+		t.failed(ctx, err)
 		return err
 	}
 	if err := t.waitForRoots(ctx); err != nil {

@@ -79,10 +79,11 @@ func (t *try) ofNames() scope {
 }
 
 // ofExpiry is for a leaf that had ended when it came: an answer may take longer than the lifetime
-// that the caller asked for. Only what had ended before it was asked for is the authority's doing.
+// that the caller asked for. Only what had ended before it was asked for is the authority's doing,
+// such as by a clock that is behind, with which a longer lifetime may be long enough.
 func (t *try) ofExpiry() scope {
 	if leaf := t.leaf(); leaf != nil && leaf.NotAfter.Before(t.sent) {
-		return wholeRule
+		return shorter
 	}
 	return caller
 }

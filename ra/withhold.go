@@ -13,24 +13,38 @@ import (
 // audit log, which has it as issued, and for metrics. What no caller collects from Issue within a
 // minute, the Engine records itself.
 func (o *Order) Withhold(ctx context.Context, cert Certificate, err error) {
-	e := o.engine
+	o.engine.withhold(ctx, o.withheld(cert, err))
+}
+
+func (o *Order) withheld(cert Certificate, err error) auditLine {
 	subject := o.Subject.bounded()
-	_ = e.audit.write(ctx, auditLine{ // the certificate is not given out if that fails either
-		Time: e.cfg.Now(), Event: eventWithheld, Subject: &subject, Door: o.Door, Rule: cert.Rule, Authority: cert.Authority,
+	return auditLine{
+		Time: o.engine.cfg.Now(), Event: eventWithheld, Subject: &subject, Door: o.Door, Rule: cert.Rule, Authority: cert.Authority,
 		RequestID: cert.RequestID, Object: text.Clean(o.Object), Names: cert.Identity.Names(), KeyType: keyType(o.csr.PublicKey),
 		Serial: cert.Serial, Fingerprint: cert.Fingerprint, NotBefore: &cert.NotBefore, NotAfter: &cert.NotAfter,
 		Reason: ca.ReasonFor(err).String(), Text: text.Clean(err.Error()),
-	})
-	e.cfg.Observe(Event{Authority: cert.Authority, Rule: cert.Rule, Result: resultWithheld})
+	}
+}
+
+// withhold writes all lines at once: a disk that hangs must not delay the end for each of them.
+func (e *Engine) withhold(ctx context.Context, lines ...auditLine) {
+	if len(lines) > 0 {
+		_ = e.audit.write(ctx, lines...) // the certificates are not given out if that fails either
+	}
+	for _, line := range lines {
+		e.cfg.Observe(Event{Authority: line.Authority, Rule: line.Rule, Result: resultWithheld})
+	}
 }
 
 var errUncollected = errors.New("the caller left before there was a certificate, and did not come back for it")
 
-// withhold records certificates that no caller collected.
-func withhold(ctx context.Context, all []*flight) {
-	for _, f := range all {
-		f.order.Withhold(ctx, f.cert, errUncollected)
+// uncollected records certificates that no caller collected.
+func (e *Engine) uncollected(ctx context.Context, all ...*flight) {
+	lines := make([]auditLine, len(all))
+	for i, f := range all {
+		lines[i] = f.order.withheld(f.cert, errUncollected)
 	}
+	e.withhold(ctx, lines...)
 }
 
 // forget drops certificates that were not collected before then, and returns them.

@@ -8,7 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/countersign-dev/countersign/ra"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
@@ -31,13 +30,12 @@ func TestWithheldCertificateIsAnOutcomeOfItsOwn(t *testing.T) {
 }
 
 // leaves has a caller leave while the authority works, and the authority answer.
-func (h *house) leaves() {
+func (h *house) leaves(n int) {
 	h.t.Helper()
 	answer := make(chan struct{})
 	h.ca.Set(func() { h.ca.Before = func(context.Context, ca.SignRequest) error { <-answer; return nil } })
 	ctx, leave := context.WithCancel(h.t.Context())
-	done := make(chan error, 1)
-	go func() { _, err := ra.Certify(ctx, h, request()); done <- err }()
+	done := h.in(ctx, "default", n)
 	synctest.Wait()
 	leave()
 	if <-done == nil {
@@ -50,7 +48,7 @@ func (h *house) leaves() {
 
 func TestUncollectedCertificateIsWithheld(t *testing.T) {
 	inBubble(t, nil, func(h *house) {
-		h.leaves()
+		h.leaves(0)
 		time.Sleep(3 * time.Minute)
 		if lines := h.paper.Lines(h.t, "withheld"); len(lines) != 1 {
 			h.t.Errorf("%v", lines)
@@ -63,8 +61,10 @@ func TestUncollectedCertificateIsWithheld(t *testing.T) {
 
 func TestCertificateThatIsCollectedLaterIsNotWithheld(t *testing.T) {
 	inBubble(t, nil, func(h *house) {
-		h.leaves()
-		h.must(request())
+		h.leaves(0)
+		req := request()
+		req.Subject.Namespace, req.Subject.PodUID = "default", "default0"
+		h.must(req)
 		time.Sleep(3 * time.Minute)
 		if lines := h.paper.Lines(h.t, "withheld"); len(lines) != 0 || h.ca.Issued() != 1 {
 			h.t.Errorf("%v, %d issued", lines, h.ca.Issued())
@@ -74,10 +74,27 @@ func TestCertificateThatIsCollectedLaterIsNotWithheld(t *testing.T) {
 
 func TestCertificateUncollectedAtTheEndIsWithheld(t *testing.T) {
 	inBubble(t, nil, func(h *house) {
-		h.leaves()
+		h.leaves(0)
 		h.Close()
 		if lines := h.paper.Lines(h.t, "withheld"); len(lines) != 1 {
 			h.t.Errorf("%v", lines)
 		}
+	})
+}
+
+// One line for all, as each would wait for a disk that hangs.
+func TestEndWaitsOnceForADiskThatHangs(t *testing.T) {
+	inBubble(t, nil, func(h *house) {
+		for n := range 5 {
+			h.leaves(n)
+		}
+		hang := h.paper.Hangs()
+		began := time.Now()
+		h.Close()
+		if took := time.Since(began); took > 15*time.Second {
+			h.t.Errorf("it took %s", took)
+		}
+		close(hang)
+		synctest.Wait()
 	})
 }
