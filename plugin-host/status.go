@@ -1,6 +1,7 @@
 package pluginhost
 
 import (
+	"slices"
 	"time"
 
 	"github.com/countersign-dev/countersign/plugin-host/internal/process"
@@ -67,6 +68,7 @@ type Status struct {
 
 // statusOf copies the status of a supervisor, whose states are the same words.
 func statusOf(s supervise.Status) Status {
+	s.Crash, s.Metadata.Abilities = slices.Clone(s.Crash), slices.Clone(s.Metadata.Abilities)
 	return Status{
 		Name: s.Name, Provider: s.Provider, State: State(s.State), Since: s.Since, Path: s.Path, SHA256: s.SHA256,
 		Generation: s.Generation, Restarts: s.Restarts, Reloads: s.Reloads, PID: s.PID,

@@ -27,3 +27,12 @@ func TestStatusHasEachFieldOfSupervisor(t *testing.T) {
 		}
 	}
 }
+
+func TestCallerMayChangeStatus(t *testing.T) {
+	inside := supervise.Status{Crash: []string{"c"}, Metadata: wire.Metadata{Abilities: []wire.Ability{wire.RootSource}}}
+	s := statusOf(inside)
+	s.Crash[0], s.Metadata.Abilities[0] = "", 0
+	if inside.Crash[0] != "c" || inside.Metadata.Abilities[0] != wire.RootSource {
+		t.Errorf("the supervisor has %q, %v", inside.Crash, inside.Metadata.Abilities)
+	}
+}

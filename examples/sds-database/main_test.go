@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -35,6 +36,7 @@ type table struct {
 	mu   sync.Mutex
 	rows [][]driver.Value
 	away bool
+	hang bool // until the query is canceled
 }
 
 func (t *table) set(away bool, rows ...[]driver.Value) {
@@ -52,7 +54,11 @@ func (connection) Prepare(string) (driver.Stmt, error) { return nil, driver.ErrS
 func (connection) Close() error                        { return nil }
 func (connection) Begin() (driver.Tx, error)           { return nil, driver.ErrSkip }
 
-func (c connection) QueryContext(context.Context, string, []driver.NamedValue) (driver.Rows, error) {
+func (c connection) QueryContext(ctx context.Context, _ string, _ []driver.NamedValue) (driver.Rows, error) {
+	if c.hang {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.away {
@@ -137,6 +143,20 @@ func TestTableIsReadAsItIs(t *testing.T) {
 			t.Errorf("%s: %v, %v", step.what, item, err)
 		}
 	}
+}
+
+func TestQueryThatHangsIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := sql.OpenDB(&table{hang: true})
+		defer db.Close()
+		ctx, stop := context.WithTimeout(t.Context(), time.Hour)
+		defer stop()
+		before := time.Now()
+		err := read(ctx, db, &secret.Map{}, map[string]bool{})
+		if took := time.Since(before); !errors.Is(err, context.DeadlineExceeded) || took != queryTimeout {
+			t.Errorf("%v after %s", err, took)
+		}
+	})
 }
 
 // start serves the table until the test ends and returns the socket.

@@ -9,6 +9,9 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
+// queryTimeout bounds one read of the table: a database that hangs delays the next read no longer.
+const queryTimeout = 30 * time.Second
+
 // follow keeps secrets as the table has them: it reads it every interval until ctx ends. While the
 // database is away, what was read last is served.
 func follow(ctx context.Context, db *sql.DB, secrets *secret.Map, interval time.Duration) {
@@ -26,6 +29,8 @@ func follow(ctx context.Context, db *sql.DB, secrets *secret.Map, interval time.
 
 // read sets each row and deletes the names that have none any more.
 func read(ctx context.Context, db *sql.DB, secrets *secret.Map, known map[string]bool) error {
+	ctx, stop := context.WithTimeout(ctx, queryTimeout)
+	defer stop()
 	rows, err := db.QueryContext(ctx, "SELECT name, chain, private_key FROM certificates")
 	if err != nil {
 		return err
