@@ -23,8 +23,8 @@ type Door struct {
 	// asked.
 	Own bool
 	// MinLifetime and MaxLifetime bound NotAfter − NotBefore, the backdating included.
-	// With a MaxLifetime, no certificate may live longer than its request says. Default:
-	// no bounds.
+	// With a MaxLifetime, no certificate may live longer than its request says, backdating
+	// included. Default: no bounds but the rule's.
 	MinLifetime, MaxLifetime time.Duration
 	// LeastTTL is what a request for less asks for, so that its certificate has not ended when the
 	// authority answers. Neither the rule's longest lifetime nor [Order.Limit] grows by it. Default:
@@ -56,16 +56,17 @@ func newDoors(all []Door) (d *doors, errs []error) {
 // strict reports whether the lifetime asked for is exact and includes the backdating.
 func (d Door) strict() bool { return d.MaxLifetime > 0 }
 
-// check compares a leaf with what the door can take; sent is when it was asked for.
-func (d Door) check(leaf *x509.Certificate, ttl time.Duration, sent time.Time) error {
+// check compares a leaf with what the door can take, and with its longest lifetime; sent is when
+// it was asked for.
+func (d Door) check(leaf *x509.Certificate, most time.Duration, sent time.Time) error {
 	lifetime, backdated := leaf.NotAfter.Sub(leaf.NotBefore), sent.Sub(leaf.NotBefore)
 	switch {
 	case d.MaxBackdating > 0 && backdated > d.MaxBackdating:
 		return d.fault("backdating", "the leaf began %s before it was asked for, %s are allowed", backdated.Round(time.Second), d.MaxBackdating)
 	case lifetime < d.MinLifetime:
 		return d.fault("lifetime", "the leaf lives for %s, backdating included; %s is the least", lifetime, d.MinLifetime)
-	case d.strict() && lifetime > ttl:
-		return d.fault("too-long", "the leaf lives for %s, backdating included; %s was granted", lifetime, ttl)
+	case lifetime > most:
+		return d.fault("too-long", "the leaf lives for %s, backdating included; %s was granted", lifetime, most)
 	}
 	return nil
 }

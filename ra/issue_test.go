@@ -121,14 +121,15 @@ func TestLifetimeIsWhatRuleAndDoorAllow(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(c *ra.Config) { c.Policy = policy(t, rule) }, func(h *house) {
+				h.must(request()) // what the authority backdates is known by now
 				req := request()
-				req.Door, req.TTL = c.door, c.asked
+				req.Door, req.TTL, req.CSR = c.door, c.asked, empty(1)
 				if c.sent == 0 {
 					h.refused(req, ca.ErrDenied)
 					return
 				}
 				h.must(req)
-				if got := h.ca.Requests()[0].TTL; got != c.sent {
+				if got := h.ca.Requests()[1].TTL; got != c.sent {
 					t.Errorf("%s were asked for, want %s", got, c.sent)
 				}
 			})
@@ -151,6 +152,49 @@ func TestBackdatingIsLearnedAndTakenOff(t *testing.T) {
 			t.Errorf("%d calls, the first alone needs another", n)
 		}
 	})
+}
+
+// A rule's longest lifetime is that of the leaf at each door. cert-manager renews at once what lives
+// longer than its renewBefore allows for.
+func TestLongestLifetimeIncludesTheBackdating(t *testing.T) {
+	rule := mesh()
+	rule.MaxTTL = 12 * time.Hour
+	inBubble(t, func(c *ra.Config) { c.Policy = policy(t, rule) }, func(h *house) {
+		h.ca.Backdate = 2 * time.Minute
+		for n, c := range []struct {
+			door        string
+			asked, want time.Duration
+		}{
+			{istio, 24 * time.Hour, 12*time.Hour - 3*time.Minute}, // 5 minutes are assumed first
+			{istio, 24 * time.Hour, 12 * time.Hour}, {istio, 0, 12 * time.Hour}, {kubelet, 24 * time.Hour, 12 * time.Hour},
+			{istio, 12*time.Hour - time.Minute, 12 * time.Hour}, {istio, time.Hour, time.Hour + 2*time.Minute}, {kubelet, time.Hour, time.Hour},
+		} {
+			req := request()
+			req.Door, req.TTL, req.Subject.PodUID = c.door, c.asked, fmt.Sprint(n)
+			if cert := h.must(req); cert.NotAfter.Sub(cert.NotBefore) != c.want {
+				t.Errorf("%s, %s asked for: the certificate lives for %s, want %s", c.door, c.asked, cert.NotAfter.Sub(cert.NotBefore), c.want)
+			}
+		}
+		if n := len(h.ca.Requests()); n != 7 {
+			t.Errorf("%d calls for 7 certificates", n)
+		}
+	})
+}
+
+// An authority that cannot keep the longest lifetime stops the rule; accept_longer_ttl lets it pass.
+func TestBackdatingOfMoreThanTheLongestLifetimeIsRefused(t *testing.T) {
+	rule := mesh()
+	rule.MaxTTL = 90 * time.Minute
+	for _, accept := range []bool{false, true} {
+		inBubble(t, func(c *ra.Config) { c.Policy, c.Authorities[0].AcceptLongerTTL = policy(t, rule), &accept }, func(h *house) {
+			h.ca.Backdate = 2 * time.Hour
+			req := request()
+			req.Door = istio
+			if cert, err := h.issue(req); accept != (err == nil) || !accept && cert.Chain != nil {
+				t.Errorf("longer ones accepted: %t: %v", accept, err)
+			}
+		})
+	}
 }
 
 // A thousand pods that start with the engine must not cost a certificate each that nobody gets.

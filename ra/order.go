@@ -187,6 +187,14 @@ func (o *Order) setTTL() {
 	o.seal()
 }
 
+// most returns the longest lifetime of a leaf, backdating included.
+func (o *Order) most() time.Duration {
+	if o.door.strict() {
+		return o.ttl
+	}
+	return o.decision.MaxTTL
+}
+
 func (o *Order) checkTTL() error {
 	least := max(o.door.MinLifetime, time.Second)
 	if o.ttl >= least {

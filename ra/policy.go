@@ -24,7 +24,9 @@ type Rule struct {
 	Names Names
 	// Authority is the name of the authority that signs.
 	Authority string
-	// MaxTTL is the longest lifetime. A request for more gets this. Default: 24 hours.
+	// MaxTTL is the longest lifetime, NotAfter − NotBefore, what the authority backdates
+	// included. A request for more gets this. [Authority.AcceptLongerTTL] lets certificates live
+	// longer. Default: 24 hours.
 	MaxTTL time.Duration
 	// KeyTypes are the types of keys that are certified, such as "ecdsa-p256" or
 	// "rsa-3072". Default: ECDSA with P-256, P-384 or P-521, Ed25519, and RSA with 2,048

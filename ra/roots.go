@@ -219,16 +219,23 @@ func (a *authority) delivered(chain *pki.Chain, roots *pki.Bundle, follows bool)
 	}
 }
 
-// lifetime returns the lifetime to ask for: where the door counts the backdating, without
-// it.
+// lifetime returns the lifetime to ask for, so that the leaf lives no longer than it may with what
+// the authority backdates.
 func (t *try) lifetime() time.Duration {
 	t.engine.mu.Lock()
 	defer t.engine.mu.Unlock()
-	if t.order.door.strict() && t.back < t.order.ttl {
-		return t.order.ttl - t.back
+	back, most := t.back, t.order.most()
+	if !t.met && !t.order.door.strict() {
+		back = max(back, min(usualBackdating, most/10)) // a little less than granted, instead of a certificate in vain
+	}
+	if back < most {
+		return min(t.order.ttl, most-back)
 	}
 	return t.order.ttl
 }
+
+// usualBackdating is assumed of an authority that has not answered yet.
+const usualBackdating = 5 * time.Minute
 
 // backdates learns by how much the authority backdates. Times have whole seconds, and what
 // wobbles by one must not change what is asked for, as a repeat asks for the same.

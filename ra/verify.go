@@ -32,7 +32,11 @@ func (t *try) below(roots *pki.Bundle, now time.Time) (*pki.Chain, error) {
 	if err := o.checkSubject(leaf); err != nil {
 		return nil, err
 	}
-	return verified, o.door.check(leaf, o.ttl, t.sent)
+	most := o.most()
+	if check.AcceptLonger {
+		most = forAll
+	}
+	return verified, o.door.check(leaf, most, t.sent)
 }
 
 // checkSubject refuses what the CSR may have smuggled in besides a common name: organizations,

@@ -154,7 +154,8 @@ type Rule struct {
 	Names Names  `json:"names"`
 	// Authority signs. Default: default_provider, or the only provider.
 	Authority string `json:"authority"`
-	// MaxTTL is the longest lifetime. A request for more gets this. Default: 24h.
+	// MaxTTL is the longest lifetime, what the authority backdates included. A request for more
+	// gets this. Default: 24h.
 	MaxTTL agent.Duration `json:"max_ttl"`
 	// KeyTypes are the kinds of keys that are certified: ecdsa-p256, ecdsa-p384, ecdsa-p521,
 	// ed25519, ml-dsa-44, ml-dsa-65, ml-dsa-87, rsa-2048, rsa-3072, rsa-4096, rsa-8192. Default:

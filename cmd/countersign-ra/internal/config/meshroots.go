@@ -61,7 +61,7 @@ type Istiod struct {
 	Revisions []string `json:"revisions"`
 	// DNSNames are further names of istiod. Default: none.
 	DNSNames []string `json:"dns_names"`
-	// TTL is the requested lifetime. Default: 24h.
+	// TTL is the lifetime, what the authority backdates included. Default: 24h.
 	TTL agent.Duration `json:"ttl"`
 	// Clusters are the IDs of those with an istiod. Default: the home cluster.
 	Clusters []string `json:"clusters"`
