@@ -6,6 +6,7 @@ import (
 	"time"
 
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
+	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
 // Configuration is the result of the last reload.
@@ -22,6 +23,7 @@ type Provider struct {
 	Provider       string    `json:"provider"`
 	Version        string    `json:"version,omitempty"`
 	Abilities      []string  `json:"abilities,omitempty"`
+	Facts          []string  `json:"facts,omitempty"` // about its CA: see [FactsOf]
 	State          string    `json:"state"`
 	Since          time.Time `json:"since"`
 	Path           string    `json:"path"`
@@ -43,12 +45,27 @@ func ProviderOf(s pluginhost.Status) Provider {
 		Name: s.Name, Provider: s.Provider, Version: s.Metadata.Version, State: string(s.State), Since: s.Since,
 		Path: s.Path, SHA256: s.SHA256, PID: s.PID, Restarts: s.Restarts, Reloads: s.Reloads, LastReload: s.LastReload,
 		LastSecret: s.LastSecret, Authentication: string(s.Authentication),
-		Protocol: s.Protocol, LastError: s.LastError, NextStart: s.NextStart,
+		Protocol: s.Protocol, LastError: s.LastError, NextStart: s.NextStart, Facts: FactsOf(s.Metadata.Facts),
 	}
 	for _, ability := range s.Metadata.Abilities {
 		out.Abilities = append(out.Abilities, ability.String())
 	}
 	return out
+}
+
+// FactsOf returns in words what a provider states about its CA. What relaxes the checks of an agent
+// has the setting that overrides it.
+func FactsOf(f ca.Facts) (facts []string) {
+	if f.FixedLifetime {
+		facts = append(facts, "its CA chooses the lifetime (accept_longer_ttl)")
+	}
+	if f.NameMatch != ca.MatchExact {
+		facts = append(facts, "its CA chooses the names: "+f.NameMatch.String()+" (identity_check)")
+	}
+	if f.NeedsToken {
+		facts = append(facts, "its CA requires a token")
+	}
+	return facts
 }
 
 // Mark is a state in words, and its grade: "good", "fair" or "bad".

@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/settings"
 	"github.com/countersign-dev/countersign/cmd/internal/cli"
 	"github.com/countersign-dev/countersign/cmd/internal/environ"
+	"github.com/countersign-dev/countersign/cmd/internal/overview"
 	"github.com/countersign-dev/countersign/internal/text"
 )
 
@@ -91,6 +93,7 @@ type inspected struct {
 	Protocol       int              `json:"protocol"`
 	Authentication string           `json:"authentication"`
 	Abilities      []string         `json:"abilities"`
+	Facts          []string         `json:"facts"` // about its CA
 	Path           string           `json:"path"`
 	SHA256         string           `json:"sha256"`
 	Pinned         bool             `json:"pinned"`
@@ -118,7 +121,7 @@ func inspect(cmd *cobra.Command, in *settings.Flags, what string) (inspected, er
 	}
 	seen := inspected{
 		Name: d.Name, Version: d.Version, Protocol: d.Protocol, Authentication: string(d.Authentication),
-		Path: target.Path, SHA256: d.SHA256, Pinned: target.Pin != "", Settings: append([]schema.Setting{}, d.Settings...), Schema: schema.JSON(d.SettingsSchema), described: d,
+		Path: target.Path, SHA256: d.SHA256, Facts: append([]string{}, overview.FactsOf(d.Facts)...), Pinned: target.Pin != "", Settings: append([]schema.Setting{}, d.Settings...), Schema: schema.JSON(d.SettingsSchema), described: d,
 	}
 	for _, ability := range d.Abilities {
 		seen.Abilities = append(seen.Abilities, ability.String())
@@ -131,8 +134,8 @@ func (i inspected) write(w io.Writer) error {
 	if i.Pinned {
 		pinned = "yes"
 	}
-	fmt.Fprintf(w, "name            %s\nversion         %s\nabilities       %s\nprotocol        %d\nauthentication  %s\nfile            %s\nsha256          %s\npinned          %s\n\n",
-		i.Name, i.Version, strings.Join(i.Abilities, ", "), i.Protocol, i.Authentication, i.Path, i.SHA256, pinned)
+	fmt.Fprintf(w, "name            %s\nversion         %s\nabilities       %s\nfacts           %s\nprotocol        %d\nauthentication  %s\nfile            %s\nsha256          %s\npinned          %s\n\n",
+		i.Name, i.Version, strings.Join(i.Abilities, ", "), cmp.Or(strings.Join(i.Facts, ", "), "none"), i.Protocol, i.Authentication, i.Path, i.SHA256, pinned)
 	if len(i.Settings) == 0 {
 		fmt.Fprintln(w, "It has no settings.")
 		return nil

@@ -254,6 +254,7 @@ func (m *markup) provider(p overview.Provider) {
 	}
 	m.put("</dd>\n<dt>Provider</dt><dd>%v%v</dd>\n", clean(p.Provider), version)
 	m.fact("Abilities", cleanAll(p.Abilities))
+	m.fact("Facts", cleanAll(p.Facts))
 	m.fact("Restarts", strconv.Itoa(p.Restarts))
 	m.fact("Reloads", strconv.Itoa(p.Reloads))
 	if p.PID != 0 {

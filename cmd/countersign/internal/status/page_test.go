@@ -52,7 +52,7 @@ func hostileReport() Report {
 			{Name: hostile, Kind: hostile, Authorities: []string{hostile}, Asked: hostile},
 		},
 		Providers: []overview.Provider{{
-			Name: hostile, Provider: hostile, Version: hostile, Abilities: []string{hostile}, State: "backoff", Path: hostile, SHA256: hostile, PID: 7,
+			Name: hostile, Provider: hostile, Version: hostile, Abilities: []string{hostile}, Facts: []string{hostile}, State: "backoff", Path: hostile, SHA256: hostile, PID: 7,
 			LastReload: hostile, LastSecret: hostile, Authentication: hostile, LastError: hostile, NextStart: now.Add(time.Minute),
 		}},
 		Workloads: &identities.Counts{Identities: 3, Failure: failure, NextRenewal: now.Add(time.Minute), NextExpiry: now.Add(time.Hour)},
