@@ -57,6 +57,7 @@ type order struct {
 	over  chan struct{} // closed once there is an answer
 	cert  ra.Certificate
 	err   error
+	given bool // the certificate was collected; the desk's lock guards it
 }
 
 func (o *order) tenant() tenant { return tenant{o.name.Namespace, o.asked.Door} }
@@ -92,7 +93,9 @@ func (k *desk) order(name types.NamespacedName, asked *ra.Order) (*order, error)
 	if o := k.orders[uid]; o != nil && bytes.Equal(o.asked.CSR, asked.CSR) && o.asked.Door == asked.Door {
 		return o, nil
 	}
-	k.forget(uid)
+	if old := k.forget(uid); old != nil {
+		k.tasks.Go(func() { old.asked.Withhold(k.ctx, old.cert, errChanged) })
+	}
 	o := &order{name: name, asked: asked, over: make(chan struct{})}
 	if len(k.orders) >= k.room && !k.crowdOut(o.tenant()) {
 		return nil, &ca.Error{Reason: ca.RateLimited, Message: "too many requests of the namespace, or of all, are being asked for already", RetryAfter: 10 * time.Second}
@@ -132,8 +135,15 @@ func (k *desk) crowdOut(by tenant) bool {
 
 func (k *desk) work(ctx context.Context, o *order) {
 	defer o.end()
-	o.cert, o.err = k.issue(ctx, o.asked)
+	cert, err := k.issue(ctx, o.asked)
+	k.mu.Lock()
+	o.cert, o.err = cert, err
 	close(o.over)
+	dropped := k.orders[types.UID(o.asked.Object)] != o
+	k.mu.Unlock()
+	if dropped && err == nil { // as it came
+		o.asked.Withhold(ctx, cert, errGone)
+	}
 	k.done(ctx, o.name)
 }
 
@@ -160,6 +170,9 @@ func (k *desk) collect(o *order) (ra.Certificate, error) {
 		return ra.Certificate{}, errAtWork
 	}
 	if o.err == nil && k.now().Before(o.cert.NotAfter) {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		o.given = true
 		return o.cert, nil
 	}
 	k.remove(o)
@@ -180,19 +193,36 @@ func (k *desk) remove(o *order) {
 	}
 }
 
-// errGone is why a certificate is withheld.
-var errGone = errors.New("the request was deleted before its certificate was written")
+// Why a certificate is withheld.
+var (
+	errGone    = errors.New("the request was deleted or failed before its certificate was written")
+	errChanged = errors.New("the request has changed since its certificate was asked for")
+	errOver    = errors.New("the work on requests ended before the certificate was written")
+)
 
-// drop forgets a request that is finished or gone. If it waits, it loses its place.
-func (k *desk) drop(uid types.UID, finished bool) {
+// drop forgets a request that has a certificate, has failed, or is gone. If it waits, it loses its place.
+func (k *desk) drop(uid types.UID, issued bool) {
 	k.mu.Lock()
-	o := k.orders[uid]
-	k.forget(uid)
+	o := k.forget(uid)
 	delete(k.first, uid)
+	lost := o != nil && !(issued && o.given)
 	k.mu.Unlock()
-	if o != nil && !finished && o.isOver() && o.err == nil {
+	if lost {
 		o.asked.Withhold(k.ctx, o.cert, errGone)
 	}
+}
+
+// close returns when all is quiet. The desk's context has ended. What was collected may be written.
+func (k *desk) close() {
+	k.tasks.Wait()
+	k.mu.Lock()
+	for _, o := range k.orders {
+		if o.isOver() && o.err == nil && !o.given {
+			k.tasks.Go(func() { o.asked.Withhold(k.ctx, o.cert, errOver) }) // at once: the audit log writes them together
+		}
+	}
+	k.mu.Unlock()
+	k.tasks.Wait()
 }
 
 // denied returns for how long an authority has denied a request, as of now. Where too many are, it is
@@ -209,15 +239,19 @@ func (k *desk) denied(uid types.UID) time.Duration {
 	return 0
 }
 
-// forget does so with the lock held.
-func (k *desk) forget(uid types.UID) {
+// forget drops an order, and returns it if it has a certificate. The lock is held.
+func (k *desk) forget(uid types.UID) *order {
 	o := k.orders[uid]
 	if o == nil {
-		return
+		return nil
 	}
 	o.end()
 	delete(k.orders, uid)
 	if k.of[o.tenant()]--; k.of[o.tenant()] == 0 {
 		delete(k.of, o.tenant())
 	}
+	if o.isOver() && o.err == nil {
+		return o
+	}
+	return nil
 }

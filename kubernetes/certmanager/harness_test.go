@@ -122,7 +122,7 @@ func (h *house) open() {
 
 func (h *house) close() {
 	h.stop()
-	h.desk.tasks.Wait()
+	h.desk.close()
 	h.engine.Close()
 }
 

@@ -56,7 +56,7 @@ func (h *hooks) read(ctx context.Context, from client.Reader, cr signer.Certific
 		return nil, false, fmt.Errorf("read the live request: %w", err)
 	}
 	if gone || now.UID != cr.GetUID() || finished(now) {
-		h.desk.drop(cr.GetUID(), !gone && now.UID == cr.GetUID())
+		h.desk.drop(cr.GetUID(), !gone && now.UID == cr.GetUID() && issued(now))
 		return nil, false, nil
 	}
 	return now, true, nil
@@ -66,11 +66,17 @@ func nameOf(cr signer.CertificateRequestObject) types.NamespacedName {
 	return types.NamespacedName{Namespace: cr.GetNamespace(), Name: cr.GetName()}
 }
 
+// issued reports whether a request has its certificate.
+func issued(cr *cmapi.CertificateRequest) bool {
+	ready := cmutil.GetCertificateRequestCondition(cr, cmapi.CertificateRequestConditionReady)
+	return ready != nil && ready.Status == cmmeta.ConditionTrue
+}
+
 // finished reports whether all is said about a request.
 func finished(cr *cmapi.CertificateRequest) bool {
 	ready := cmutil.GetCertificateRequestCondition(cr, cmapi.CertificateRequestConditionReady)
-	return ready != nil && (ready.Status == cmmeta.ConditionTrue ||
-		ready.Reason == cmapi.CertificateRequestReasonFailed || ready.Reason == cmapi.CertificateRequestReasonDenied)
+	return issued(cr) || ready != nil &&
+		(ready.Reason == cmapi.CertificateRequestReasonFailed || ready.Reason == cmapi.CertificateRequestReasonDenied)
 }
 
 // sign gets the certificate for a request that is approved and whose issuer is ready.

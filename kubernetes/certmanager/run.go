@@ -103,7 +103,7 @@ func (d *Door) run(ctx context.Context, config *rest.Config) error {
 	}
 	notices := make(chan event.GenericEvent)
 	desk := newDesk(ctx, d, notify(notices))
-	defer desk.tasks.Wait()
+	defer desk.close()
 	defer cancel()
 	if err := follow(ctx, mgr, desk); err != nil {
 		return err
@@ -211,7 +211,7 @@ func ends(desk *desk) toolscache.ResourceEventHandler {
 				desk.drop(old.UID, false)
 			}
 			if ok && finished(cr) {
-				desk.drop(cr.UID, true)
+				desk.drop(cr.UID, issued(cr))
 			}
 		},
 		DeleteFunc: func(object any) {
@@ -219,7 +219,7 @@ func ends(desk *desk) toolscache.ResourceEventHandler {
 				object = unknown.Obj
 			}
 			if cr, ok := object.(*cmapi.CertificateRequest); ok {
-				desk.drop(cr.UID, finished(cr))
+				desk.drop(cr.UID, issued(cr))
 			}
 		},
 	}

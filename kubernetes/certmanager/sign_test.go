@@ -2,6 +2,7 @@ package certmanager
 
 import (
 	"bytes"
+	"context"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -542,4 +543,64 @@ func TestCacheKeepsOnlyWhatIsNeeded(t *testing.T) {
 	if len(kept.Annotations)+len(kept.Labels)+len(kept.Finalizers) > 0 {
 		t.Errorf("a waiting request keeps what its owner may fill: %+v", kept.ObjectMeta)
 	}
+}
+
+// A certificate that was issued and reached no request has a line of its own, however that came about.
+func TestCertificateThatReachesNoRequestIsWithheld(t *testing.T) {
+	failed := honest()
+	failed.Status.Conditions = []cmapi.CertificateRequestCondition{condition("Ready", "False", "Failed")}
+	done := honest()
+	done.Status.Conditions = []cmapi.CertificateRequestCondition{condition("Ready", "True", "Issued")}
+	for name, c := range map[string]struct {
+		collected bool
+		end       func(h *house)
+		want      int
+	}{
+		"issued":              {true, func(h *house) { ends(h.desk).OnUpdate(honest(), done) }, 0},
+		"deleted":             {true, func(h *house) { ends(h.desk).OnDelete(honest()) }, 1},
+		"failed":              {true, func(h *house) { ends(h.desk).OnUpdate(honest(), failed) }, 1},
+		"issued by another":   {false, func(h *house) { ends(h.desk).OnUpdate(honest(), done) }, 1},
+		"changed":             {true, func(h *house) { _, _ = h.try(changed(), issuerOf("ca")) }, 1},
+		"the end of the work": {false, func(*house) {}, 1},
+		"the end, once given": {true, func(*house) {}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var audit *ratest.Audit
+			inHouse(t, nil, func(h *house) {
+				audit = &h.audit
+				h.ca.Next(1, catest.Fault{Delay: 10 * time.Second})
+				_, err := h.try(honest(), issuerOf("ca"))
+				h.wants(err, "pending", "")
+				time.Sleep(time.Minute)
+				if c.collected {
+					h.must(honest())
+				}
+				c.end(h)
+			})
+			if lines := audit.Lines(t, "withheld"); len(lines) != c.want {
+				t.Errorf("%v", lines)
+			}
+		})
+	}
+}
+
+// changed is another request under the same UID.
+func changed() *request {
+	r := honest()
+	r.Spec.Request = named("b.shop.apps.example.org")
+	return r
+}
+
+func TestCertificateThatComesAsItsRequestIsDroppedIsWithheld(t *testing.T) {
+	inHouse(t, nil, func(h *house) {
+		h.desk.issue = func(ctx context.Context, o *ra.Order) (ra.Certificate, error) {
+			cert, err := h.engine.Issue(ctx, o)
+			h.desk.drop("uid-1", false)
+			return cert, err
+		}
+		_, _ = h.try(honest(), issuerOf("ca"))
+		if lines := h.audit.Lines(t, "withheld"); len(lines) != 1 {
+			t.Errorf("%v", lines)
+		}
+	})
 }

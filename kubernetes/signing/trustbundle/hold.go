@@ -46,6 +46,7 @@ func (h holder) Issue(ctx context.Context, o *ra.Order) (ra.Certificate, error) 
 		return cert, err
 	}
 	if err := k.await(ctx, cert.Chain); err != nil {
+		o.Withhold(ctx, cert, err)
 		return ra.Certificate{}, err
 	}
 	return cert, nil

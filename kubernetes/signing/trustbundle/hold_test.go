@@ -2,6 +2,7 @@ package trustbundle_test
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/test/certtest"
+	"github.com/countersign-dev/countersign/internal/test/ratest"
 	"github.com/countersign-dev/countersign/kubernetes/signing"
 	"github.com/countersign-dev/countersign/ra"
 	"github.com/countersign-dev/countersign/sdk/ca"
@@ -34,9 +36,14 @@ func (o *engine) Issue(context.Context, *ra.Order) (ra.Certificate, error) {
 // asks returns what became of a request after a while; "waits" if nothing did.
 func asks(ctx context.Context, t *testing.T, issuer ra.Issuer, door string) func() string {
 	t.Helper()
+	return awaits(ctx, t, issuer, &ra.Order{Request: ra.Request{Door: door}})
+}
+
+func awaits(ctx context.Context, t *testing.T, issuer ra.Issuer, order *ra.Order) func() string {
+	t.Helper()
 	got := "waits"
 	go func() {
-		cert, err := issuer.Issue(ctx, &ra.Order{Request: ra.Request{Door: door}})
+		cert, err := issuer.Issue(ctx, order)
 		switch {
 		case err != nil && (!errors.Is(err, ca.ErrUnavailable) || ra.Refused(err) || cert.Chain != nil):
 			t.Errorf("%v, and a certificate of %d bytes", err, len(cert.Chain))
@@ -47,6 +54,23 @@ func asks(ctx context.Context, t *testing.T, issuer ra.Issuer, door string) func
 		}
 	}()
 	return func() string { synctest.Wait(); return got }
+}
+
+// prepared is an order of an engine with that audit log.
+func prepared(t *testing.T, door ra.Door, audit *ratest.Audit) *ra.Order {
+	t.Helper()
+	rule := ra.Rule{Name: "all", Authority: "ca", Names: ra.Names{SPIFFEID: "spiffe://example.org/{user}"}}
+	e := ratest.Engine(t, ra.Config{
+		Policy: ratest.Policy(t, rule), Audit: audit, Doors: []ra.Door{door}, Authorities: []ra.Authority{{Name: "ca", Client: ratest.NewCA(t)}},
+	})
+	t.Cleanup(e.Close)
+	o, err := e.Prepare(t.Context(), ra.Request{
+		Subject: ra.Subject{Kind: ra.User, Cluster: "home", User: "jane"}, Door: door.Name, CSR: ratest.CSR(pki.ECDSAP256, &x509.CertificateRequest{}),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
 }
 
 func TestCertificateWaitsForItsRoot(t *testing.T) {
@@ -83,11 +107,15 @@ func TestCallerThatGoesAwayIsNotHeld(t *testing.T) {
 		d.server.Set(func() { d.server.err = errAway })
 		d.start()
 		ctx, cancel := context.WithCancel(d.t.Context())
-		got := asks(ctx, d.t, d.Hold(&engine{d: d, root: certtest.Root(t), authority: "ca"}), signing.PodDoor(signer).Name)
+		var audit ratest.Audit
+		got := awaits(ctx, d.t, d.Hold(&engine{d: d, root: certtest.Root(t), authority: "ca"}), prepared(d.t, signing.CSRDoor(signer), &audit))
 		d.pass(time.Minute)
 		cancel()
 		if got := got(); !strings.Contains(got, "canceled") {
 			t.Error(got)
+		}
+		if lines := audit.Lines(d.t, "withheld"); len(lines) != 1 {
+			t.Errorf("%v", lines)
 		}
 	})
 }
