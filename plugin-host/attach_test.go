@@ -46,7 +46,7 @@ func TestAgentAttachesToDebuggedProviderRepeatedly(t *testing.T) {
 	h.opts.Dev = false
 	p := h.open(t, pluginhost.Entry{Name: "good", Attach: d.Socket()})
 	sign(t, p)
-	if s := p.Status(); s.Authentication != pluginhost.Attached || s.State != pluginhost.Ready {
+	if s := p.Status(); s.Authentication != pluginhost.Attached || s.State != pluginhost.Ready || s.Metadata.Name != "good" || len(s.Metadata.Abilities) == 0 {
 		t.Errorf("status %+v", s)
 	}
 	end()

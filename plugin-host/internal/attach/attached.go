@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -32,6 +33,7 @@ type Attached struct {
 	path          string
 	timeout       time.Duration // of a call
 	conn          *grpc.ClientConn
+	metadata      atomic.Pointer[wire.Metadata]
 
 	mu    sync.Mutex
 	err   error
@@ -115,7 +117,20 @@ func (a *Attached) Stop(context.Context) {
 // Hide does nothing: what it writes goes to its author's terminal.
 func (a *Attached) Hide([]ca.Token) {}
 
+// Metadata implements [wire.Provider] and remembers the result for Report.
+func (a *Attached) Metadata(ctx context.Context) (wire.Metadata, error) {
+	m, err := a.Provider.Metadata(ctx)
+	if err == nil {
+		a.metadata.Store(&m)
+	}
+	return m, err
+}
+
 // Report describes it.
 func (a *Attached) Report() process.Report {
-	return process.Report{Authentication: process.Attached, Protocol: 1}
+	r := process.Report{Authentication: process.Attached, Protocol: 1}
+	if m := a.metadata.Load(); m != nil {
+		r.Metadata = *m
+	}
+	return r
 }
