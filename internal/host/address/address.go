@@ -133,9 +133,11 @@ func Check(schema string) error {
 	var read struct {
 		Properties map[string]property `json:"properties"`
 	}
-	if err := json.Unmarshal([]byte(schema), &read); err != nil {
+	var whole any
+	if err := errors.Join(json.Unmarshal([]byte(schema), &read), json.Unmarshal([]byte(schema), &whole)); err != nil {
 		return err
 	}
+	counted := 0
 	for _, name := range slices.Sorted(maps.Keys(read.Properties)) {
 		p := read.Properties[name]
 		switch form, isText := p.Mark.(string); {
@@ -147,8 +149,32 @@ func Check(schema string) error {
 		case p.isSecret():
 			return fmt.Errorf("%s has %s, and is secret: an address is shown", name, Annotation)
 		}
+		if p.Mark != nil {
+			counted++
+		}
+	}
+	if marks(whole) > counted {
+		return fmt.Errorf("%s has no effect below the top level or in a definition: put it on a property of the settings", Annotation)
 	}
 	return nil
+}
+
+// marks counts the marks of a schema, wherever they are.
+func marks(schema any) (n int) {
+	switch schema := schema.(type) {
+	case map[string]any:
+		for name, below := range schema {
+			if _, isText := below.(string); name == Annotation && isText {
+				n++
+			}
+			n += marks(below)
+		}
+	case []any:
+		for _, below := range schema {
+			n += marks(below)
+		}
+	}
+	return n
 }
 
 // Choose returns the setting that an address is for, and its value there. The error lists what the

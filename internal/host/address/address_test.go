@@ -92,10 +92,13 @@ func TestAddressReplacesOnlyItsSetting(t *testing.T) {
 
 func TestCheckFindsInvalidMarks(t *testing.T) {
 	for schema, want := range map[string]string{
-		`{"properties":{"a":{"type":"string","x-countersign-address":"uri"}}}`:                  "a has x-countersign-address uri",
-		`{"properties":{"a":{"type":"string","x-countersign-address":true}}}`:                   "a has x-countersign-address true",
-		`{"properties":{"a":{"type":"integer","x-countersign-address":"url"}}}`:                 "not a string",
-		`{"properties":{"a":{"type":"string","writeOnly":true,"x-countersign-address":"url"}}}`: "a has x-countersign-address, and is secret",
+		`{"properties":{"a":{"type":"string","x-countersign-address":"uri"}}}`:                                                 "a has x-countersign-address uri",
+		`{"properties":{"a":{"type":"string","x-countersign-address":true}}}`:                                                  "a has x-countersign-address true",
+		`{"properties":{"a":{"type":"integer","x-countersign-address":"url"}}}`:                                                "not a string",
+		`{"properties":{"a":{"type":"string","writeOnly":true,"x-countersign-address":"url"}}}`:                                "a has x-countersign-address, and is secret",
+		`{"properties":{"l":{"properties":{"a":{"type":"string","x-countersign-address":"url"}}}}}`:                            "below the top level",
+		`{"properties":{"a":{"$ref":"#/$defs/u"}},"$defs":{"u":{"type":"string","x-countersign-address":"url"}}}`:              "below the top level",
+		`{"properties":{"l":{"anyOf":[{"x-countersign-address":"url"}]},"a":{"type":"string","x-countersign-address":"url"}}}`: "below the top level",
 	} {
 		if err := Check(schema); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %s", schema, err, want)
