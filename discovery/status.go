@@ -42,7 +42,8 @@ type TypeStatus struct {
 	Pushes     uint64 `json:"pushes"`
 	Sent       string `json:"sent"`
 	Acked      string `json:"acked"`
-	// Refused is the last rejection; a later ACK does not clear it.
+	// Refused is the last rejection; a later ACK does not clear it. It is nil again once all that
+	// was rejected is removed or no longer subscribed to.
 	Refused *Refusal `json:"refused,omitempty"`
 	// Rejected is how many resources the client rejects, each for itself. It keeps the
 	// versions it has of them, and gets all others.

@@ -190,7 +190,7 @@ func TestStatusNamesTheResourceThatAClientRefuses(t *testing.T) {
 		defer conn.Close()
 		c := open(t, conn)
 		c.ask(thingURL, "a", "b")
-		for refused := 0; refused < 2; { // together with b, then alone
+		for refused, accepted := 0, 0; refused < 2 || accepted < 1; { // together with b, then alone
 			got, err := c.ads.Recv()
 			if err != nil {
 				t.Fatal(err)
@@ -200,6 +200,8 @@ func TestStatusNamesTheResourceThatAClientRefuses(t *testing.T) {
 			if slices.ContainsFunc(got.GetResources(), func(r *anypb.Any) bool { return strings.Contains(string(r.GetValue()), "odd") }) {
 				bad = &rpcstatus.Status{Message: "cannot be loaded"}
 				refused++
+			} else {
+				accepted++
 			}
 			c.answer(bad, "a", "b")
 		}
@@ -207,6 +209,11 @@ func TestStatusNamesTheResourceThatAClientRefuses(t *testing.T) {
 		got := p.server.Status().Streams[0].Types[0]
 		if got.Rejected != 1 || !got.Refusing() || got.Refused.Text() != "a: cannot be loaded" || p.server.Metrics().Refusing[thingURL] != 1 {
 			t.Errorf("the status is %+v, refused %+v", got, got.Refused)
+		}
+		c.answer(nil, "b")
+		synctest.Wait()
+		if got := p.server.Status().Streams[0].Types[0]; got.Rejected != 0 || got.Refusing() || p.server.Metrics().Refusing[thingURL] != 0 {
+			t.Errorf("once it no longer asks for it, the status is %+v, refused %+v", got, got.Refused)
 		}
 	})
 }

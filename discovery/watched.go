@@ -111,3 +111,10 @@ func (p *progress) ack(version string) (time.Duration, bool) {
 	}
 	return time.Since(began), !began.IsZero()
 }
+
+// relieve notes that something the client rejected is gone.
+func (p *progress) relieve(left int) {
+	if p.rejected = left; left == 0 {
+		p.refused = nil
+	}
+}

@@ -12,6 +12,7 @@ import (
 // speaker is a client of either dialect, for stories that are the same in both.
 type speaker interface {
 	want(names ...string) // subscribes to these, too
+	unwant(name string)
 	accept()              // the last response
 	refuse(reason string) // the last response
 	gets(contents ...string)
@@ -59,9 +60,16 @@ func (l *listing) want(names ...string) {
 	l.send(&discovery.DiscoveryRequest{ResourceNames: slices.Clone(names)})
 }
 
+func (l *listing) unwant(name string) {
+	l.t.Helper()
+	l.names = slices.DeleteFunc(l.names, func(n string) bool { return n == name })
+	l.ack(l.names...)
+}
+
 func (l *listing) accept()              { l.t.Helper(); l.ack(l.names...) }
 func (l *listing) refuse(reason string) { l.t.Helper(); l.nack(reason, l.names...) }
 
 func (c *deltaClient) want(names ...string) { c.t.Helper(); c.subscribe(names...) }
+func (c *deltaClient) unwant(name string)   { c.t.Helper(); c.unsubscribe(name) }
 func (c *deltaClient) accept()              { c.t.Helper(); c.ack() }
 func (c *deltaClient) refuse(reason string) { c.t.Helper(); c.nack(reason) }

@@ -90,6 +90,7 @@ func (r *runner[C, Q, R]) list(t task) error {
 	r.mu.Lock()
 	added, dropped := r.machine.listed(t.typ, names, err == nil)
 	r.mu.Unlock()
+	r.tellRelieved(t.typ)
 	r.unwatch(dropped)
 	r.watch(t.typ, added)
 	r.mu.Lock()

@@ -52,6 +52,16 @@ func (r *runner[C, Q, R]) tellRefused(typ int, names []string) {
 	}
 }
 
+// tellRelieved reports that something the client refused is gone.
+func (r *runner[C, Q, R]) tellRelieved(typ int) {
+	r.mu.Lock()
+	left, news := r.machine.relieved(typ)
+	r.mu.Unlock()
+	if news {
+		r.observe(Event[C]{Kind: Relieved, TypeURL: r.engine.urls[typ], Left: left})
+	}
+}
+
 // tellPushed reports a sent response.
 func (r *runner[C, Q, R]) tellPushed(typ int, b batch) {
 	names := make([]string, len(b.resources))

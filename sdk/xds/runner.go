@@ -61,6 +61,7 @@ type machine[Q, R any] interface {
 	wake() time.Time
 	nodeID() string
 	has(typ int, names []string, tag string) bool
+	relieved(typ int) (left int, news bool)
 	stop()
 }
 
@@ -183,6 +184,7 @@ func (r *runner[C, Q, R]) receive() error {
 // missed between them.
 func (r *runner[C, Q, R]) follow(st step) {
 	r.report(st)
+	r.tellRelieved(st.typ)
 	r.release(st)
 	r.watchList(st)
 	r.watch(st.typ, st.added)
@@ -242,6 +244,7 @@ func (r *runner[C, Q, R]) push(t task) error {
 	}
 	r.mu.Unlock()
 	r.tellRefused(t.typ, b.refused)
+	r.tellRelieved(t.typ)
 	if !ok {
 		return nil
 	}

@@ -227,6 +227,7 @@ func (s *subscription) send(b *batch, e *entry, f lookup, seq uint64, now time.T
 // refuse adds the name of e to b if that was not reported yet and fits. A client that
 // did not name it learns only that it is gone.
 func (s *subscription) refuse(b *batch, e *entry) {
+	s.relieve(e)
 	if e.has() && (s.policy.complete || s.policy.removes && !e.named) {
 		s.lose(e.name)
 		s.forget(e)

@@ -25,6 +25,7 @@ type trial struct {
 	apart []*entry // found at fault on an earlier stream: each is sent by itself
 	found int      // resources found at fault since the client last accepted something
 	stuck int      // resources at fault that were not replaced yet
+	eased bool     // one of them is gone, which was not reported yet
 }
 
 // blame records that the client refused response seq, with these resources. It returns the
@@ -96,6 +97,26 @@ func (s *subscription) absolve(e *entry) {
 		e.guilty = false
 		s.trial.stuck--
 	}
+}
+
+// relieve records that what the client may have refused is gone, or no longer asked for. The same
+// content is tried afresh if it comes back.
+func (s *subscription) relieve(e *entry) {
+	if e.guilty {
+		s.absolve(e)
+		s.trial.eased, e.again = true, true
+	}
+}
+
+// relieved reports whether there is news from relieve, and how many resources the client still
+// refuses by themselves.
+func (s *session) relieved(typ int) (left int, news bool) {
+	t := s.types[typ].trial
+	if t == nil || !t.eased {
+		return 0, false
+	}
+	t.eased = false
+	return t.stuck, true
 }
 
 // accepted records that the client accepted what was tried.

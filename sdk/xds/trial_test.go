@@ -266,6 +266,35 @@ func TestCulpritIsSentByItselfOnTheNextStream(t *testing.T) {
 	})
 }
 
+// Else the stream counts as refusing until it ends.
+func TestWhatIsGoneIsNoLongerRefused(t *testing.T) {
+	for name, leave := range map[string]func(b *bench, c speaker){
+		"removed":      func(b *bench, _ speaker) { b.source.remove("a") },
+		"unsubscribed": func(_ *bench, c speaker) { c.unwant("a") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inEachDialect(t, func(t *testing.T, b *bench, c speaker) {
+				b.source.have("a", "b")
+				p := newPicky(c, "a=1")
+				p.want("a", "b")
+				p.settle()
+				leave(b, c)
+				if got := b.seen(Relieved); len(got) != 1 || got[0].Left != 0 || got[0].TypeURL != thingURL {
+					t.Errorf("got %+v, want one event with nothing left", got)
+				}
+				if name == "removed" { // in delta the client is informed
+					p.answer()
+					b.source.have("a")
+					p.settle()
+					if nacks := b.seen(Nacked); nacks[len(nacks)-1].Left != 1 || len(nacks) != 3 {
+						t.Errorf("got %+v, want the third NACK once it is back", nacks)
+					}
+				}
+			})
+		})
+	}
+}
+
 func TestTrialIsLoggedOnceWithItsCulprit(t *testing.T) {
 	inEachDialect(t, func(t *testing.T, b *bench, c speaker) {
 		names, all := numbered(200)

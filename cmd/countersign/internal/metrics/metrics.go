@@ -109,9 +109,11 @@ func (m *Metrics) Output(e output.Event) {
 // Stream counts an event of the SDS server.
 func (m *Metrics) Stream(e xds.Event[secret.Caller]) {
 	m.recorder.Stream(e)
-	if e.Kind == xds.Refused {
+	switch e.Kind {
+	case xds.Refused:
 		m.refused.Add(float64(len(e.Client.Names)))
-		return
+	case xds.Relieved: // nothing was sent or answered
+	default:
+		m.streams.WithLabelValues(e.Kind.String()).Inc()
 	}
-	m.streams.WithLabelValues(e.Kind.String()).Inc()
 }
