@@ -37,12 +37,12 @@ func (e *Engine) Behind(authority string) []string {
 	return a.behind
 }
 
-// shareBehind takes the clusters that are left behind from the record, if another engine leads, and
-// returns those to write into it.
-func (a *authority) shareBehind(recorded []string) []string {
+// shareBehind takes the clusters that are left behind from the record, if that is known and another
+// engine leads, and returns those to write into it.
+func (a *authority) shareBehind(recorded []string, known bool) []string {
 	a.engine.mu.Lock()
 	defer a.engine.mu.Unlock()
-	if a.conf.Roots.Led {
+	if a.conf.Roots.Led && known {
 		a.behind = recorded
 	}
 	return a.behind

@@ -209,6 +209,12 @@ func TestClusterThatIsLeftBehindIsKnownToAllReplicas(t *testing.T) {
 		p.lead.SetBehind("ca", "east", true)
 		behind("east", "west")
 		p.lead.Close()
+		good, _ := p.store.Load(t.Context(), "ca")
+		for _, record := range []string{"", "{", `{"version":99}`} { // none says that no cluster is
+			p.store.put(record)
+			behind("east", "west")
+		}
+		p.store.put(string(good))
 		p.lead.open() // the next leader goes by the record
 		behind("east", "west")
 		p.lead.SetBehind("ca", "east", false)

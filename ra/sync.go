@@ -66,7 +66,7 @@ func (a *authority) exchange(before []byte) []byte {
 		err = cmp.Or(err, useless)
 	}
 	a.judged(err)
-	behind := a.shareBehind(kept.Behind)
+	behind := a.shareBehind(kept.Behind, err == nil && len(before) > 0)
 	switch {
 	case errors.Is(err, peers.ErrNewer), led && err != nil, led && string(roots) == string(kept.Roots):
 		return before
