@@ -22,6 +22,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
@@ -58,8 +59,9 @@ type Config struct {
 	// before. Default: none.
 	Further *pki.Bundle
 	// Written receives the authority's roots that all namespaces have, often the same ones. A
-	// namespace in which others keep the ConfigMap from having them counts for an hour only:
-	// its owner cannot delay a root of the mesh for longer. It receives none, if some have had others for a minute, or had when Run began. It must not block.
+	// namespace in which others keep the ConfigMap from having them counts until they have been
+	// known for an hour: owners cannot delay a root of the mesh for longer. It receives none, if
+	// some have had others for a minute, or had when Run began. It must not block.
 	// Default: none.
 	Written func(authority string, roots *pki.Bundle)
 	// Adopt takes over ConfigMaps that exist without our label. Default: they are left
@@ -96,6 +98,7 @@ type want struct {
 	roots *pki.Bundle // of the authority
 	text  string
 	sum   string
+	since time.Time
 }
 
 // Status is the state of the ConfigMaps.

@@ -21,7 +21,11 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-var errAway = errors.New("connection refused")
+var (
+	errAway      = errors.New("connection refused")
+	errForbidden = apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, meshroots.Name, errAway)
+	errConflict  = apierrors.NewConflict(schema.GroupResource{Resource: "configmaps"}, meshroots.Name, errAway)
+)
 
 func TestRootsGoThroughTheirPhasesInAllChosenNamespaces(t *testing.T) {
 	inBubble(t, nil, func(s *site) {
@@ -240,7 +244,6 @@ func TestAnotherWriterIsNamedOnceAndNotFought(t *testing.T) {
 
 // Who may write in one namespace does not decide about a root of the mesh.
 func TestOwnerOfANamespaceDelaysARootForAnHourAtMost(t *testing.T) {
-	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, meshroots.Name, errAway)
 	for name, row := range map[string]struct {
 		does func(s *site)
 		left bool
@@ -253,7 +256,8 @@ func TestOwnerOfANamespaceDelaysARootForAnHourAtMost(t *testing.T) {
 				}
 			}
 		}, true},
-		"refuses it": {func(s *site) { s.refuse = func(in string) error { return map[string]error{"shop": forbidden}[in] } }, true},
+		"refuses it":                   {func(s *site) { s.refuse = func(in string) error { return map[string]error{"shop": errForbidden}[in] } }, true},
+		"changes it before each write": {func(s *site) { s.refuse = func(in string) error { return map[string]error{"shop": errConflict}[in] } }, true},
 		"alters it": {func(s *site) {
 			s.alter = func(in string) string { return map[string]string{"shop": "altered"}[in] }
 		}, true},

@@ -17,12 +17,18 @@ type notes struct {
 }
 
 // leaveBehind finds namespaces that others have kept from having the roots for too long: no root
-// waits for them from now on.
+// waits for them from now on. Once the roots are an hour old, that is soon: an owner who breaks and mends
+// his ConfigMap by turns, or several who take turns, would delay a root without end. What concerns most
+// namespaces is no owner's doing, and takes its hour.
 func (k *Keeper) leaveBehind(now time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	patience := exit
+	if k.want != nil && now.Sub(k.want.since) >= exit && 2*k.right >= len(k.places) {
+		patience = every
+	}
 	for namespace, p := range k.places {
-		if p.left || p.wrong.IsZero() || now.Sub(p.wrong) < exit {
+		if p.left || !p.kept(k.want) || now.Sub(p.wrong) < patience {
 			continue
 		}
 		k.count(p, -1)

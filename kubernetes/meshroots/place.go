@@ -83,6 +83,12 @@ func (p *place) blame(now time.Time) {
 	}
 }
 
+// kept reports whether others keep a place from having what it should. Where the last write had no
+// answer, that is not known.
+func (p *place) kept(want *want) bool {
+	return !p.wrong.IsZero() && p.has != want && (p.err == nil || errors.Is(p.err, owned.ErrForeign) || owned.Refused(p.err))
+}
+
 // visit returns the place of a namespace, which may be new. The lock is held.
 func (k *Keeper) visit(namespace string) *place {
 	p := k.places[namespace]

@@ -147,7 +147,7 @@ func (r *run) refresh() {
 	}
 	text := string(roots.Union(r.cfg.Further).PEM())
 	r.mu.Lock()
-	changed := r.take(&want{roots: roots, text: text, sum: sumOf(text)})
+	changed := r.take(&want{roots: roots, text: text, sum: sumOf(text), since: time.Now()})
 	r.mu.Unlock()
 	if changed {
 		for _, namespace := range r.all() {

@@ -113,14 +113,13 @@ func (r *run) wrote(o *order, made *corev1.ConfigMap, err error) (again time.Dur
 	}
 	p.last, p.over, p.unseen = time.Now(), o.over, err == nil
 	if err != nil {
-		again = p.pace.Failed(pace, p.last)
 		if !apierrors.IsConflict(err) { // then the watch will tell what there is
 			p.err = err
-			if owned.Refused(err) {
-				p.blame(p.last)
-			}
 		}
-		return again
+		if owned.Refused(err) { // or changed by another client before each write
+			p.blame(p.last)
+		}
+		return p.pace.Failed(pace, p.last)
 	}
 	if p.due == o.want {
 		r.repair(o.namespace, p, o.over, p.last)

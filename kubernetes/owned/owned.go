@@ -62,7 +62,10 @@ func Refused(err error) bool {
 	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
 		code = status.Status().Code
 	}
-	return code >= 400 && code <= 500 && code != http.StatusTooManyRequests && code != http.StatusRequestTimeout && code != http.StatusUnauthorized
+	if code == http.StatusInternalServerError { // that of a webhook has a reason, etcd's faults have none
+		return apierrors.ReasonForError(err) == metav1.StatusReasonInternalError
+	}
+	return code >= 400 && code < 500 && code != http.StatusTooManyRequests && code != http.StatusRequestTimeout && code != http.StatusUnauthorized
 }
 
 // Rival returns the field manager besides us that was the last to write a field; any field, if it is

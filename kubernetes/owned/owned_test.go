@@ -25,6 +25,8 @@ func TestAnswerDecidesWhetherAWriteIsRefused(t *testing.T) {
 		{apierrors.NewInvalid(schema.GroupKind{}, "a", nil), true},
 		{apierrors.NewInternalError(errors.New("failed calling webhook")), true},
 		{fmt.Errorf("roots: %w", ErrAltered), true},
+		{apierrors.NewConflict(resource, "a", errors.New("changed")), true},
+		{&apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusInternalServerError, Message: "etcdserver: request timed out"}}, false},
 		{apierrors.NewTooManyRequests("slower", 1), false},
 		{apierrors.NewServiceUnavailable("away"), false},
 		{apierrors.NewTimeoutError("slow", 1), false},
