@@ -247,7 +247,12 @@ var happenings = []struct {
 		m.source.stock("leaf", h.version)
 	}},
 	{"the source has none yet of", func(m *model, h happening) { m.source.unready(h.name) }},
-	{"the source knows no longer", func(m *model, h happening) { m.source.remove(h.name) }},
+	{"the source knows no longer", func(m *model, h happening) {
+		if refused, ok := m.alone[h.name]; ok {
+			m.together[h.name] = refused // it is tried afresh if it comes back
+		}
+		m.source.remove(h.name)
+	}},
 	{"the source says for nothing", func(m *model, h happening) { m.source.notify(h.name) }},
 	{"the client wants", func(m *model, h happening) { m.dialect.want(h.name) }},
 	{"the client drops", func(m *model, h happening) { m.dialect.unwant(h.name) }},
