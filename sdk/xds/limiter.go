@@ -57,16 +57,15 @@ func (c *callers) blame(caller string, content culprit, now time.Time) {
 	c.blamed.Store(true)
 }
 
-// blames reports whether the content is remembered for the caller.
-func (c *callers) blames(caller string, content culprit) bool {
+// blames returns a copy of what is remembered for the caller; nil for nothing.
+func (c *callers) blames(caller string) map[culprit]struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	lines := c.each[caller]
 	if lines == nil {
-		return false
+		return nil
 	}
-	_, known := lines.culprits[content]
-	return known
+	return maps.Clone(lines.culprits)
 }
 
 func (c *callers) of(caller string, now time.Time) *callerLines {

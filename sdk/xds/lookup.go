@@ -103,11 +103,14 @@ func (r *runner[C, Q, R]) list(t task) error {
 
 // look queries the source without holding the lock.
 func (r *runner[C, Q, R]) look(typ int, names []string) []lookup {
-	source := r.engine.cfg.Types[typ].Source
+	source, culprits := r.engine.cfg.Types[typ].Source, r.culprits()
 	found := make([]lookup, len(names))
 	for i, name := range names {
 		resource, err := source.Peek(r.caller, name)
-		found[i] = lookup{name: name, resource: resource, err: err, suspect: r.suspects(typ, resource)}
+		found[i] = lookup{name: name, resource: resource, err: err}
+		if resource != nil && len(culprits) > 0 {
+			_, found[i].suspect = culprits[culpritOf(typ, resource)]
+		}
 	}
 	return found
 }

@@ -99,10 +99,10 @@ func (r *runner[C, Q, R]) remember(st step) {
 	}
 }
 
-// suspects reports whether a client of the caller refused this content before.
-func (r *runner[C, Q, R]) suspects(typ int, resource *Resource) bool {
-	if resource == nil || !r.engine.lines.blamed.Load() {
-		return false
+// culprits returns the contents that clients of the caller refused before.
+func (r *runner[C, Q, R]) culprits() map[culprit]struct{} {
+	if !r.engine.lines.blamed.Load() {
+		return nil
 	}
-	return r.engine.lines.blames(r.callerName(), culpritOf(typ, resource))
+	return r.engine.lines.blames(r.callerName())
 }
