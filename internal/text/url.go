@@ -3,6 +3,7 @@ package text
 import (
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -18,7 +19,7 @@ func WithoutPassword(text string) string {
 	switch {
 	case err == nil && u.User != nil:
 		return u.Redacted()
-	case err == nil && (u.Host != "" || u.Scheme == "mailto"):
+	case err == nil && (u.Host != "" || slices.Contains([]string{"mailto", "unix", "file"}, u.Scheme)):
 		return text
 	}
 	return withoutUserinfo(text)
@@ -31,8 +32,8 @@ func withoutUserinfo(text string) string {
 	if end < start {
 		return text
 	}
-	user, _, found := strings.Cut(text[start:end], ":")
-	if !found {
+	user, password, _ := strings.Cut(text[start:end], ":")
+	if password == "" {
 		return text
 	}
 	return text[:start] + user + ":xxxxx" + text[end:]
