@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -24,6 +25,8 @@ const (
 	lastSecond = time.Second
 	// keepFailure is how long the error of an order waits for the call that asks for it.
 	keepFailure = time.Minute
+	// keepOverdue is how long a request is not pending, after its order was given up.
+	keepOverdue = time.Hour
 )
 
 // CA is a [ca.Client], [ca.RootSource], [ca.RenewalAdvisor] and [io.Closer]. Orders run in
@@ -46,6 +49,7 @@ type CA struct {
 
 	mu      sync.Mutex
 	running map[string]*job
+	overdue map[string]time.Time // requests whose last order was given up for its time, and when
 	wg      sync.WaitGroup
 }
 
@@ -53,6 +57,7 @@ type CA struct {
 type job struct {
 	done   chan struct{}
 	placed atomic.Bool // the server has the order
+	again  bool        // it follows one that was given up: an outage, not a matter of time
 	reply  ca.Certificate
 	err    error
 	ended  time.Time
@@ -68,7 +73,7 @@ func Open(settings Settings) (*CA, error) {
 		return nil, err
 	}
 	settings.Log = cmp.Or(settings.Log, slog.New(slog.DiscardHandler))
-	c := &CA{settings: settings, log: settings.Log, now: time.Now, room: make(chan struct{}, maxOrders), running: map[string]*job{}}
+	c := &CA{settings: settings, log: settings.Log, now: time.Now, room: make(chan struct{}, maxOrders), running: map[string]*job{}, overdue: map[string]time.Time{}}
 	if err := c.openFolders(); err != nil {
 		return nil, ca.Errorf(ca.Invalid, "state_dir: %w", errors.Join(err, c.closeFolders()))
 	}
@@ -137,6 +142,9 @@ func (c *CA) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, e
 	if !one.placed.Load() {
 		return ca.Certificate{}, ca.Errorf(ca.Unavailable, "the CA has no order yet; retry to resume it")
 	}
+	if one.again {
+		return ca.Certificate{}, ca.Errorf(ca.Unavailable, "order still in progress, after one that the CA did not finish; retry to resume it")
+	}
 	return ca.Certificate{}, &ca.Error{Reason: ca.Pending, RetryAfter: time.Second, Message: "order still in progress; retry to resume it"}
 }
 
@@ -161,9 +169,11 @@ func (c *CA) join(called string, asks asked) (*job, error) {
 			delete(c.running, other)
 		}
 	}
+	maps.DeleteFunc(c.overdue, func(_ string, since time.Time) bool { return c.now().Sub(since) > keepOverdue })
 	one := c.running[called]
 	if one == nil {
-		one = &job{done: make(chan struct{})}
+		_, again := c.overdue[called]
+		one = &job{done: make(chan struct{}), again: again}
 		c.running[called] = one
 		c.wg.Go(func() { c.run(called, one, asks) })
 	}
@@ -183,18 +193,24 @@ func (c *CA) run(called string, one *job, asks asked) {
 	ctx, cancel := context.WithTimeout(c.life, cmp.Or(c.settings.OrderTimeout, orderTimeout))
 	defer cancel()
 	reply, err := c.fulfil(ctx, called, one, asks)
+	late := false
 	switch {
 	case err != nil && c.life.Err() != nil:
 		err = ca.Errorf(ca.Unavailable, "the provider is being closed; the order goes on in the next one")
 	case err != nil && ctx.Err() != nil:
 		c.orders.drop(called)
+		late = true
 		err = ca.Errorf(ca.Unavailable, "the order is not done after %s and was given up: %w", cmp.Or(c.settings.OrderTimeout, orderTimeout), err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	one.reply, one.err, one.ended = reply, err, c.now()
+	if late {
+		c.overdue[called] = one.ended
+	}
 	if err == nil {
 		delete(c.running, called) // the record answers a repeat
+		delete(c.overdue, called)
 	}
 	close(one.done)
 }

@@ -170,6 +170,44 @@ func TestRejectedNonceIsReplacedButNotForEver(t *testing.T) {
 	}
 }
 
+// A CA that accepts orders and finishes none is out of order: another one is to sign.
+func TestOrderThatWasGivenUpIsPendingNoMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		settings := f.settings(t)
+		settings.OrderTimeout = time.Minute
+		c := f.open(t, settings)
+		f.never = true
+		req := requestFor(t, www)
+		asked := func(req ca.SignRequest) ca.Reason {
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			_, err := c.CSRSign(ctx, req)
+			return ca.ReasonFor(err)
+		}
+		var got []ca.Reason
+		for range 8 {
+			got = append(got, asked(req))
+		}
+		want := []ca.Reason{ca.Pending, ca.Pending, ca.Pending, ca.Unavailable, ca.Unavailable, ca.Unavailable, ca.Unavailable, ca.Unavailable}
+		if !slices.Equal(got, want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+		if other := asked(requestFor(t, "other.example.org")); other != ca.Pending {
+			t.Errorf("another request: %v", other)
+		}
+		f.mu.Lock()
+		f.never = false
+		f.mu.Unlock()
+		if _, err := c.CSRSign(t.Context(), req); err != nil {
+			t.Error(err)
+		}
+		if len(c.overdue) != 0 {
+			t.Errorf("remembered: %v", c.overdue)
+		}
+	})
+}
+
 func TestRepeatsMakeOneCertificate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
