@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -137,13 +138,12 @@ func messageOf(body []byte) string {
 	return status.Message
 }
 
-// rejections are in the errors of a TokenReview that are about the token (k8s.io/kubernetes,
+// rejection matches the errors of a TokenReview that are about the token (k8s.io/kubernetes,
 // pkg/serviceaccount, and k8s.io/apiserver, pkg/authentication/request/bearertoken). Any other may be
 // about what the API server needs for its answer: its storage, a webhook, an issuer's keys.
-var rejections = []string{
-	"invalid bearer token", "go-jose", "has been invalidated", "has expired", "token is expired", "is not valid yet",
-	"could not be validated", "is invalid for the target audiences",
-}
+var rejection = regexp.MustCompile(`invalid bearer token|go-jose|token has been invalidated|token has expired|token is expired|` +
+	`token is not valid yet|token is issued in the future|could not be validated|is invalid for the target audiences|` +
+	`UID \(.*\) does not match (service account \w+ ref )?claim|^service account \S+ has been deleted$|^serviceaccounts "[^"]*" not found$`)
 
 // rejects reports whether all parts of a status.error are about the token; several are in brackets.
 // None is a rejection, too.
@@ -152,7 +152,7 @@ func rejects(fault string) bool {
 		return true
 	}
 	for part := range strings.SplitSeq(strings.Trim(fault, "[]"), ", ") {
-		if !slices.ContainsFunc(rejections, func(known string) bool { return strings.Contains(part, known) }) {
+		if !rejection.MatchString(part) {
 			return false
 		}
 	}
