@@ -18,6 +18,7 @@ func TestWithheldCertificateIsAnOutcomeOfItsOwn(t *testing.T) {
 		if err != nil {
 			h.t.Fatal(err)
 		}
+		synctest.Wait() // for the outcome
 		o.Withhold(h.t.Context(), cert, errors.New("the record of renewals is full"))
 		lines := h.paper.Lines(h.t, "withheld")
 		if len(lines) != 1 || lines[0]["serial"] != cert.Serial || lines[0]["rule"] != "mesh" || lines[0]["authority"] != "ca" || lines[0]["text"] != "the record of renewals is full" {
