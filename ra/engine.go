@@ -221,7 +221,7 @@ func (e *Engine) Close() {
 	e.tasks.Wait()
 	if !again {
 		e.refusals.flush(context.Background())
-		e.uncollected(context.Background(), e.forget(time.Now())...)
+		e.uncollected(context.Background(), e.forget(time.Now().Add(pki.MaxClockSkew))...) // those that begin later, too
 	}
 }
 

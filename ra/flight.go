@@ -26,7 +26,8 @@ type flight struct {
 	pending   time.Time // what the ID is made of while the authority has not decided; zero: now
 
 	landed bool
-	at     time.Time // monotonic
+	early  bool      // its certificate had not begun, and no caller has it
+	at     time.Time // monotonic: when it landed; where its certificate had not begun, when it does
 	cert   Certificate
 	err    error
 	done   chan struct{} // closed when it has landed
@@ -98,7 +99,6 @@ func (e *Engine) granted(o *Order) bool {
 // outcome is what a call brought.
 type outcome struct {
 	cert     Certificate
-	ends     time.Time
 	err      error     // for the callers
 	answered error     // of the call itself; nil if the authority answered with a certificate
 	reach    scope     // of a failed check
@@ -123,17 +123,26 @@ func (e *Engine) land(f *flight, s slot, out outcome) {
 		f.history.decided(f.order.base, out.answered, out.of)
 	}
 	stopped := a.stops.settle(f.order, f.probe, out.reach, out.err, now, wall)
-	if out.err == nil {
-		f.history.issued(out.ends)
-	} else {
+	early := e.notYet(out.cert)
+	switch {
+	case out.err != nil:
 		f.history.failed(out.err, now, wall)
+	case early == nil:
+		f.history.issued(out.cert.Ends)
 	}
 	if out.answered != nil || !out.called {
 		e.refund(f.history, f.order.Subject.tenant())
 	}
 	e.settle(f, out.cert, toCaller(out.err))
+	if early != nil {
+		f.keepUntil(early, now)
+	}
 	e.mu.Unlock()
 	a.poke()
+	if early != nil {
+		e.cfg.Log.Warn("a certificate is kept until it begins", "authority", a.conf.Name, "rule", f.order.decision.Rule,
+			"subject", f.order.Subject.String(), "error", early)
+	}
 	if stopped {
 		e.cfg.Log.Error("stopped asking the authority for a rule: its replies cannot be given out",
 			"authority", a.conf.Name, "rule", f.order.decision.Rule, "error", out.err)

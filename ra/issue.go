@@ -18,8 +18,10 @@ import (
 // all others are not, and RetryAfter says when to ask again. After [ca.Aborted] the policy decides
 // otherwise: prepare the request anew. A caller whose
 // ctx ends loses nothing: it keeps its place by its first ask, and a certificate that comes
-// meanwhile is kept for a minute. Where its time was too short for our own limits of the authority,
-// the error is RateLimited.
+// meanwhile is kept for a minute. A certificate that begins later, as the authority's clock is ahead,
+// is kept until a minute after its begin: its holder gets it by the same order then. Until its begin the
+// error is Unavailable, and the authority is not asked for that holder; a ctx with a later deadline
+// waits. Where its time was too short for our own limits of the authority, the error is RateLimited.
 func (e *Engine) Issue(ctx context.Context, o *Order) (cert Certificate, err error) {
 	ctx, span := trace.Begin(ctx, e.cfg.Tracer, "certificate.request")
 	defer func() { endRequest(span, o, cert, err) }()
@@ -30,7 +32,7 @@ func (e *Engine) Issue(ctx context.Context, o *Order) (cert Certificate, err err
 	}
 	select {
 	case <-f.done:
-		err = e.take(f)
+		err = e.collect(ctx, f)
 	case <-ctx.Done():
 		err = e.leave(ctx, f)
 	}
@@ -63,6 +65,9 @@ func (e *Engine) enter(ctx context.Context, o *Order) (*flight, error) {
 func (e *Engine) paused(o *Order) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.kept(o) != nil {
+		return nil // the authority is not asked
+	}
 	return e.holders.get(o.holder).paused(time.Now())
 }
 
@@ -90,7 +95,7 @@ func (e *Engine) join(ctx context.Context, o *Order) (*flight, error) {
 		return nil, exhausted(fmt.Sprintf("%d requests of this holder wait already", maxCallers), 5*time.Second)
 	}
 	f := e.flights[o.base]
-	if f == nil || f.landed && !e.granted(f.order) { // its usages may be others now
+	if f == nil || f.landed && e.kept(o) == nil {
 		var err error
 		if f, err = e.begin(ctx, o, h); err != nil {
 			return nil, err
@@ -146,6 +151,10 @@ func (e *Engine) taken(f *flight) error {
 	f.history.callers--
 	if e.flights[f.order.base] == f {
 		delete(e.flights, f.order.base)
+	}
+	if f.early {
+		f.early = false
+		f.history.issued(f.cert.Ends)
 	}
 	return f.err
 }

@@ -47,7 +47,7 @@ func (a *authority) fly(f *flight, s slot, begun time.Time) {
 	span.End(err)
 	out := outcome{err: err, reach: t.scopeOf(err), called: t.called, answered: t.call, of: t.of, took: time.Since(begun)}
 	if err == nil {
-		out.cert, out.ends = t.certificate(), t.chain.Ends
+		out.cert = t.certificate()
 	}
 	a.engine.land(f, s, out)
 }

@@ -264,3 +264,30 @@ func (c *client) open(ctx context.Context) grpc.ClientStream {
 	}
 	return stream
 }
+
+// A CA whose clock is ahead: a call that is held for long enough gets its certificate once that
+// begins. Istio's clients make a key for each call, and none costs a certificate meanwhile.
+func TestCertificateIsNotGivenOutBeforeItBegins(t *testing.T) {
+	inBubble(t, shop, func(t *testing.T, m *mesh) {
+		conn := m.dial("192.0.2.1")
+		defer conn.Close()
+		c := m.as(conn, "web-token", home)
+		m.ca.Set(func() { m.ca.Backdate = -8 * time.Second })
+		begun := time.Now()
+		if c.must(wish{identity: web}); time.Since(begun) != 8*time.Second {
+			t.Errorf("held for %s", time.Since(begun))
+		}
+		m.ca.Set(func() { m.ca.Backdate = -4 * time.Minute })
+		begun = time.Now()
+		for time.Since(begun) < 3*time.Minute {
+			st := c.refused(wish{identity: web}, codes.Unavailable)
+			if in := retryIn(st); in > 4*time.Minute || in < 4*time.Minute-time.Since(begun)-time.Second {
+				t.Errorf("after %s, to retry in %s", time.Since(begun), in)
+			}
+			time.Sleep(20 * time.Second)
+		}
+		if m.ca.Issued() != 2 {
+			t.Errorf("%d certificates", m.ca.Issued())
+		}
+	})
+}

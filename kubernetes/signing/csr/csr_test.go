@@ -479,3 +479,25 @@ func TestWrongSettingsAreRefused(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A CA whose clock is ahead: also a request that has waited for long gets the first certificate.
+func TestCertificateIsNotWrittenBeforeItBegins(t *testing.T) {
+	const ahead = 4 * time.Minute
+	for name, waited := range map[string]time.Duration{"new": 0, "old": 30 * time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			inCluster(t, byHand, func(c *cluster) {
+				c.ca.Always(catest.Fault{Break: func(d *catest.Draft) { d.Leaf.NotBefore = time.Now().Add(ahead) }})
+				c.create(honest())
+				pass(waited)
+				c.say("req-1", certificatesv1.CertificateApproved)
+				pass(ahead - time.Second)
+				c.want("Approved")
+				pass(2 * time.Minute)
+				c.want("Approved issued")
+				if c.asked() != 1 {
+					t.Errorf("the CA was asked %d times", c.asked())
+				}
+			})
+		})
+	}
+}

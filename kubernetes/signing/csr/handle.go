@@ -16,8 +16,9 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-// longestPause bounds the waits, which grow with the age of a request.
-const longestPause = time.Minute
+// longestPause bounds the waits, which grow with the age of a request. Spread, it is less than the
+// minute for which the engine keeps a certificate.
+const longestPause = 40 * time.Second
 
 // handle works on one request and returns when to come back to it; zero: when it changes. All but
 // the request's name and UID comes from the live object.
