@@ -36,6 +36,10 @@ func publishersOf(c config.Config) func(authority string) []publisher {
 // being reached, does not decide about the roots of all others.
 const exit = time.Hour
 
+// turns is how often a place can take the same roots back. One that has and lacks them by turns would
+// delay a new root without end.
+const turns = 3
+
 // place is where one publisher writes an authority's roots.
 type place struct {
 	authority, cluster string
@@ -56,8 +60,15 @@ type written struct {
 	mu      sync.Mutex
 	ids     []string // of all clusters
 	have    map[place]*pki.Bundle
-	lacking map[place]time.Time // since when a place lacks a wanted root
-	told    map[string]answer   // by authority: what was published last
+	lacking map[place]lack
+	told    map[string]answer // by authority: what was published last
+}
+
+// lack is that a place lacks wanted roots, or did.
+type lack struct {
+	wanted *pki.Bundle
+	since  time.Time // zero: it has them now
+	times  int       // with the same wanted roots
 }
 
 // answer is which of the wanted roots all places have.
@@ -66,7 +77,7 @@ type answer struct{ common, wanted *pki.Bundle }
 func newWritten(publish func(string, *pki.Bundle), wanted func(string) *pki.Bundle, publishers func(string) []publisher) *written {
 	return &written{
 		publish: publish, wanted: wanted, publishers: publishers,
-		have: map[place]*pki.Bundle{}, lacking: map[place]time.Time{}, told: map[string]answer{},
+		have: map[place]*pki.Bundle{}, lacking: map[place]lack{}, told: map[string]answer{},
 	}
 }
 
@@ -88,7 +99,7 @@ func (w *written) forget(cluster string) {
 func (w *written) members(ids []string) {
 	w.change(func() {
 		w.ids = ids
-		maps.DeleteFunc(w.lacking, func(p place, _ time.Time) bool { return !slices.Contains(ids, p.cluster) })
+		maps.DeleteFunc(w.lacking, func(p place, _ lack) bool { return !slices.Contains(ids, p.cluster) })
 	})
 }
 
@@ -135,12 +146,19 @@ func (w *written) places(authority string) (all []place) {
 func (w *written) look(authority string, now time.Time) {
 	wanted := w.wanted(authority)
 	for _, p := range w.places(authority) {
-		switch has := w.have[p]; {
-		case wanted.Filter(has.Contains).Len() == wanted.Len():
-			delete(w.lacking, p)
-		case w.lacking[p].IsZero():
-			w.lacking[p] = now
+		l := w.lacking[p]
+		if l.since.IsZero() && !l.wanted.Equal(wanted) {
+			l = lack{wanted: wanted}
 		}
+		switch has, known := w.have[p]; {
+		case wanted.Filter(has.Contains).Len() == wanted.Len():
+			l.since = time.Time{}
+		case l.since.IsZero():
+			if l.since = now; known { // a cluster that is reached anew is no turn
+				l.times++
+			}
+		}
+		w.lacking[p] = l
 	}
 }
 
@@ -148,20 +166,24 @@ func (w *written) look(authority string, now time.Time) {
 func (w *written) left(p place) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.gone(p, time.Now())
+	return w.lacking[p].long(time.Now())
 }
 
-// gone requires the lock to be held.
-func (w *written) gone(p place, now time.Time) bool {
-	since := w.lacking[p]
-	return !since.IsZero() && now.Sub(since) >= exit
+// long reports whether a place has lacked roots for so long that none waits for it any more.
+func (l lack) long(now time.Time) bool { return !l.since.IsZero() && now.Sub(l.since) >= exit }
+
+// ignored reports whether what a place has does not count. The first time that it lacks roots, they are
+// new. The lock is held.
+func (w *written) ignored(p place, now time.Time) bool {
+	l := w.lacking[p]
+	return l.long(now) || !l.since.IsZero() && l.times > turns+1
 }
 
 // common returns the roots that all places have, apart from those that no root waits for; nil, if that
 // is not known. The lock is held.
 func (w *written) common(authority string, now time.Time) (common *pki.Bundle) {
 	for _, p := range w.places(authority) {
-		if w.gone(p, now) {
+		if w.ignored(p, now) {
 			continue
 		}
 		roots, known := w.have[p]

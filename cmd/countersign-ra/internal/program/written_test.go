@@ -151,3 +151,43 @@ func newRoot(t *testing.T) *pki.Bundle {
 	t.Helper()
 	return pki.NewBundle(certtest.Root(t).Cert)
 }
+
+// A cluster that has a root and lacks it by turns does not begin the wait anew with each turn.
+func TestPlaceTakesARootBackThreeTimesAtMost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		one, two := newRoot(t), newRoot(t)
+		both := one.Union(two)
+		w := newQuorum(t, one, meshRoots)
+		w.members([]string{"home", "east"})
+		for _, id := range w.ids {
+			w.note(id, meshRoots, one)
+		}
+		turns := func(all *pki.Bundle) (back int) {
+			w.wants = all
+			w.note("home", meshRoots, all)
+			for range 100 {
+				w.note("east", meshRoots, all)
+				w.demand(t, "all have them", all)
+				time.Sleep(10 * time.Minute)
+				w.note("east", meshRoots, one)
+				if !slices.Equal(w.last(), all.Fingerprints()) {
+					back++
+				}
+				time.Sleep(10 * time.Minute)
+			}
+			w.note("east", meshRoots, all)
+			return back
+		}
+		for _, all := range []*pki.Bundle{both, both.Union(newRoot(t))} { // another root is waited for anew
+			if n := turns(all); n < 1 || n > 3 {
+				t.Errorf("taken back %d times", n)
+			}
+			w.forget("east") // a cluster that is reached anew is not left behind for its turns
+			w.members(w.ids)
+			if w.left(place{"vault", "east", meshRoots}) {
+				t.Error("east is left behind at once")
+			}
+			w.note("east", meshRoots, all)
+		}
+	})
+}
