@@ -90,7 +90,8 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// GuardedIssuer refuses what comes while the Lease is not held, before it stands in line. The
+// GuardedIssuer decides nothing while the Lease is not held, as a final refusal may be by a policy
+// that another replica has replaced, and refuses what comes then, before it stands in line. The
 // CA needs a [Client] nevertheless: what stands in line may be called for later.
 type GuardedIssuer struct {
 	ra.Issuer
@@ -99,6 +100,11 @@ type GuardedIssuer struct {
 
 // Issuer guards an engine.
 func (l *Lease) Issuer(next ra.Issuer) *GuardedIssuer { return &GuardedIssuer{next, l} }
+
+// Prepare calls the engine if the Lease is held. The error is else a [ca.Unavailable].
+func (g *GuardedIssuer) Prepare(ctx context.Context, req ra.Request) (*ra.Order, error) {
+	return guarded(ctx, g.lease, func(ctx context.Context) (*ra.Order, error) { return g.Issuer.Prepare(ctx, req) })
+}
 
 // Issue calls the engine if the Lease is held. The error is else a [ca.Unavailable].
 func (g *GuardedIssuer) Issue(ctx context.Context, o *ra.Order) (ra.Certificate, error) {

@@ -174,6 +174,25 @@ func (e *engine) Issue(context.Context, *ra.Order) (ra.Certificate, error) {
 	return ra.Certificate{Rule: "pods"}, nil
 }
 
+func (e *engine) Prepare(context.Context, ra.Request) (*ra.Order, error) {
+	e.asked++
+	return nil, ca.Errorf(ca.Denied, "no rule matches")
+}
+
+// A word that is final for the request needs the Lease: another replica may have other rules.
+func TestPolicyIsNotAskedWithoutTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, a, b := two(t, untilEnd)
+		e := &engine{}
+		if _, err := a.Issuer(e).Prepare(t.Context(), ra.Request{}); ca.ReasonFor(err) != ca.Denied {
+			t.Error(err)
+		}
+		if _, err := b.Issuer(e).Prepare(t.Context(), ra.Request{}); ca.ReasonFor(err) != ca.Unavailable || e.asked != 1 {
+			t.Errorf("%v, asked %d times", err, e.asked)
+		}
+	})
+}
+
 func TestIssuerRefusesWithoutTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, a, b := two(t, untilEnd)
