@@ -38,7 +38,7 @@ func (u Usages) checkCSR(csr *x509.CertificateRequest) error {
 
 // copied returns a certificate with these extensions, as an authority makes it that copies them.
 func copied(extensions []pkix.Extension) (*x509.Certificate, error) {
-	key := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize)) // nobody believes it
+	key := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize)) // its signature does not matter
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), ExtraExtensions: extensions}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {

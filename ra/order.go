@@ -130,7 +130,7 @@ func (o *Order) ParsedCSR() (csr *x509.CertificateRequest, names pki.Identity, e
 // Limit shortens the lifetime that is asked for, also below the least of the door. Issue refuses an
 // order that is limited to zero or less.
 func (o *Order) Limit(ttl time.Duration) {
-	ttl = max(ttl, 1) // 0 is no limit
+	ttl = max(ttl, 1) // 0 means unlimited
 	if o.limit == 0 || ttl < o.limit {
 		o.limit = ttl
 	}

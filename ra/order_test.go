@@ -104,7 +104,7 @@ func TestNamesOfTheCSRAreAskedFor(t *testing.T) {
 	})
 }
 
-// A certificate that was asked for a second has ended before anybody has it.
+// A certificate for a second has ended before its caller receives it.
 func TestRequestForLessThanTheLeastOfTheDoor(t *testing.T) {
 	short := mesh()
 	short.MaxTTL = 30 * time.Second
