@@ -39,7 +39,9 @@ func (n *Next) Client() Client { return Client{calls{n.supervisor.Of(n.plan)}} }
 // changed, nothing is started, but a provider in backoff or with an open circuit is started at
 // once. Where no process was ever ready, there is nothing to keep: Start returns at once, and
 // Commit starts the provider.
-func (n *Next) Start(ctx context.Context) error { return n.supervisor.Prepare(ctx, n.plan) }
+func (n *Next) Start(ctx context.Context) error {
+	return exported(n.supervisor.Prepare(ctx, n.plan))
+}
 
 // Commit puts the entry in force: new calls go to its process, and calls in flight finish in
 // the old one. It is for an entry whose Start has succeeded.

@@ -56,7 +56,7 @@ func (p *Probe) Launch() error {
 		launched <- err
 		<-p.over
 	}()
-	return <-launched
+	return exported(<-launched)
 }
 
 // Connect reads the handshake and reaches the provider, within [Options.StartTimeout].
