@@ -10,6 +10,7 @@ type policy struct {
 	complete bool     // an answer is the full state; the client deletes what it omits
 	removes  bool     // removals are sent by name
 	answers  *answers // for complete types
+	apart    bool     // the client takes or refuses each resource of a response by itself
 }
 
 // policies returns the policies of all types for each dialect. Only state of the world
@@ -17,7 +18,7 @@ type policy struct {
 func policies[C any](cfg Config[C]) (sotw, delta []policy) {
 	for _, t := range cfg.Types {
 		_, lists := t.Source.(Lister[C])
-		p := policy{url: t.URL, hold: cfg.Hold, lists: lists}
+		p := policy{url: t.URL, hold: cfg.Hold, lists: lists, apart: t.Complete}
 		whole, named := p, p
 		whole.complete, whole.answers, named.removes = t.Complete, &answers{}, true
 		sotw, delta = append(sotw, whole), append(delta, named)

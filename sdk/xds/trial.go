@@ -31,8 +31,8 @@ type trial struct {
 // blame records that the client refused response seq, with these resources. It returns the
 // resource at fault if that is known.
 func (s *subscription) blame(seq uint64, refused []*entry) *Resource {
-	if s.policy.complete {
-		return nil // what a response omits is deleted; Envoy takes listeners and clusters one by one
+	if s.policy.apart {
+		return nil // and what a complete response omits is deleted
 	}
 	if s.trial == nil {
 		s.trial = &trial{}
@@ -209,7 +209,7 @@ func (s *subscription) part(e *entry, r *Resource) {
 // by itself. What others need goes first, so it never waits.
 func (s *subscription) separates(r *Resource) bool {
 	lone := s.trial != nil && s.trial.next && len(s.trial.now) == 1
-	return !lone && !s.policy.complete && len(r.Provides) == 0
+	return !lone && !s.policy.apart && len(r.Provides) == 0
 }
 
 // worded returns r as it is sent for e: content that the client may have refused before differs

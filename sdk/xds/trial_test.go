@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -435,4 +436,27 @@ func TestLateAnswerIsNotTakenForThatOfATry(t *testing.T) {
 			}
 		})
 	})
+}
+
+// Envoy takes listeners and clusters one by one in both dialects: sent again, a good cluster would
+// only hold up the types after it.
+func TestCompleteTypeHasNoTrial(t *testing.T) {
+	for name, dial := range map[string]func(*bench) speaker{
+		"state of the world": func(b *bench) speaker { return &listing{client: b.dial("caller")} },
+		"delta":              func(b *bench) speaker { return b.dialDelta("caller") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				source := newMemorySource()
+				source.have("a", "b")
+				b := newBench(t, Config[string]{Types: []Type[string]{{URL: thingURL, Source: source, Complete: true}}}, source)
+				c := dial(b)
+				c.want("a", "b")
+				c.gets("a=1", "b=1")
+				c.refuse("a is bad")
+				c.silent()
+				b.engine.Close(nil)
+			})
+		})
+	}
 }
