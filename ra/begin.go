@@ -72,13 +72,26 @@ func (e *Engine) mayStillGive(f *flight) error {
 // giveBack leaves a certificate for the next call, or records that none can come.
 func (e *Engine) giveBack(f *flight) {
 	e.mu.Lock()
+	lost := e.release(f)
+	e.mu.Unlock()
+	e.lost(f, lost)
+}
+
+// release is for a caller that takes nothing. It reports whether a certificate is lost with that: Close
+// may have looked for what is not collected already, or another flight is in its place. The lock is held.
+func (e *Engine) release(f *flight) (lost bool) {
 	f.callers--
 	f.history.callers--
-	lost := e.closed && f.callers == 0 && e.flights[f.order.base] == f
-	if lost {
+	kept := e.flights[f.order.base] == f
+	lost = f.landed && f.err == nil && !f.taken && f.callers == 0 && (e.closed || !kept)
+	if lost && kept {
 		delete(e.flights, f.order.base)
 	}
-	e.mu.Unlock()
+	return lost
+}
+
+// lost records a certificate if it is.
+func (e *Engine) lost(f *flight, lost bool) {
 	if lost {
 		e.uncollected(context.Background(), f)
 	}

@@ -30,6 +30,7 @@ type flight struct {
 	at     time.Time // monotonic: when it landed; where its certificate had not begun, when it does
 	cert   Certificate
 	err    error
+	taken  bool          // a caller has the certificate
 	done   chan struct{} // closed when it has landed
 }
 

@@ -142,13 +142,9 @@ func (e *Engine) begin(ctx context.Context, o *Order, h *history) (*flight, erro
 func (e *Engine) take(f *flight) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.taken(f)
-}
-
-// taken is take with the lock held.
-func (e *Engine) taken(f *flight) error {
 	f.callers--
 	f.history.callers--
+	f.taken = true
 	if e.flights[f.order.base] == f {
 		delete(e.flights, f.order.base)
 	}
@@ -172,13 +168,11 @@ func (e *Engine) missed(ctx context.Context, f *flight, err error) {
 // leave ends the wait of one caller. What no caller waits for is dropped, unless the authority
 // is working on it.
 func (e *Engine) leave(ctx context.Context, f *flight) error {
+	lost := false
+	defer func() { e.lost(f, lost) }()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.closed && f.landed {
-		return e.taken(f) // Close may have looked for what is not collected already
-	}
-	f.callers--
-	f.history.callers--
+	lost = e.release(f)
 	err, now := ca.Errorf(ca.ReasonFor(ctx.Err()), "the caller went away before authority %q had answered: %w", f.authority.conf.Name, ctx.Err()), time.Now()
 	if err.Reason == ca.Deadline && !f.started && !f.landed && f.authority.queue.Throttled(&f.item, now) {
 		err = ca.Errorf(ca.RateLimited, "timed out waiting for authority %q's rate limit: %w", f.authority.conf.Name, ctx.Err())
