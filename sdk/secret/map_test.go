@@ -99,3 +99,18 @@ func TestMapIsSafeForConcurrentUse(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestReadyWaitsForAnnouncedName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var m secret.Map
+		if err := secret.Ready(t.Context(), &m, "web"); !errors.Is(err, secret.ErrUnknown) {
+			t.Errorf("an unknown name: %v", err)
+		}
+		m.Set("web", nil)
+		time.AfterFunc(time.Minute, func() { m.Set("web", pairOf(t, certtest.Root(t), time.Hour)) })
+		start := time.Now()
+		if err := secret.Ready(t.Context(), &m, "web"); err != nil || time.Since(start) != time.Minute {
+			t.Errorf("%v after %s", err, time.Since(start))
+		}
+	})
+}
