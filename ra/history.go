@@ -71,7 +71,7 @@ func (h *history) decided(base [16]byte, err error, of time.Time) {
 		delete(h.pending, base)
 		return
 	case ca.ReasonFor(err) != ca.Pending:
-		return // it did not say, and may still have the request
+		return // the authority may still have the request
 	case h.pending == nil:
 		h.pending = map[[16]byte]time.Time{}
 	}

@@ -82,7 +82,7 @@ func TestPendingRequestKeepsItsID(t *testing.T) {
 	})
 }
 
-// An authority that is away for a moment has not decided on what it was asked to.
+// An outage of the authority decides nothing.
 func TestPendingRequestKeepsItsIDOverAnOutage(t *testing.T) {
 	inBubble(t, nil, func(h *house) {
 		pending := &ca.Error{Reason: ca.Pending, RetryAfter: 30 * time.Second}

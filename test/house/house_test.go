@@ -257,7 +257,7 @@ var rooms = map[string][]string{
 	"metrics":    {"program/output", "proxy", "status"},
 	"outputs":    {"program/config", "program/output", "status"},
 	"monitoring": {},
-	"provider":   {"catalog", "program/cli", "program/config", "doctor", "program/environ", "install", "scaffold", "schema", "settings", "program/wiring"},
+	"provider":   {"catalog", "program/cli", "program/config", "doctor", "program/environ", "install", "program/overview", "scaffold", "schema", "settings", "program/wiring"},
 	"program":    {"agent", "catalog", "explain", "handover", "provider", "secrets", "top", "program/cli", "program/environ"},
 	"proxy":      {},
 	"scaffold":   {},
