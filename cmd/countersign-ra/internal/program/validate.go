@@ -35,6 +35,7 @@ func notes(env environ.Vars, c *config.Config) (all []string) {
 			all = append(all, fmt.Sprintf("signers: no trust_bundle has the roots of %s, so verifiers must get these roots another way", a.Name))
 		}
 	}
+	all = append(all, ruleNotes(c)...)
 	all = append(all, istioNotes(c)...)
 	if !c.LeaderElection.Enabled {
 		all = append(all, "leader_election.enabled is false: never run a second replica, not even during an update")
