@@ -42,6 +42,9 @@ func TestFirstMatchingRuleChoosesAuthority(t *testing.T) {
 		{"CA_ADDR=acme://ca.example/directory", "", Choice{"acme", "acme", "CA_ADDR begins with acme:"}, set{addr: "ca.example/directory"}},
 		{"CA_ADDR=googlecas://projects/p/locations/l/caPools/n", "", Choice{"google", "google", "CA_ADDR begins with googlecas:"}, set{"protocol": "cas", addr: "projects/p/locations/l/caPools/n"}},
 		{"CA_ADDR=Vault://vault:8200/pki", "", Choice{"vault", "vault", "CA_ADDR begins with vault:"}, set{addr: "vault:8200/pki"}},
+		{"CA_ADDR=corp://vault:8200", "providers: [{name: corp, provider: vault}]", Choice{"corp", "vault", "CA_ADDR begins with corp:"}, set{addr: "vault:8200"}},
+		{"CA_ADDR=corp://vault:8200 CA_PROVIDER=Corp", "providers: [{name: corp, provider: vault}]", Choice{"corp", "vault", `CA_PROVIDER is "Corp"`}, set{addr: "vault:8200"}},
+		{"CA_ADDR=mesh://i.svc:15012", custom, Choice{"mesh", "citadel", "CA_ADDR begins with mesh:"}, set{addr: "i.svc:15012"}},
 		{"CA_ADDR=citadel://i.svc:15012", custom, Choice{"mesh", "citadel", "CA_ADDR begins with citadel:"}, set{addr: "i.svc:15012"}},
 		// What is Google's.
 		{"CA_ADDR=meshca.googleapis.com:443", "", Choice{"google", "google", "CA_ADDR is an address at Google"}, set{"protocol": "meshca", addr: "meshca.googleapis.com:443"}},

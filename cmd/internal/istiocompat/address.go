@@ -64,10 +64,11 @@ func (a address) withoutScheme() string {
 	return rest
 }
 
-// of returns the address for a provider, which was called by a name that may be one of Istio's.
+// of returns the address for a provider, which was called by a name that may be one of Istio's, or
+// that of an entry.
 // Which setting it becomes, and whether it is one, is known to the provider.
 func (a address) of(provider, called string) (string, error) {
-	own := providerCalled(a.scheme) == provider
+	own := providerCalled(a.scheme) == provider || a.scheme != "" && a.scheme == called
 	switch {
 	case a.text == "":
 		return "", nil
