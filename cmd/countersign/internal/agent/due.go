@@ -23,7 +23,7 @@ func (p *providers) due(name string) (end time.Time, due bool) {
 // dueOfMany is [agent.Agent.Due] for an agent of many identities. Streams without a certificate
 // make nothing due: any client that connects would start processes.
 func dueOfMany(c identities.Counts) (end time.Time, due bool) {
-	return c.NextExpiry, !c.NextExpiry.IsZero() && c.Failing+c.InFlight+c.Waiting > 0
+	return c.NextExpiry, !c.NextExpiry.IsZero() && c.Failing+c.Pending+c.InFlight+c.Waiting > 0
 }
 
 // countsCache keeps the counts of an agent of many identities for a second, as each request asks

@@ -14,7 +14,7 @@ var (
 	identitiesDesc = prometheus.NewDesc("countersign_workload_identities",
 		"Identities by state: held, missing, expired, idle, or unverified.", []string{"state"}, nil)
 	workloadRequestsDesc = prometheus.NewDesc("countersign_workload_requests",
-		"Certificate requests for workloads: in-flight or waiting.", []string{"state"}, nil)
+		"Certificate requests for workloads: in-flight, waiting, or pending at the CA.", []string{"state"}, nil)
 	workloadEventsDesc = prometheus.NewDesc("countersign_workload_events_total",
 		"Events of identities and their streams: requested, rotated, joined, failed, refused, ended, released, turned-away, over-limit.", []string{"event"}, nil)
 	workloadExpiryDesc = prometheus.NewDesc("countersign_workload_expiry_timestamp_seconds", "When the first of the held certificates expires.", nil, nil)
@@ -41,7 +41,7 @@ func (w *workloads) Collect(to chan<- prometheus.Metric) {
 	values(identitiesDesc, prometheus.GaugeValue, map[string]int{
 		"held": n.Held, "missing": n.Missing, "expired": n.Expired, "idle": n.Idle, "unverified": n.Unverified,
 	})
-	values(workloadRequestsDesc, prometheus.GaugeValue, map[string]int{"in-flight": n.InFlight, "waiting": n.Waiting})
+	values(workloadRequestsDesc, prometheus.GaugeValue, map[string]int{"in-flight": n.InFlight, "waiting": n.Waiting, "pending": n.Pending})
 	values(workloadEventsDesc, prometheus.CounterValue, map[string]int{
 		"requested": n.Requests, "rotated": n.Rotations, "joined": n.Joins, "failed": n.Failures, "refused": n.Refused,
 		"ended": n.Ended, "released": n.Released, "turned-away": n.TurnedAway, "over-limit": n.OverLimit,

@@ -93,7 +93,7 @@ func (m *markup) workloads(n *identities.Counts) {
 	m.section("workloads", "Workloads", func() {
 		m.numbers([]number{
 			{"Identities", n.Identities}, {"With a certificate", n.Held}, {"Waiting for a certificate", n.Missing}, {"Expired", n.Expired},
-			{"Without a stream", n.Idle}, {"Unverified tokens", n.Unverified}, {"Requests in flight", n.InFlight},
+			{"Without a stream", n.Idle}, {"Unverified tokens", n.Unverified}, {"Requests in flight", n.InFlight}, {"Undecided at the CA", n.Pending},
 			{"Rotations", n.Rotations}, {"Tokens rejected", n.Refused}, {"Streams rejected", n.TurnedAway},
 		})
 		m.put("<dl class=\"facts\">\n")
