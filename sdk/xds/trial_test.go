@@ -394,8 +394,8 @@ func lagging[Q, R any](p *peer[Q, R], answer func(contents []string)) (answered 
 	}
 }
 
-// A response that does not fit is followed by another before the client has answered. The answer
-// to that says nothing about what is tried meanwhile.
+// A response that does not fit is followed by another before the client has answered. Its
+// answer is not that of a response that is tried meanwhile.
 func TestLateAnswerIsNotTakenForThatOfATry(t *testing.T) {
 	big := strings.Repeat("x", maxResponse/16)
 	const n = 30
