@@ -69,8 +69,8 @@ func identityOf(names []string) (pki.Identity, error) {
 }
 
 // Ready waits until source holds each of the names for the program itself (the zero [Caller]),
-// as [Get] waits for one. An unknown name is an error at once: a [Map] knows a name from the first
-// Set, which may be of nil.
+// as [Get] waits for one. An unknown name is an error at once; Set(name, nil) of a [Map] makes one
+// known before its item is there.
 func Ready(ctx context.Context, source Source, names ...string) error {
 	for _, name := range names {
 		if _, err := Get(ctx, source, Caller{}, name); err != nil {
