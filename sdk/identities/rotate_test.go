@@ -204,6 +204,30 @@ func TestReconnectsDoNotDefeatBackoff(t *testing.T) {
 	})
 }
 
+// A person may take hours to approve a request: a repeat is that request, and no failure.
+func TestPendingRequestIsRepeatedAndCountedApart(t *testing.T) {
+	bubble(t, nil, func(e *engine) {
+		e.ca.Always(catest.Fault{Err: &ca.Error{Reason: ca.Pending, RetryAfter: time.Minute}})
+		web := e.join(token("web"))
+		after(10 * time.Minute)
+		if n := e.Counts(); n.Pending != 1 || n.Failing != 0 || n.Failures != 0 || e.count(secret.Failed) != 0 || e.count(secret.Waiting) < 8 {
+			t.Errorf("counts %+v, %d failed, %d waiting", n, e.count(secret.Failed), e.count(secret.Waiting))
+		}
+		e.ca.Always(catest.Fault{})
+		after(2 * time.Minute)
+		web.held()
+		requests := e.ca.Requests()
+		for _, r := range requests {
+			if r.ID != requests[0].ID {
+				t.Fatal("a repeat is another request")
+			}
+		}
+		if n := e.Counts(); n.Pending != 0 {
+			t.Errorf("counts %+v", n)
+		}
+	})
+}
+
 // The same request is sent again, so that an authority can recognise it.
 func TestRetryIsTheSameOrder(t *testing.T) {
 	bubble(t, nil, func(e *engine) {
