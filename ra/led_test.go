@@ -210,7 +210,7 @@ func TestClusterThatIsLeftBehindIsKnownToAllReplicas(t *testing.T) {
 		behind("east", "west")
 		p.lead.Close()
 		good, _ := p.store.Load(t.Context(), "ca")
-		for _, record := range []string{"", "{", `{"version":99}`} { // none says that no cluster is
+		for _, record := range []string{"", "{", `{"version":99}`} { // an empty list is not known from these
 			p.store.put(record)
 			behind("east", "west")
 		}

@@ -18,8 +18,8 @@ type notes struct {
 
 // leaveBehind finds namespaces that others have kept from having the roots for too long: no root
 // waits for them from now on. Once the roots are an hour old, that is soon: an owner who breaks and mends
-// his ConfigMap by turns, or several who take turns, would delay a root without end. What concerns most
-// namespaces is no owner's doing, and takes its hour.
+// his ConfigMap by turns, or several who take turns, would delay a root without end. If most namespaces lack
+// the roots, another program writes them all, and each keeps its hour.
 func (k *Keeper) leaveBehind(now time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

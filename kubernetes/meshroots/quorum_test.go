@@ -64,7 +64,7 @@ func TestOwnersInTurnDelayARootForAnHour(t *testing.T) {
 	}, many(10)...)
 }
 
-// Another program that overwrites most of them is no owner: the mesh does not have the root.
+// If another program overwrites most of them, the mesh does not have the root.
 func TestRootIsTakenBackIfMostNamespacesLoseIt(t *testing.T) {
 	inBubble(t, nil, func(s *site) {
 		each, both := ratest.Bundles(t, 2)

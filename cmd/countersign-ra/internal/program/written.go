@@ -154,7 +154,7 @@ func (w *written) look(authority string, now time.Time) {
 		case wanted.Filter(has.Contains).Len() == wanted.Len():
 			l.since = time.Time{}
 		case l.since.IsZero():
-			if l.since = now; known { // a cluster that is reached anew is no turn
+			if l.since = now; known { // a cluster that is reached anew does not count
 				l.times++
 			}
 		}
