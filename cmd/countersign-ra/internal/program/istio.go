@@ -15,6 +15,7 @@ import (
 	"github.com/countersign-dev/countersign/kubernetes/signing/guard"
 	"github.com/countersign-dev/countersign/ra"
 	"github.com/countersign-dev/countersign/ra/istioca"
+	"github.com/countersign-dev/countersign/sdk/secret"
 	"github.com/countersign-dev/countersign/sdk/tlsconfig"
 )
 
@@ -28,13 +29,13 @@ type door struct {
 	counts          *counts
 	callers         callers
 	server          *istioca.Server
-	on              net.Listener              // nil in a dry run
+	address         atomic.Pointer[string]    // that it listens on; nil until it does
 	engine          atomic.Pointer[ra.Engine] // nil before run
 	opened          chan struct{}             // closed once there is an engine
 	quotas          atomic.Pointer[quotas]    // nil before run
 }
 
-// openDoor makes the door, if it is configured, and listens. Run serves.
+// openDoor makes the door, if it is configured, and checks that it can listen. Run serves.
 func (s *service) openDoor() (err error) {
 	if !s.config.Istio.Enabled() {
 		return nil
@@ -56,10 +57,20 @@ func (s *service) openDoor() (err error) {
 	if s.dry {
 		return nil
 	}
-	if d.on, err = net.Listen("tcp", s.config.Istio.Listen); err != nil {
-		return fmt.Errorf("istio.listen is %q: %w", s.config.Istio.Listen, err)
+	on, err := d.listen()
+	if err != nil {
+		return err
 	}
-	return nil
+	return on.Close()
+}
+
+func (d *door) listen() (net.Listener, error) {
+	address := d.of.config.Istio.Listen
+	on, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("istio.listen is %q: %w", address, err)
+	}
+	return on, nil
 }
 
 // client returns the client of a cluster that is connected.
@@ -102,8 +113,26 @@ func (d *door) run(ctx context.Context) error {
 	looking, stop := context.WithCancel(context.WithoutCancel(ctx)) // calls that drain need them
 	defer d.clientCAWatches.run(looking, d.of, d.callers.clusters)()
 	defer stop()
-	d.of.log.Info("serving Istio's CA API", "address", d.on.Addr().String())
-	return d.server.Run(ctx, d.on)
+	return d.serve(ctx)
+}
+
+// serve listens once there is a certificate: until then a client's connection is refused at once, and
+// it finds another replica.
+func (d *door) serve(ctx context.Context) error {
+	if _, err := secret.Get(ctx, d.certificate, secret.Caller{}, agent.DefaultSecret); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return fmt.Errorf("istio.certificate: %w", err)
+	}
+	on, err := d.listen()
+	if err != nil {
+		return err
+	}
+	address := on.Addr().String()
+	d.address.Store(&address)
+	d.of.log.Info("serving Istio's CA API", "address", address)
+	return d.server.Run(ctx, on)
 }
 
 // ready returns nil while calls are served. A door that is not configured is.
@@ -121,6 +150,9 @@ func (d *door) ready() error {
 	if err := d.certificate.ready(); err != nil {
 		return fmt.Errorf("the certificate of Istio's CA API is missing: %w", err)
 	}
+	if d.address.Load() == nil {
+		return errors.New("Istio's CA API does not listen yet")
+	}
 	if err := d.quotas.Load().ready(); err != nil {
 		return err
 	}
@@ -129,13 +161,7 @@ func (d *door) ready() error {
 
 // close closes what was made, if it was.
 func (d *door) close() error {
-	if d == nil {
-		return nil
-	}
-	if d.on != nil {
-		_ = d.on.Close() // it is closed already if it was served
-	}
-	if d.certificate == nil {
+	if d == nil || d.certificate == nil {
 		return nil
 	}
 	return d.certificate.close()

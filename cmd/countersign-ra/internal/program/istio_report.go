@@ -54,10 +54,13 @@ func (d *door) observe(e ra.Event) {
 
 // report is nil for a door that is not configured.
 func (d *door) report() *status.Istio {
-	if d == nil || d.on == nil {
+	if d == nil || d.of.dry {
 		return nil
 	}
-	r := &status.Istio{Address: d.on.Addr().String(), Certificate: d.certificate.report()}
+	r := &status.Istio{Address: d.of.config.Istio.Listen, Certificate: d.certificate.report()}
+	if address := d.address.Load(); address != nil {
+		r.Address = *address
+	}
 	if err := d.ready(); err != nil {
 		r.NotReady = err.Error()
 	}

@@ -191,11 +191,12 @@ func TestReloadRefusesWhoIsTakenOut(t *testing.T) {
 	})
 }
 
-func TestCertificateFromFilesRotatesUnderTheListener(t *testing.T) {
-	t.Parallel()
-	ca := certtest.Root(t)
-	dir := t.TempDir()
-	issue := func() {
+// inFiles returns the configuration of a mesh whose server has its certificate from files, and what
+// writes another one into them.
+func inFiles(t *testing.T) (text, dir string, ca *certtest.Pair, issue func()) {
+	t.Helper()
+	ca, dir = certtest.Root(t), t.TempDir()
+	issue = func() {
 		template := certtest.Leaf(t, time.Hour)
 		template.DNSNames = []string{caAddress}
 		pair := ca.Issue(t, template)
@@ -207,7 +208,35 @@ func TestCertificateFromFilesRotatesUnderTheListener(t *testing.T) {
 		write(t, filepath.Join(dir, "chain.pem"), string(pki.EncodeCertificates([]*x509.Certificate{pair.Cert})))
 	}
 	issue()
-	text := strings.ReplaceAll(forMesh, "{dns_names: [countersign-ra.countersign.svc]}", "{chain_file: "+dir+"/chain.pem, key_file: "+dir+"/key.pem}")
+	text = strings.ReplaceAll(forMesh, "{dns_names: [countersign-ra.countersign.svc]}", "{chain_file: "+dir+"/chain.pem, key_file: "+dir+"/key.pem}")
+	return text, dir, ca, issue
+}
+
+// A client whose connection is refused finds another replica; one that meets a TLS alert may not.
+func TestReplicaWithoutACertificateDoesNotListen(t *testing.T) {
+	t.Parallel()
+	text, dir, ca, issue := inFiles(t)
+	first, _, _ := newMesh(t, text)
+	first.Stop(syscall.SIGTERM)
+	if err := os.Remove(filepath.Join(dir, "chain.pem")); err != nil {
+		t.Fatal(err)
+	}
+	r := start(t, first.dir)
+	r.until(t, "it lacks its certificate", func() bool {
+		_, text := r.page("/status.json")
+		return strings.Contains(text, "the certificate of Istio's CA API is missing")
+	})
+	if address := r.report(t).Istio.Address; address != "127.0.0.1:0" {
+		t.Errorf("it listens on %s", address)
+	}
+	issue()
+	r.until(t, "it is ready", func() bool { return r.readyz() == http.StatusOK })
+	as(t, r.dial(t, pki.EncodeCertificates([]*x509.Certificate{ca.Cert})), "web-token", "").gets(nil, webID)
+}
+
+func TestCertificateFromFilesRotatesUnderTheListener(t *testing.T) {
+	t.Parallel()
+	text, _, ca, issue := inFiles(t)
 	r, _, _ := newMesh(t, text)
 	shown := func() string {
 		conn, err := tls.Dial("tcp", r.report(t).Istio.Address, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}) // #nosec G402 -- only looked at
