@@ -186,7 +186,7 @@ func (f *loaded) ask(ctx context.Context, conn *grpc.ClientConn, token, id strin
 	reply, err := security.NewIstioCertificateServiceClient(conn).CreateCertificate(ctx, request)
 	if err != nil {
 		if code := grpcstatus.Code(err); code == codes.PermissionDenied || code == codes.InvalidArgument {
-			f.t.Error(err) // nobody is refused here
+			f.t.Error(err) // no caller is refused here
 		}
 		return err
 	}
