@@ -198,7 +198,7 @@ type opened struct{ *door }
 // Prepare implements [ra.Issuer].
 func (o opened) Prepare(ctx context.Context, req ra.Request) (*ra.Order, error) {
 	select {
-	case <-o.door.opened:
+	case <-o.opened:
 		return o.engine.Load().Prepare(ctx, req)
 	case <-ctx.Done():
 		return nil, ctx.Err()

@@ -56,7 +56,7 @@ func newMesh(t *testing.T, text string) (r *replica, home, east *apiServer) {
 		"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": map[string]any{"namespace": "countersign", "name": "countersign-ra"},
 		"spec": object{"holderIdentity": "another", "leaseDurationSeconds": 3600, "renewTime": time.Now().UTC().Format("2006-01-02T15:04:05.000000Z")},
 	})
-	home.Put(object{ // the other has heard of no root yet
+	home.Put(object{ // the other has received no root yet
 		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"namespace": "countersign", "name": "countersign-ra"}, "data": map[string]any{"file": "{}"},
 	})
 	home.addToken("web-token", bound{"shop", "web", "web-0"}, "n1")
