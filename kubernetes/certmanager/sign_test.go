@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -51,6 +52,23 @@ func TestGrantedRequestGetsACertificateOfItsNames(t *testing.T) {
 }
 
 // The names that a rule gives must be there, and others may be asked for.
+// cert-manager renews a certificate at once that lives longer than renewBefore by less than it was
+// backdated.
+func TestLifetimeIsTheRulesWithTheBackdating(t *testing.T) {
+	inHouse(t, nil, func(h *house) {
+		for n := range 3 {
+			r := honest()
+			r.UID, r.Spec.Duration.Duration = types.UID(strconv.Itoa(n)), 48*time.Hour
+			certs, err := pki.ParseCertificates(h.must(r).ChainPEM)
+			must(t, err)
+			leaf := certs[0]
+			if life := leaf.NotAfter.Sub(leaf.NotBefore); life > 24*time.Hour || life < 23*time.Hour {
+				t.Errorf("it lives for %s", life)
+			}
+		}
+	})
+}
+
 func TestRuleWithNamesOfItsOwnGivesAllOfThem(t *testing.T) {
 	id := spiffe("spiffe://example.org/ns/bank")
 	for name, c := range map[string]struct {

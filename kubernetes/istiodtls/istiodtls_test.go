@@ -34,6 +34,9 @@ func TestSecretIsMadeAndRenewed(t *testing.T) {
 		}
 		s.pass(15 * time.Hour)
 		second := s.serves()
+		if life := second.NotAfter.Sub(second.NotBefore); life != 24*time.Hour {
+			t.Errorf("it lives for %s, backdating included", life)
+		}
 		found := s.get()
 		if second.Equal(first) || string(found.Data["tls.key"]) == string(key) {
 			t.Error("it was not renewed with a new key")

@@ -120,10 +120,10 @@ func (d *door) run(ctx context.Context) error {
 // it finds another replica.
 func (d *door) serve(ctx context.Context) error {
 	if _, err := secret.Get(ctx, d.certificate, secret.Caller{}, agent.DefaultSecret); err != nil {
-		if ctx.Err() != nil {
-			return nil
+		if errors.Is(err, context.Cause(ctx)) {
+			err = nil // the program ends
 		}
-		return fmt.Errorf("istio.certificate: %w", err)
+		return err
 	}
 	on, err := d.listen()
 	if err != nil {
@@ -151,7 +151,7 @@ func (d *door) ready() error {
 		return fmt.Errorf("the certificate of Istio's CA API is missing: %w", err)
 	}
 	if d.address.Load() == nil {
-		return errors.New("Istio's CA API does not listen yet")
+		return errors.New("the service for proxies does not listen yet")
 	}
 	if err := d.quotas.Load().ready(); err != nil {
 		return err

@@ -25,7 +25,7 @@ func ruleNotes(c *config.Config) (all []string) {
 // signsCSR are the providers whose CAs sign the names of a CSR and no others.
 var signsCSR = []string{"acme", "est", "kubernetes", "step"}
 
-// providerNote says what the provider of a rule cannot certify.
+// providerNote reports names and requests of a rule that its provider cannot serve.
 func providerNote(c *config.Config, r config.Rule) string {
 	p := providerOf(c, r)
 	csrOnly := slices.Contains(signsCSR, p.Provider)
