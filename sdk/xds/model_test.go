@@ -28,6 +28,7 @@ type model struct {
 	answered  int               // and how many of these it has answered
 	together  map[string]string // versions that were refused with others, which may be sent again
 	alone     map[string]string // versions that were refused alone
+	lost      map[string]bool   // names that the source did not know once: what was refused may be tried afresh
 	removes   bool              // the dialect tells what is removed
 	fault     error             // the first
 	turn      atomic.Int64      // orders what happens before a sleep and what a timer starts then, for the race detector
@@ -55,7 +56,7 @@ type dialect interface {
 
 // newModel returns the model of a stream that is not connected yet.
 func newModel(s *memorySource) *model {
-	return &model{source: s, wants: map[string]bool{}, holds: map[string]string{}, alone: map[string]string{}}
+	return &model{source: s, wants: map[string]bool{}, holds: map[string]string{}, alone: map[string]string{}, lost: map[string]bool{}}
 }
 
 // reset is a new stream, of the names that the client wants.
@@ -110,7 +111,7 @@ func (m *model) pushed(name, version string) {
 		m.failed("%s is pushed, which is not subscribed to", name)
 	case err != nil || current.Version != version:
 		m.failed("%s=%s is pushed, which is not its content now", name, version)
-	case m.sent[name] == version && m.together[name] != version:
+	case m.sent[name] == version && m.together[name] != version && !(m.alone[name] == version && m.lost[name]):
 		m.failed("%s=%s is pushed, which did not change", name, version)
 	}
 	m.sent[name] = version
@@ -248,9 +249,7 @@ var happenings = []struct {
 	}},
 	{"the source has none yet of", func(m *model, h happening) { m.source.unready(h.name) }},
 	{"the source knows no longer", func(m *model, h happening) {
-		if refused, ok := m.alone[h.name]; ok {
-			m.together[h.name] = refused // it is tried afresh if it comes back
-		}
+		m.lost[h.name] = true
 		m.source.remove(h.name)
 	}},
 	{"the source says for nothing", func(m *model, h happening) { m.source.notify(h.name) }},
