@@ -143,8 +143,8 @@ func (s *Server) observe(e xds.Event[*Caller]) {
 		s.acked(e)
 	case xds.Nacked:
 		s.nacked(e)
-	case xds.Relieved:
-		e.Caller.session.of(s.index(e.TypeURL), func(p *progress) { p.relieve(e.Left) })
+	case xds.Cleared:
+		e.Caller.session.of(s.index(e.TypeURL), func(p *progress) { p.cleared(e.Left) })
 	case xds.Refused:
 		s.metrics.count(func(m *Metrics) { m.Names[e.TypeURL] += uint64(len(e.Client.Names)) })
 	}

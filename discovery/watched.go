@@ -112,8 +112,8 @@ func (p *progress) ack(version string) (time.Duration, bool) {
 	return time.Since(began), !began.IsZero()
 }
 
-// relieve notes that something the client rejected is gone.
-func (p *progress) relieve(left int) {
+// cleared notes that something the client rejected is gone.
+func (p *progress) cleared(left int) {
 	if p.rejected = left; left == 0 {
 		p.refused = nil
 	}

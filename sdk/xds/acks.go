@@ -21,7 +21,7 @@ func (s *subscription) ack(seq uint64) bool {
 
 // nack records the rejection of response seq and reports whether that is new: the names in
 // the response that have not been resent since, and the resource at fault, if it is known.
-func (s *subscription) nack(seq uint64) (names []string, culprit *Resource, news bool) {
+func (s *subscription) nack(seq uint64) (names []string, atFault *Resource, news bool) {
 	if seq <= s.nacked || seq <= s.acked {
 		return nil, nil, false
 	}
@@ -34,7 +34,7 @@ func (s *subscription) nack(seq uint64) (names []string, culprit *Resource, news
 		}
 	}
 	slices.Sort(names)
-	return names, s.blame(seq, refused), true
+	return names, s.isolate(seq, refused), true
 }
 
 // Acknowledged reports whether each stream that has one of the names has acknowledged a

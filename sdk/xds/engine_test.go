@@ -285,12 +285,12 @@ func TestFetchEndsWithTheRightStatus(t *testing.T) {
 }
 
 func TestEveryEventKindHasAName(t *testing.T) {
-	for kind := Opened; kind <= Relieved; kind++ {
+	for kind := Opened; kind <= Cleared; kind++ {
 		if name := kind.String(); name == "unknown" {
 			t.Errorf("kind %d has no name", kind)
 		}
 	}
-	if EventKind(0).String() != "unknown" || (Relieved+1).String() != "unknown" {
+	if EventKind(0).String() != "unknown" || (Cleared+1).String() != "unknown" {
 		t.Error("a kind that there is not has a name")
 	}
 }

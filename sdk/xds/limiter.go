@@ -13,13 +13,13 @@ import (
 // one limit.
 const maxCallers = 1000
 
-// maxCulprits bounds the contents that are remembered for a caller.
-const maxCulprits = 64
+// maxRefusedHashes bounds the contents that are remembered for a caller.
+const maxRefusedHashes = 64
 
 // callers limits log lines for each caller, on all of its streams, those that have ended
 // included, and remembers which contents its clients refused. The zero value is ready.
 type callers struct {
-	blamed atomic.Bool // any content is remembered
+	anyRefused atomic.Bool // any content is remembered
 
 	mu   sync.Mutex
 	each map[string]*callerLines
@@ -27,45 +27,45 @@ type callers struct {
 
 type callerLines struct {
 	refused, nacked limiter
-	culprits        map[culprit]struct{} // guarded by the callers' lock
+	refusedHashes   map[contentHash]struct{} // guarded by the callers' lock
 }
 
-// culprit identifies the content of a resource.
-type culprit [16]byte
+// contentHash identifies the content of a resource.
+type contentHash [16]byte
 
-func culpritOf(typ int, r *Resource) culprit {
+func hashOf(typ int, r *Resource) contentHash {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%d %q %q", typ, r.Name, r.Version))
-	return culprit(sum[:16])
+	return contentHash(sum[:16])
 }
 
-// blame remembers content that a client of the caller refused. A caller decides for itself
+// remember keeps content that a client of the caller refused. A caller decides for itself
 // alone.
-func (c *callers) blame(caller string, content culprit, now time.Time) {
+func (c *callers) remember(caller string, content contentHash, now time.Time) {
 	lines := c.of(caller, now)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if lines.culprits == nil {
-		lines.culprits = map[culprit]struct{}{}
+	if lines.refusedHashes == nil {
+		lines.refusedHashes = map[contentHash]struct{}{}
 	}
-	if len(lines.culprits) >= maxCulprits {
-		for old := range lines.culprits {
-			delete(lines.culprits, old)
+	if len(lines.refusedHashes) >= maxRefusedHashes {
+		for old := range lines.refusedHashes {
+			delete(lines.refusedHashes, old)
 			break
 		}
 	}
-	lines.culprits[content] = struct{}{}
-	c.blamed.Store(true)
+	lines.refusedHashes[content] = struct{}{}
+	c.anyRefused.Store(true)
 }
 
-// blames returns a copy of what is remembered for the caller; nil for nothing.
-func (c *callers) blames(caller string) map[culprit]struct{} {
+// refusedBy returns a copy of what is remembered for the caller; nil for nothing.
+func (c *callers) refusedBy(caller string) map[contentHash]struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	lines := c.each[caller]
 	if lines == nil {
 		return nil
 	}
-	return maps.Clone(lines.culprits)
+	return maps.Clone(lines.refusedHashes)
 }
 
 func (c *callers) of(caller string, now time.Time) *callerLines {

@@ -90,7 +90,7 @@ func (r *runner[C, Q, R]) list(t task) error {
 	r.mu.Lock()
 	added, dropped := r.machine.listed(t.typ, names, err == nil)
 	r.mu.Unlock()
-	r.tellRelieved(t.typ)
+	r.reportCleared(t.typ)
 	r.unwatch(dropped)
 	r.watch(t.typ, added)
 	r.mu.Lock()
@@ -103,13 +103,13 @@ func (r *runner[C, Q, R]) list(t task) error {
 
 // look queries the source without holding the lock.
 func (r *runner[C, Q, R]) look(typ int, names []string) []lookup {
-	source, culprits := r.engine.cfg.Types[typ].Source, r.culprits()
+	source, refusedHashes := r.engine.cfg.Types[typ].Source, r.refusedHashes()
 	found := make([]lookup, len(names))
 	for i, name := range names {
 		resource, err := source.Peek(r.caller, name)
 		found[i] = lookup{name: name, resource: resource, err: err}
-		if resource != nil && len(culprits) > 0 {
-			_, found[i].suspect = culprits[culpritOf(typ, resource)]
+		if resource != nil && len(refusedHashes) > 0 {
+			_, found[i].refusedBefore = refusedHashes[hashOf(typ, resource)]
 		}
 	}
 	return found

@@ -56,7 +56,7 @@ func (s *subscription) disclaim(e *entry) bool {
 
 // drop removes a name. If it is added again, it counts as new and is resent.
 func (s *subscription) drop(e *entry) {
-	s.relieve(e)
+	s.dropRefused(e)
 	e.dropped = true
 	delete(s.entries, e.name)
 	delete(s.providers, e.name)

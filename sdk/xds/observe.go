@@ -5,18 +5,18 @@ type EventKind int
 
 // The event kinds, with the fields of [Event] each sets besides Stream, Caller and Client.Node.
 const (
-	Opened   EventKind = iota + 1 // no other, and no Client.Node
-	Closed                        // Err, nil if the client ended the stream
-	Pushed                        // TypeURL, Version, Names
-	Acked                         // TypeURL, Version, Left
-	Nacked                        // TypeURL, Version, Client.Names, Client.Message, Left
-	Refused                       // TypeURL, Client.Names
-	Relieved                      // TypeURL, Left: a resource that the client refused is gone, or no longer asked for
+	Opened  EventKind = iota + 1 // no other, and no Client.Node
+	Closed                       // Err, nil if the client ended the stream
+	Pushed                       // TypeURL, Version, Names
+	Acked                        // TypeURL, Version, Left
+	Nacked                       // TypeURL, Version, Client.Names, Client.Message, Left
+	Refused                      // TypeURL, Client.Names
+	Cleared                      // TypeURL, Left: a resource that the client refused is gone, or no longer asked for
 )
 
 // String returns the kind as one word, which may be a metric's label.
 func (k EventKind) String() string {
-	names := [...]string{"opened", "closed", "pushed", "acked", "nacked", "refused", "relieved"}
+	names := [...]string{"opened", "closed", "pushed", "acked", "nacked", "refused", "cleared"}
 	if k < Opened || int(k) > len(names) {
 		return "unknown"
 	}

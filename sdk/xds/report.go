@@ -28,7 +28,7 @@ func (r *runner[C, Q, R]) report(st step) {
 // logNACK logs at most ten NACKs a minute for a caller: a client that keeps requesting
 // what it rejects could flood the log, on one stream or by reconnecting.
 func (r *runner[C, Q, R]) logNACK(st step) {
-	if st.trying && st.culprit == nil {
+	if st.trying && st.atFault == nil {
 		r.log(slog.LevelDebug, "client refused a part of what it refused before", "type", st.url, "names", nameList(st.names), "reason", st.reason)
 		return
 	}
@@ -52,13 +52,13 @@ func (r *runner[C, Q, R]) tellRefused(typ int, names []string) {
 	}
 }
 
-// tellRelieved reports that something the client refused is gone.
-func (r *runner[C, Q, R]) tellRelieved(typ int) {
+// reportCleared reports that something the client refused is gone.
+func (r *runner[C, Q, R]) reportCleared(typ int) {
 	r.mu.Lock()
-	left, news := r.machine.relieved(typ)
+	left, news := r.machine.cleared(typ)
 	r.mu.Unlock()
 	if news {
-		r.observe(Event[C]{Kind: Relieved, TypeURL: r.engine.urls[typ], Left: left})
+		r.observe(Event[C]{Kind: Cleared, TypeURL: r.engine.urls[typ], Left: left})
 	}
 }
 
@@ -94,15 +94,15 @@ func (r *runner[C, Q, R]) callerName() string { return slog.AnyValue(r.caller).R
 
 // remember notes the content because of which the client refused a response.
 func (r *runner[C, Q, R]) remember(st step) {
-	if st.culprit != nil {
-		r.engine.lines.blame(r.callerName(), culpritOf(st.typ, st.culprit), time.Now())
+	if st.atFault != nil {
+		r.engine.lines.remember(r.callerName(), hashOf(st.typ, st.atFault), time.Now())
 	}
 }
 
-// culprits returns the contents that clients of the caller refused before.
-func (r *runner[C, Q, R]) culprits() map[culprit]struct{} {
-	if !r.engine.lines.blamed.Load() {
+// refusedHashes returns the contents that clients of the caller refused before.
+func (r *runner[C, Q, R]) refusedHashes() map[contentHash]struct{} {
+	if !r.engine.lines.anyRefused.Load() {
 		return nil
 	}
-	return r.engine.lines.blames(r.callerName())
+	return r.engine.lines.refusedBy(r.callerName())
 }

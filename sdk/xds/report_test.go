@@ -18,7 +18,7 @@ func TestNACKLogNamesRefusedResources(t *testing.T) {
 		if nacks := b.seen(Nacked); len(nacks) != 1 || fmt.Sprint(nacks[0].Client.Names) != "[ROOTCA default]" {
 			t.Errorf("notified %+v, want both names", nacks)
 		}
-		c.takes() // one of both, to find the culprit
+		c.takes() // one of both, to find the one at fault
 		b.source.set("default", "2")
 		c.gets("default=2")
 		c.refuse("no")

@@ -37,7 +37,7 @@ type step struct {
 	nacked   bool
 	version  string    // of the acknowledged or rejected response; empty if another was sent since
 	names    []string  // the rejected names
-	culprit  *Resource // the one at fault, if that is known
+	atFault  *Resource // the one at fault, if that is known
 	trying   bool      // the rejected response was a try
 	left     int       // resources that the client refuses
 	reason   string
@@ -61,7 +61,7 @@ type machine[Q, R any] interface {
 	wake() time.Time
 	nodeID() string
 	has(typ int, names []string, tag string) bool
-	relieved(typ int) (left int, news bool)
+	cleared(typ int) (left int, news bool)
 	stop()
 }
 
@@ -184,7 +184,7 @@ func (r *runner[C, Q, R]) receive() error {
 // missed between them.
 func (r *runner[C, Q, R]) follow(st step) {
 	r.report(st)
-	r.tellRelieved(st.typ)
+	r.reportCleared(st.typ)
 	r.release(st)
 	r.watchList(st)
 	r.watch(st.typ, st.added)
@@ -244,7 +244,7 @@ func (r *runner[C, Q, R]) push(t task) error {
 	}
 	r.mu.Unlock()
 	r.tellRefused(t.typ, b.refused)
-	r.tellRelieved(t.typ)
+	r.reportCleared(t.typ)
 	if !ok {
 		return nil
 	}

@@ -141,7 +141,7 @@ func (s *session) begin(node *core.Node, url string) (step, error) {
 func (s *session) refusal(seq uint64, detail *rpcstatus.Status, st *step) {
 	t := &s.types[st.typ]
 	st.trying = t.trial != nil && t.trial.seq == seq
-	if st.names, st.culprit, st.nacked = t.nack(seq); !st.nacked {
+	if st.names, st.atFault, st.nacked = t.nack(seq); !st.nacked {
 		return
 	}
 	st.left = t.left()

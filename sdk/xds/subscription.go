@@ -15,33 +15,33 @@ type entry struct {
 	// stop ends the watch. The goroutine that drops the entry calls it.
 	stop func()
 
-	known   string    // the version the client brought from an earlier stream
-	sent    *Resource // what the client was sent last; nil for nothing
-	seq     uint64    // the response that carried it
-	sentAt  time.Time
-	until   time.Time // deadline of the hold; zero when not held
-	mark    uint64    // the last request or list that contained it
-	nacked  bool      // the client rejected that response
-	alone   bool      // that response held nothing else
-	tries   uint8     // how often the trial has sent this content again
-	guilty  bool      // both: this content is what the client refuses
-	queued  bool      // the trial will send it again
-	apart   bool      // the trial will send it by itself
-	refused bool      // unknown, and the client got the removal
-	dirty   bool      // the source must be queried again
-	held    bool      // on the list of held names
-	named   bool      // the client named it
-	listed  bool      // the wildcard covers it
-	again   bool      // must be resent even if unchanged
-	dropped bool      // no longer on the stream: a watch that comes late must be stopped
+	known        string    // the version the client brought from an earlier stream
+	sent         *Resource // what the client was sent last; nil for nothing
+	seq          uint64    // the response that carried it
+	sentAt       time.Time
+	until        time.Time // deadline of the hold; zero when not held
+	mark         uint64    // the last request or list that contained it
+	nacked       bool      // the client rejected that response
+	alone        bool      // that response held nothing else
+	tries        uint8     // how often the trial has sent this content again
+	refusedAlone bool      // both: this content is what the client refuses
+	queued       bool      // the trial will send it again
+	apart        bool      // the trial will send it by itself
+	refused      bool      // unknown, and the client got the removal
+	dirty        bool      // the source must be queried again
+	held         bool      // on the list of held names
+	named        bool      // the client named it
+	listed       bool      // the wildcard covers it
+	again        bool      // must be resent even if unchanged
+	dropped      bool      // no longer on the stream: a watch that comes late must be stopped
 }
 
 // lookup is the source's answer for one name.
 type lookup struct {
-	name     string
-	resource *Resource
-	err      error
-	suspect  bool // the caller's client refused this content before
+	name          string
+	resource      *Resource
+	err           error
+	refusedBefore bool // the caller's client refused this content before
 }
 
 // batch is the result of a round of lookups.
@@ -214,7 +214,7 @@ func (s *subscription) unchanged(e *entry, r *Resource) bool {
 // send adds what was found for e to b if it fits.
 func (s *subscription) send(b *batch, e *entry, f lookup, seq uint64, now time.Time) {
 	r := f.resource
-	if f.suspect && s.separates(r) {
+	if f.refusedBefore && s.separates(r) {
 		s.part(e, r)
 		return
 	}
@@ -227,7 +227,7 @@ func (s *subscription) send(b *batch, e *entry, f lookup, seq uint64, now time.T
 // refuse adds the name of e to b if that was not reported yet and fits. A client that
 // did not name it learns only that it is gone.
 func (s *subscription) refuse(b *batch, e *entry) {
-	s.relieve(e)
+	s.dropRefused(e)
 	if e.has() && (s.policy.complete || s.policy.removes && !e.named) {
 		s.lose(e.name)
 		s.forget(e)
@@ -251,7 +251,7 @@ func (s *subscription) fits(b *batch, e *entry, size int) bool {
 
 // record records that response seq gave the client r.
 func (s *subscription) record(e *entry, r *Resource, seq uint64, now time.Time) {
-	s.absolve(e)
+	s.clearRefused(e)
 	e.sent, e.seq, e.sentAt, e.until = r, seq, now, time.Time{}
 	e.known, e.nacked, e.alone, e.refused, e.again = "", false, false, false, false
 	delete(s.providers, e.name)
@@ -265,7 +265,7 @@ func (s *subscription) record(e *entry, r *Resource, seq uint64, now time.Time) 
 
 // forget records that the client no longer has any version of e.
 func (s *subscription) forget(e *entry) {
-	s.absolve(e)
+	s.clearRefused(e)
 	e.sent, e.known = nil, ""
 	delete(s.providers, e.name)
 }

@@ -16,21 +16,21 @@ const maxGuesses = 8
 // resources is found with about log2(n) responses. A subscription has a trial only once its
 // client has refused something.
 type trial struct {
-	seq   uint64   // the response that is being tried; zero for none
-	next  bool     // the next response is the one to try
-	needs bool     // a resource that is or was to be tried needs another
-	now   []*entry // what it holds or will hold
-	bad   []*entry // refused together with now: where now is accepted, one of these is at fault
-	rest  []*entry // refused with others and not tried since
-	apart []*entry // found at fault on an earlier stream: each is sent by itself
-	found int      // resources found at fault since the client last accepted something
-	stuck int      // resources at fault that were not replaced yet
-	eased bool     // one of them is gone, which was not reported yet
+	seq     uint64   // the response that is being tried; zero for none
+	next    bool     // the next response is the one to try
+	needs   bool     // a resource that is or was to be tried needs another
+	now     []*entry // what it holds or will hold
+	bad     []*entry // refused together with now: where now is accepted, one of these is at fault
+	rest    []*entry // refused with others and not tried since
+	apart   []*entry // found at fault on an earlier stream: each is sent by itself
+	found   int      // resources found at fault since the client last accepted something
+	stuck   int      // resources at fault that were not replaced yet
+	cleared bool     // one of them is gone, which was not reported yet
 }
 
-// blame records that the client refused response seq, with these resources. It returns the
+// isolate records that the client refused response seq, with these resources. It returns the
 // resource at fault if that is known.
-func (s *subscription) blame(seq uint64, refused []*entry) *Resource {
+func (s *subscription) isolate(seq uint64, refused []*entry) *Resource {
 	if s.policy.apart {
 		return nil // and what a complete response omits is deleted
 	}
@@ -46,15 +46,15 @@ func (s *subscription) blame(seq uint64, refused []*entry) *Resource {
 		s.accepted() // answers come in order
 	}
 	if len(refused) == 1 && refused[0].alone {
-		s.convict(refused[0])
+		s.markRefused(refused[0])
 		return refused[0].sent
 	}
-	s.suspect(refused)
+	s.retry(refused)
 	return nil
 }
 
-// suspect schedules a try of entries that were refused together.
-func (s *subscription) suspect(refused []*entry) {
+// retry schedules a try of entries that were refused together.
+func (s *subscription) retry(refused []*entry) {
 	t := s.trial
 	fresh := make([]*entry, 0, len(refused))
 	for _, e := range refused {
@@ -79,10 +79,10 @@ func halves(entries []*entry) (first, second []*entry) {
 	return entries[:middle], entries[middle:]
 }
 
-// convict records that the client refused e, which was alone in the response.
-func (s *subscription) convict(e *entry) {
+// markRefused records that the client refused e, which was alone in the response.
+func (s *subscription) markRefused(e *entry) {
 	t := s.trial
-	e.guilty = true
+	e.refusedAlone = true
 	t.stuck++
 	t.found++
 }
@@ -91,31 +91,31 @@ func (s *subscription) convict(e *entry) {
 // tried yet waits until it accepts something.
 func (s *subscription) refusesAll() bool { return s.acked == 0 && s.trial.found >= maxGuesses }
 
-// absolve records that the client no longer has to accept the content that it refused.
-func (s *subscription) absolve(e *entry) {
-	if e.guilty {
-		e.guilty = false
+// clearRefused records that the client no longer has to accept the content that it refused.
+func (s *subscription) clearRefused(e *entry) {
+	if e.refusedAlone {
+		e.refusedAlone = false
 		s.trial.stuck--
 	}
 }
 
-// relieve records that what the client may have refused is gone, or no longer asked for. The same
+// dropRefused records that what the client may have refused is gone, or no longer asked for. The same
 // content is tried afresh if it comes back.
-func (s *subscription) relieve(e *entry) {
-	if e.guilty {
-		s.absolve(e)
-		s.trial.eased, e.again = true, true
+func (s *subscription) dropRefused(e *entry) {
+	if e.refusedAlone {
+		s.clearRefused(e)
+		s.trial.cleared, e.again = true, true
 	}
 }
 
-// relieved reports whether there is news from relieve, and how many resources the client still
+// cleared reports whether there is news from dropRefused, and how many resources the client still
 // refuses by themselves.
-func (s *session) relieved(typ int) (left int, news bool) {
+func (s *session) cleared(typ int) (left int, news bool) {
 	t := s.types[typ].trial
-	if t == nil || !t.eased {
+	if t == nil || !t.cleared {
 		return 0, false
 	}
-	t.eased = false
+	t.cleared = false
 	return t.stuck, true
 }
 
@@ -165,10 +165,10 @@ func (s *subscription) try() (names []string) {
 		}
 		waiting := t.now[:0:0]
 		for _, e := range t.now {
-			suspect := e.nacked && !e.guilty // else sent since
-			e.queued = !e.dropped && (suspect || len(t.now) == 1)
+			refusedBefore := e.nacked && !e.refusedAlone // else sent since
+			e.queued = !e.dropped && (refusedBefore || len(t.now) == 1)
 			if e.queued {
-				e.again, t.next = e.again || suspect, true
+				e.again, t.next = e.again || refusedBefore, true
 				waiting, names = append(waiting, e), append(names, e.name)
 			}
 		}
@@ -226,7 +226,7 @@ func (s *subscription) worded(e *entry, r *Resource) *Resource {
 // outdated reports whether the response being chosen is a try, and e has other content than
 // what is to be tried: that is sent as any change is.
 func (s *subscription) outdated(e *entry, f lookup) bool {
-	return s.trial != nil && s.trial.next && f.err == nil && !f.suspect && !(e.nacked && e.sent != nil && e.sent.Version == f.resource.Version)
+	return s.trial != nil && s.trial.next && f.err == nil && !f.refusedBefore && !(e.nacked && e.sent != nil && e.sent.Version == f.resource.Version)
 }
 
 // tried records which of the names to try response seq holds. The others were held back or

@@ -149,14 +149,14 @@ func TestAttacksOnTheTrial(t *testing.T) {
 			for _, content := range all[8:] {
 				delete(p.bad, content)
 			}
-			guilty := 0
+			refusedAlone := 0
 			for _, name := range names[8:] {
 				if nacks := b.seen(Nacked); slices.ContainsFunc(nacks, func(e Event[string]) bool { return slices.Equal(e.Client.Names, []string{name}) }) {
-					guilty++
+					refusedAlone++
 				}
 			}
 			b.source.set(names[0], "2")
-			if got, want := len(p.settle()), 1+8-guilty; got != want {
+			if got, want := len(p.settle()), 1+8-refusedAlone; got != want {
 				t.Errorf("the client holds %d, want %d", got, want)
 			}
 		},
@@ -280,7 +280,7 @@ func TestWhatIsGoneIsNoLongerRefused(t *testing.T) {
 				p.want("a", "b")
 				p.settle()
 				leave(b, c)
-				if got := b.seen(Relieved); len(got) != 1 || got[0].Left != 0 || got[0].TypeURL != thingURL {
+				if got := b.seen(Cleared); len(got) != 1 || got[0].Left != 0 || got[0].TypeURL != thingURL {
 					t.Errorf("got %+v, want one event with nothing left", got)
 				}
 				if name == "removed" { // in delta the client is informed
@@ -305,10 +305,10 @@ func TestTrialIsLoggedOnceWithItsCulprit(t *testing.T) {
 		p.settle()
 		log := b.logged()
 		if n := strings.Count(log, "level=WARN"); n != 2 {
-			t.Errorf("%d warnings, want one for the response and one for its culprit: %s", n, log)
+			t.Errorf("%d warnings, want one for the response and one for the one at fault: %s", n, log)
 		}
 		if !strings.Contains(log, "names="+names[42]+" ") {
-			t.Errorf("the log does not name the culprit: %s", log)
+			t.Errorf("the log does not name the one at fault: %s", log)
 		}
 	})
 }
@@ -359,18 +359,18 @@ func TestRememberedCulpritsAreBounded(t *testing.T) {
 	now := time.Now()
 	for i := range 3000 {
 		for j := range 3 {
-			c.blame(fmt.Sprint(i), culpritOf(0, &Resource{Name: fmt.Sprint(j)}), now)
+			c.remember(fmt.Sprint(i), hashOf(0, &Resource{Name: fmt.Sprint(j)}), now)
 		}
 	}
 	for i := range 1000 {
-		c.blame("0", culpritOf(0, &Resource{Name: fmt.Sprint(i)}), now)
+		c.remember("0", hashOf(0, &Resource{Name: fmt.Sprint(i)}), now)
 	}
-	if n, mine := len(c.each), len(c.each["0"].culprits); n > maxCallers+1 || mine > maxCulprits {
+	if n, mine := len(c.each), len(c.each["0"].refusedHashes); n > maxCallers+1 || mine > maxRefusedHashes {
 		t.Errorf("%d callers are remembered, and %d contents for one", n, mine)
 	}
-	last := culpritOf(0, &Resource{Name: "999"})
-	_, mine := c.blames("0")[last]
-	if _, others := c.blames("1")[last]; !mine || others {
+	last := hashOf(0, &Resource{Name: "999"})
+	_, mine := c.refusedBy("0")[last]
+	if _, others := c.refusedBy("1")[last]; !mine || others {
 		t.Error("the last content of a caller is forgotten, or taken for another's")
 	}
 }

@@ -112,7 +112,7 @@ func (m *Metrics) Stream(e xds.Event[secret.Caller]) {
 	switch e.Kind {
 	case xds.Refused:
 		m.refused.Add(float64(len(e.Client.Names)))
-	case xds.Relieved: // nothing was sent or answered
+	case xds.Cleared: // nothing was sent or answered
 	default:
 		m.streams.WithLabelValues(e.Kind.String()).Inc()
 	}
