@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	agent "github.com/countersign-dev/countersign/cmd/internal/config"
@@ -17,6 +18,7 @@ import (
 // signed holds the server's certificate from a provider, and the CA's roots.
 type signed struct {
 	*secret.Manager
+	started   atomic.Pointer[secret.Manager] // the same, for due: its first requests are sent before there is a Manager
 	providers *daemon.Providers
 
 	stop     context.CancelFunc
@@ -40,6 +42,7 @@ func findCertificate(ctx context.Context, env environ.Vars, c *agent.Config, obs
 	}
 	if err == nil {
 		s.Manager, err = secret.New(cfg)
+		s.started.Store(s.Manager)
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -50,8 +53,13 @@ func findCertificate(ctx context.Context, env environ.Vars, c *agent.Config, obs
 	return s, nil
 }
 
-// due is that of the manager, which there is before a provider is started.
-func (s *signed) due(name string) (end time.Time, due bool) { return s.Due(name) }
+// due implements Due of Options of package pluginhost.
+func (s *signed) due(name string) (end time.Time, due bool) {
+	if m := s.started.Load(); m != nil {
+		return m.Due(name)
+	}
+	return time.Time{}, false
+}
 
 // begin starts the providers and waits for none: the service is not ready until it holds
 // its certificate.
