@@ -617,6 +617,7 @@ func TestCertificateThatComesAsItsRequestIsDroppedIsWithheld(t *testing.T) {
 			return cert, err
 		}
 		_, _ = h.try(honest(), issuerOf("ca"))
+		synctest.Wait() // the line follows the answer
 		if lines := h.audit.Lines(t, "withheld"); len(lines) != 1 {
 			t.Errorf("%v", lines)
 		}

@@ -41,13 +41,13 @@ func TestProviderThatNeedsATokenIsNotAskedWithoutOne(t *testing.T) {
 	inBubble(t, "fine", func(t *testing.T, w *world) {
 		w.facts = ca.Facts{NeedsToken: true}
 		_, err := w.p.CSRSign(t.Context(), ca.SignRequest{})
-		if !errors.Is(err, ca.ErrUnauthenticated) || !strings.Contains(err.Error(), "set token in its entry") || w.lives[0].calls != 0 {
-			t.Errorf("without a token: %v, %d calls", err, w.lives[0].calls)
+		if !errors.Is(err, ca.ErrUnauthenticated) || !strings.Contains(err.Error(), "set token in its entry") || w.lives[0].calls.Load() != 0 {
+			t.Errorf("without a token: %v, %d calls", err, w.lives[0].calls.Load())
 		}
 		if _, err := w.p.SignJWT(t.Context(), ca.JWTRequest{}); !errors.Is(err, ca.ErrUnauthenticated) {
 			t.Errorf("a JWT-SVID without a token: %v", err)
 		}
-		if _, err := w.p.CSRSign(t.Context(), ca.SignRequest{Token: "eyJ.token"}); err != nil || w.lives[0].calls != 1 {
+		if _, err := w.p.CSRSign(t.Context(), ca.SignRequest{Token: "eyJ.token"}); err != nil || w.lives[0].calls.Load() != 1 {
 			t.Errorf("with a token: %v", err)
 		}
 	})

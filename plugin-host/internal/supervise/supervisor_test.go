@@ -68,7 +68,7 @@ type fakeLife struct {
 	once    sync.Once
 	reason  error
 	stopped int
-	calls   int
+	calls   atomic.Int32
 	checked int // how often its settings were validated
 	hidden  []ca.Token
 	given   []string // passwords
@@ -172,7 +172,7 @@ func (f *fakeLife) CSRSign(ctx context.Context, _ ca.SignRequest) (ca.Certificat
 	if f.forgot.Load() {
 		return ca.Certificate{}, ca.ErrNotConfigured
 	}
-	f.calls++
+	f.calls.Add(1)
 	if f.hold != nil {
 		select {
 		case <-f.hold:
