@@ -78,7 +78,7 @@ func final(out signing.Outcome, reason ca.Reason) error {
 	switch {
 	case out.KeyType:
 		return denied(reasonKeyType, "%s; change keyType of the pod's podCertificate volume", out.Message)
-	case out.Names:
+	case out.Names && reason == ca.Denied: // names in the CSR are the kubelet's
 		return denied(reasonAnnotations, "%s; change it in userAnnotations of the pod's podCertificate volume, under %s", out.Message, AnnotationDNSNames)
 	case reason == ca.Denied:
 		return denied(reasonPolicy, "the policy for this signer does not grant the pod a certificate: %s", out.Message)

@@ -92,7 +92,7 @@ var wrong = map[string]struct {
 	}, denied: "InvalidCertificateSigningRequest"},
 	"a key that the rule does not allow": {change: func(t *testing.T, r *signingRequest) {
 		r.Spec.Request = pemCSR(kubetest.CSR(t, ecdsaKey(t, elliptic.P384()), &x509.CertificateRequest{URIs: []*url.URL{{Scheme: "spiffe", Host: "example.org", Path: "/ns/shop/sa/web"}}}))
-	}, failed: "UnsupportedKeyType"},
+	}, denied: "UnsupportedKeyType"},
 	"another signer": {change: func(_ *testing.T, r *signingRequest) { r.Spec.SignerName = "example.org/other" }},
 	"no approval":    {change: func(_ *testing.T, r *signingRequest) { r.Spec.SignerName = byHand }},
 	"no CSR":         {change: func(_ *testing.T, r *signingRequest) { r.Spec.Request = []byte("no CSR") }, refused: "spec.request"},
