@@ -104,7 +104,7 @@ func pass(to, from net.Conn) {
 const forEnvoys = `
 cluster: {id: home, kubeconfig: DIR/kube.yaml}
 dev: true
-providers: [{name: file, settings: {dir: CA, self_signed: true, poll_interval: 100ms}}]
+providers: [{name: file, accept_longer_ttl: true, settings: {dir: CA, self_signed: true, poll_interval: 100ms}}]
 authorities: [{name: file, limits: {rate: 1000}, roots: {wait: 1s, unplanned: 1s, interval: 1s, by_reply: true}}]
 istio:
   listen: 127.0.0.1:0

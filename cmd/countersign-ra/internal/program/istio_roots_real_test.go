@@ -35,7 +35,7 @@ const lives = 10 * time.Second
 const rotating = `
 cluster: {id: home, kubeconfig: DIR/kube.yaml}
 dev: true
-providers: [{name: file, settings: {dir: CA, self_signed: true, poll_interval: 100ms, max_ttl: 10s}}]
+providers: [{name: file, accept_longer_ttl: true, settings: {dir: CA, self_signed: true, poll_interval: 100ms, max_ttl: 10s}}]
 authorities: [{name: file, limits: {rate: 1000}, roots: {wait: 1s, unplanned: 1h, interval: 1s}}]
 istio: {listen: "127.0.0.1:0", certificate: {dns_names: [countersign-ra.countersign.svc]}}
 mesh:
