@@ -31,8 +31,13 @@ func (d *Door) judge(ctx context.Context, cr signer.CertificateRequestObject, au
 		Door:    EngineDoor(authority).Name, Object: string(cr.GetUID()), Asked: cr.GetCreationTimestamp().Time, NamesOfCSR: true,
 	}
 	details, err := cr.GetCertificateDetails()
-	if err != nil {
+	switch {
+	case err != nil:
 		err = refused("the request's usages: %s", text.Clean(err.Error()))
+	case details.IsCA: // before the engine reads it in the CSR, in other words
+		err = refused("isCA is set: certificates of authorities are not granted")
+	}
+	if err != nil {
 		d.cfg.Issuer.Refuse(ctx, req, err)
 		return nil, err
 	}
@@ -97,8 +102,6 @@ const harmless = x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment | 
 // request must have them: a certificate that an authority made as asked would be given to nobody.
 func checkDetails(details signer.CertificateDetails, usages ra.Usages) error {
 	switch {
-	case details.IsCA:
-		return refused("isCA is set: certificates of authorities are not granted")
 	case details.KeyUsage&^harmless != 0:
 		return refused("usages has more than digital signature, key encipherment and key agreement for the key: write less")
 	case details.KeyUsage != 0 && details.KeyUsage&x509.KeyUsageDigitalSignature == 0:

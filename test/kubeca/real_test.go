@@ -217,7 +217,7 @@ func TestRealRequestOutlivesCallAndServer(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	_, err := s.agent().CSRSign(ctx, req)
-	testkit.Fails(t, err, noToken, ca.ErrUnavailable, "waits for approval")
+	testkit.Fails(t, err, noToken, ca.ErrPending, "waits for approval")
 	first := s.left()[0]
 	done := start(t, s.agent(), req, ca.ErrDenied) // a server that has just started does not know all roles yet
 	s.Stop()
