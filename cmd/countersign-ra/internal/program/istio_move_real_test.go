@@ -118,7 +118,7 @@ mesh:
 // withVault is a configuration for a mesh whose CA is Vault.
 func withVault(v *vault) string {
 	return strings.NewReplacer(
-		"{name: file, settings: {dir: CA, self_signed: true, poll_interval: 100ms}}", v.provider(), "authorities: [{name: file,", "authorities: [{name: vault,",
+		"{name: file, accept_longer_ttl: true, settings: {dir: CA, self_signed: true, poll_interval: 100ms}}", v.provider(), "authorities: [{name: file,", "authorities: [{name: vault,",
 	).Replace(forEnvoys)
 }
 

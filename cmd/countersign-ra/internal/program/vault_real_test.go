@@ -117,5 +117,5 @@ func (v *vault) roots(t *testing.T) *pki.Bundle {
 
 // provider is the entry of a configuration for it.
 func (v *vault) provider() string {
-	return "{name: vault, settings: {url: 'https://" + v.Address + "', root_file: " + v.folder + "/root.pem, server_name: localhost, role: mesh, login: {method: token, token_file: " + v.folder + "/token}}}"
+	return "{name: vault, accept_longer_ttl: true, settings: {url: 'https://" + v.Address + "', root_file: " + v.folder + "/root.pem, server_name: localhost, role: mesh, login: {method: token, token_file: " + v.folder + "/token}}}"
 }
