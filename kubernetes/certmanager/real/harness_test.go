@@ -136,7 +136,7 @@ func (s *site) write(name, content string) {
 const config = `
 cluster: {id: home, kubeconfig: DIR/account}
 dev: true
-providers: [{name: ca, provider: moody, settings: {dir: DIR/ca, self_signed: true, calls: DIR/calls, outage: DIR/outage, asks: '', mood: DIR/mood, accept: DIR/accept}}]
+providers: [{name: ca, provider: moody, accept_longer_ttl: true, settings: {dir: DIR/ca, self_signed: true, calls: DIR/calls, outage: DIR/outage, asks: '', mood: DIR/mood, accept: DIR/accept}}]
 authorities: [{name: ca, limits: {rate: 1000}}]
 cert_manager: {authorities: [{name: ca, cluster_issuers: true, namespaces: [shop]}]}
 rules:
