@@ -151,7 +151,7 @@ func TestRealServerEnrollsAndReenrolls(t *testing.T) {
 
 func TestRealServersRefusals(t *testing.T) {
 	r := startServer(t)
-	for name, want := range map[string]*ca.Error{"Forbidden": ca.ErrDenied, "Deferred": ca.ErrUnavailable, "Unknown": ca.ErrInternal} {
+	for name, want := range map[string]*ca.Error{"Forbidden": ca.ErrDenied, "Deferred": ca.ErrPending, "Unknown": ca.ErrInternal} {
 		settings := r.settings()
 		settings.Label = "triggererrors"
 		c := r.open(t, settings)
