@@ -126,7 +126,7 @@ func (m *machine) took(sent time.Duration) {
 // does not name it: there is nothing to remove, and a record that does not exist is not created.
 func (m *machine) leave(found record) (next record, named bool) {
 	clear(m.held)
-	m.proposed = nil
+	m.proposed = map[string]slice{} // the answer to a write that was on its way may still come
 	next = found.clone()
 	_, named = next.Members[m.id]
 	delete(next.Members, m.id)

@@ -151,11 +151,16 @@ func (d *desk) pass(by time.Duration) {
 	synctest.Wait()
 }
 
-// has the authority have those roots.
-func (d *desk) has(authority string, roots *pki.Bundle) {
+// knows has the authority have those roots, without a notice.
+func (d *desk) knows(authority string, roots *pki.Bundle) {
 	d.mu.Lock()
+	defer d.mu.Unlock()
 	d.roots[authority] = roots
-	d.mu.Unlock()
+}
+
+// has has the authority have those roots, and says so.
+func (d *desk) has(authority string, roots *pki.Bundle) {
+	d.knows(authority, roots)
 	d.Changed(authority, roots)
 }
 
