@@ -12,39 +12,41 @@ import (
 	"github.com/countersign-dev/countersign/plugin-host/internal/process"
 )
 
-// Entry is one provider of a configuration.
+// Entry describes one provider: how the host finds its program, and what it starts it with. The
+// JSON names are those of Countersign's configuration files, which add what the engine needs.
 type Entry struct {
-	// Name in the configuration and the log. Required.
-	Name string
-	// Provider is the <name> of countersign-provider-<name>. Default: Name.
-	Provider string
-	// Version selects countersign-provider-<name>@<version>. Default: the file without
-	// a version.
-	Version string
-	// Path is a binary to run instead of an installed one, such as a fresh build. It
-	// needs no pin, and Version is ignored. Default: none.
-	Path string
-	// Attach is the socket of `countersign provider debug`. Its provider is used instead
-	// of a process of the host, neither pinned nor confined. Default: none.
-	Attach string
-	// SHA256 of the binary, in hex. Required unless [Options.Dev], Path or Attach is set.
-	SHA256 string
-	// Settings of the provider, sent after each start. One that the provider's schema marks as
-	// secret may be a reference: {file: PATH}, {env: NAME} or {command: [PROGRAM, ARG…]}. The
-	// host reads it, 64 KiB in 10 seconds at most, and sends what it reads; when a file's
-	// content changes, it configures the provider anew.
-	Settings map[string]any
-	// Address of the CA, as in CA_ADDR without PROVIDER://. It replaces the setting that the
-	// provider's schema marks with x-countersign-address. Default: what Settings have.
-	Address string
-	// Env are additional variables for its process.
-	Env map[string]string
-	// User that its process runs as, a name or a number. Use a separate one: no socket
-	// serves secrets to it. The host must be root. Default: the host's user.
-	User string
+	// Name is how the log and secrets refer to it: 1 to 63 of a-z, 0-9 and -. Required.
+	Name string `json:"name"`
+	// Provider is the name of the binary, without countersign-provider-. Default: Name.
+	Provider string `json:"provider"`
+	// SHA256 pins the binary, in hex. Default: that of the lock file, if the program reads one;
+	// without either, the provider is refused unless dev is set.
+	SHA256 string `json:"sha256"`
+	// Address is the CA's address, as in CA_ADDR without PROVIDER://: it becomes the setting that
+	// the provider declares as its address. Default: what the settings have.
+	Address string `json:"address"`
+	// Settings are the provider's own, sent after each start; see its documentation. One that its
+	// schema marks as secret may be a reference: {file: PATH}, {env: NAME} or {command: [PROGRAM,
+	// ARG…]}. The host reads it, 64 KiB in 10 seconds at most, and sends what it reads; when a
+	// file's content changes, it configures the provider anew. Default: none.
+	Settings map[string]any `json:"settings"`
+	// Env are variables for its process, which inherits few of the host's. Default: none.
+	Env map[string]string `json:"env"`
+	// User runs the process, a name or a number. Use a separate one: no socket serves secrets to
+	// it. Only a host that runs as root can change it. Default: the host's own.
+	User string `json:"user"`
 	// Limits on its resources. The host logs those that this system cannot apply.
 	// Default: none.
-	Limits Limits
+	Limits Limits `json:"-"`
+	// Version selects countersign-provider-<name>@<version>. Default: the file without
+	// a version.
+	Version string `json:"-"`
+	// Path is a binary to run instead of an installed one, such as a fresh build. It
+	// needs no pin, and Version is ignored. Default: none.
+	Path string `json:"-"`
+	// Attach is the socket of `countersign provider debug`. Its provider is used instead
+	// of a process of the host, neither pinned nor confined. Default: none.
+	Attach string `json:"-"`
 }
 
 // Limits bound the resources of a provider. Zero means no limit. The host logs a limit that

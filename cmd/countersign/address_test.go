@@ -4,15 +4,16 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/countersign-dev/countersign/cmd/internal/config"
-	"github.com/countersign-dev/countersign/cmd/internal/wiring"
 	"github.com/countersign-dev/countersign/internal/host/address"
 	"github.com/countersign-dev/countersign/internal/test/proctest"
 	"github.com/countersign-dev/countersign/internal/test/programs"
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
+	"github.com/countersign-dev/countersign/plugin-host/lock"
 )
 
 // addressed has values of CA_ADDR for a provider, and what else its settings require.
@@ -114,6 +115,15 @@ func startProbe(t *testing.T, name string) probe {
 	return probe{p, name, m.SettingsSchema, addresses}
 }
 
+// locked returns the address settings as a lock file has them.
+func (p probe) locked() []lock.AddressSetting {
+	out := []lock.AddressSetting{}
+	for _, one := range p.addresses {
+		out = append(out, lock.AddressSetting{Setting: one.Name, Form: string(one.Form), Pattern: one.Pattern})
+	}
+	return out
+}
+
 // verdicts returns what is wrong with CA_ADDR: by the provider, with the settings that the host would
 // send, and by the configuration with a lock file.
 func (p probe) verdicts(t *testing.T, at, settings string) (byProvider string, byConfig error) {
@@ -123,13 +133,15 @@ func (p probe) verdicts(t *testing.T, at, settings string) (byProvider string, b
 		Environ: []string{"CA_ADDR=" + at, "POD_NAMESPACE=demo", "SERVICE_ACCOUNT=web", "GKE_CLUSTER_URL=us-central1-c"},
 	})
 	if err == nil {
-		err = c.Pin("countersign.lock", map[string]config.Build{p.name: {SHA256: pin, Addresses: p.addresses}})
+		err = c.Pin("countersign.lock", &lock.Lock{Providers: []lock.Provider{{
+			Name: p.name, OS: runtime.GOOS, Arch: runtime.GOARCH, SHA256: pin, AddressSettings: p.locked(),
+		}}})
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	byConfig = c.Complete()
-	entry := wiring.Entry(c.Providers[0], config.Build{})
+	entry := c.Providers[0].ToRun()
 	sent, err := p.addresses.Apply(entry.Settings, entry.Address)
 	if err != nil {
 		return err.Error(), byConfig

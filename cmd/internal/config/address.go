@@ -10,19 +10,21 @@ import (
 	"github.com/countersign-dev/countersign/internal/text"
 )
 
-// addressesOf returns the settings that the address of an entry may become. known is false if
+// addresses returns the settings that the address of an entry may become. known is false if
 // they are a guess, as no lock file lists them.
-func (c *Config) addressesOf(entry Provider) (settings address.Settings, known bool) {
-	b := c.BuildOf(entry)
-	if b.unpinned() || b.Addresses == nil || !strings.EqualFold(entry.SHA256, b.SHA256) {
+func (p Provider) addresses() (settings address.Settings, known bool) {
+	if !p.isLocked() || p.locked.AddressSettings == nil {
 		return address.Usual, false
 	}
-	return b.Addresses, true
+	for _, one := range p.locked.AddressSettings { // none: it takes no address
+		settings = append(settings, address.Setting{Name: one.Setting, Form: address.Form(one.Form), Pattern: one.Pattern})
+	}
+	return settings, true
 }
 
 // AddressOf returns the address of an entry's CA, as far as it is known without the provider.
 func (c *Config) AddressOf(entry Provider) string {
-	settings, _ := c.addressesOf(entry)
+	settings, _ := entry.addresses()
 	return cmp.Or(entry.Address, settings.In(entry.Settings))
 }
 
@@ -51,7 +53,7 @@ func (c *Config) settleAddress(p *problems, entry *Provider, path string) {
 // replaced returns the settings that the address of an entry replaces. known is false if they are a
 // guess.
 func (c *Config) replaced(p *problems, entry Provider, at string) (names []string, known bool) {
-	settings, known := c.addressesOf(entry)
+	settings, known := entry.addresses()
 	switch {
 	case entry.Address == "":
 		return nil, known

@@ -3,11 +3,12 @@ package config
 import (
 	"cmp"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/countersign-dev/countersign/internal/host/address"
+	"github.com/countersign-dev/countersign/plugin-host/lock"
 )
 
 // pinned completes a configuration with a lock file that pins provider as "vault", whose address is
@@ -16,12 +17,18 @@ func pinned(t *testing.T, file string, environ []string, flags ...Assignment) (C
 	t.Helper()
 	c, _, err := Read(Input{FileName: "countersign.yaml", File: []byte(file), Environ: append(environ, identity[:2]...), Flags: flags})
 	if err == nil {
-		err = c.Pin("countersign.lock", map[string]Build{"vault": {SHA256: pin, Addresses: address.Settings{{Name: "url", Form: address.URL, Pattern: "^https://"}}}})
+		err = c.Pin("countersign.lock", locks(lock.Provider{Name: "vault", SHA256: pin, AddressSettings: []lock.AddressSetting{{Setting: "url", Form: "url", Pattern: "^https://"}}}))
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	return c, c.Complete()
+}
+
+// locks returns a lock file with one build for this platform.
+func locks(p lock.Provider) *lock.Lock {
+	p.OS, p.Arch = runtime.GOOS, runtime.GOARCH
+	return &lock.Lock{Providers: []lock.Provider{p}}
 }
 
 func TestAddressReplacesTheSettingThatItBecomes(t *testing.T) {

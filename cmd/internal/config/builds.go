@@ -4,31 +4,45 @@ import (
 	"cmp"
 	"fmt"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 
-	"github.com/countersign-dev/countersign/internal/host/address"
 	"github.com/countersign-dev/countersign/internal/host/reference"
+	pluginhost "github.com/countersign-dev/countersign/plugin-host"
+	"github.com/countersign-dev/countersign/plugin-host/lock"
 )
 
 // LockFile is the name of the lock file beside a configuration.
 const LockFile = "countersign.lock"
 
-// Build identifies the build of a provider's binary if its entry does not.
-type Build struct {
-	Version string // in the file name; empty for none
-	SHA256  string // from the lock file
-	// Secrets are the provider's secret settings, from the lock file; nil: unknown.
-	Secrets reference.Paths
-	// Addresses are the settings that its address may become, from the lock file; nil: unknown.
-	Addresses address.Settings
-	Path      string // a development build to run instead of the installed binary
-	Attach    string // the socket of a provider that runs in a debugger
-	Missing   bool   // no such provider is installed
+// ToRun returns what the host is to run for the provider.
+func (p Provider) ToRun() pluginhost.Entry {
+	e := p.Entry
+	e.Limits = pluginhost.Limits{
+		Memory: int64(p.Limits.Memory), Descriptors: int(p.Limits.Descriptors), Processes: int(p.Limits.Processes), CPU: p.Limits.CPU,
+	}
+	if p.unpinned() {
+		e.SHA256 = "" // the pin is that of the installed build
+	}
+	return e
 }
 
-// unpinned reports whether it is a development build.
-func (b Build) unpinned() bool { return b.Path != "" || b.Attach != "" }
+// unpinned reports whether it runs a development build.
+func (p Provider) unpinned() bool { return p.Path != "" || p.Attach != "" }
+
+// isLocked reports whether it runs the build of the lock file.
+func (p Provider) isLocked() bool {
+	return !p.unpinned() && strings.EqualFold(p.SHA256, p.locked.SHA256)
+}
+
+// secretSettings returns its secret settings; nil if they are unknown.
+func (p Provider) secretSettings() reference.Paths {
+	if !p.isLocked() {
+		return nil
+	}
+	return p.locked.SecretSettings
+}
 
 // LockPath returns the path of the lock file, empty for none, and whether it must exist.
 func (c *Config) LockPath() (path string, wanted bool) {
@@ -41,22 +55,10 @@ func (c *Config) LockPath() (path string, wanted bool) {
 	return "", false
 }
 
-// BuildOf returns the build that an entry runs.
-func (c *Config) BuildOf(entry Provider) Build { return c.builds[entry.binary()] }
-
-// SecretsOf returns the secret settings of an entry's provider; nil if they are unknown.
-func (c *Config) SecretsOf(entry Provider) reference.Paths {
-	b := c.BuildOf(entry)
-	if b.unpinned() || !strings.EqualFold(entry.SHA256, b.SHA256) {
-		return nil
-	}
-	return b.Secrets
-}
-
 // Unpinned returns the names of the providers that an entry uses without a pin.
 func (c *Config) Unpinned() (names []string) {
 	for _, entry := range c.Providers {
-		if entry.SHA256 == "" && !c.BuildOf(entry).unpinned() && !slices.Contains(names, entry.binary()) {
+		if entry.SHA256 == "" && !entry.unpinned() && !slices.Contains(names, entry.binary()) {
 			names = append(names, entry.binary())
 		}
 	}
@@ -67,61 +69,50 @@ func (c *Config) Unpinned() (names []string) {
 // the latter is empty for one that is not pinned, or pinned to a version.
 func (c *Config) PinnedBy(entry Provider) (provider, by string) {
 	provider = entry.binary()
-	if entry.SHA256 == "" || c.BuildOf(entry).unpinned() || c.BuildOf(entry).Version != "" {
+	if entry.SHA256 == "" || entry.unpinned() || entry.Version != "" {
 		return provider, ""
 	}
 	path := "providers." + entry.Name + ".sha256"
 	return provider, cmp.Or(c.origins[path], path)
 }
 
-// MarkMissing notes that the provider of an entry is not installed, so that its missing pin is no
-// second error.
-func (c *Config) MarkMissing(entry Provider) {
-	b := c.BuildOf(entry)
-	b.Missing = true
-	c.setBuild(entry.binary(), b)
-}
-
-// UseBuild makes every entry of a provider run a development build. It fails if no entry
+// UseBuild has use make every entry of a provider run a development build. It fails if no entry
 // uses the provider.
-func (c *Config) UseBuild(provider string, b Build) error {
+func (c *Config) UseBuild(provider string, use func(*Provider)) error {
 	var known []string
-	for _, entry := range c.Providers {
+	found := false
+	for i := range c.Providers {
+		entry := &c.Providers[i]
 		if entry.binary() == provider {
-			c.setBuild(provider, b)
-			return nil
+			use(entry)
+			found = true
 		}
 		known = append(known, entry.binary())
+	}
+	if found {
+		return nil
 	}
 	return fmt.Errorf("no entry in providers uses provider %.256q: configured are %s", provider, strings.Join(known, ", "))
 }
 
-func (c *Config) setBuild(provider string, b Build) {
-	if c.builds == nil {
-		c.builds = map[string]Build{}
-	}
-	c.builds[provider] = b
-}
-
-// Pin applies the pins for this platform from a lock file, by provider name. The pin of an
-// entry must match.
-func (c *Config) Pin(lock string, locked map[string]Build) error {
+// Pin applies the pins for this platform from a lock file. The pin of an entry must match.
+func (c *Config) Pin(path string, l *lock.Lock) error {
 	var all problems
 	for i := range c.Providers {
 		entry := &c.Providers[i]
-		build, ok := locked[entry.binary()]
-		if !ok || c.BuildOf(*entry).unpinned() {
+		build, ok := l.Of(entry.binary(), runtime.GOOS, runtime.GOARCH)
+		if !ok || entry.unpinned() {
 			continue
 		}
-		path := "providers." + entry.Name + ".sha256"
+		setting := "providers." + entry.Name + ".sha256"
 		switch {
 		case entry.SHA256 == "":
 			entry.SHA256 = build.SHA256
-			c.origins[path] = lock
+			c.origins[setting] = path
 		case !strings.EqualFold(entry.SHA256, build.SHA256):
-			c.say(&all, path, entry.SHA256, fmt.Sprintf("%s pins %s; remove sha256 from the entry, or lock the provider again", lock, build.SHA256))
+			c.say(&all, setting, entry.SHA256, fmt.Sprintf("%s pins %s; remove sha256 from the entry, or lock the provider again", path, build.SHA256))
 		}
-		c.setBuild(entry.binary(), build)
+		entry.Version, entry.locked = build.FileVersion(), build
 	}
 	return all.err()
 }

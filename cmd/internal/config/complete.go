@@ -130,7 +130,7 @@ func (c *Config) checkProvider(p *problems, entry *Provider, i int) {
 	}
 	entry.SHA256 = strings.ToLower(entry.SHA256)
 	switch {
-	case entry.SHA256 == "" && !c.Dev && !c.BuildOf(*entry).unpinned() && !c.BuildOf(*entry).Missing:
+	case entry.SHA256 == "" && !c.Dev && !entry.unpinned() && !entry.Missing:
 		c.say(p, path+".sha256", "", `write the SHA-256 of the binary, which "countersign provider list" shows, run "countersign provider lock", or use --dev outside production`)
 	case entry.SHA256 != "" && !sha256Hex.MatchString(entry.SHA256):
 		c.say(p, path+".sha256", entry.SHA256, `write 64 hexadecimal digits, as "countersign provider list" shows them`)

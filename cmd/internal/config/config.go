@@ -5,7 +5,11 @@
 // until it is complete; afterwards it is only read.
 package config
 
-import "github.com/countersign-dev/countersign/cmd/internal/istiocompat"
+import (
+	"github.com/countersign-dev/countersign/cmd/internal/istiocompat"
+	pluginhost "github.com/countersign-dev/countersign/plugin-host"
+	"github.com/countersign-dev/countersign/plugin-host/lock"
+)
 
 // Config is the agent's configuration, as its file spells it. It is usable after
 // [Config.Complete].
@@ -41,9 +45,8 @@ type Config struct {
 	lines   func() map[string]int // by path: the line in the file
 	file    string                // its name
 	choice  Choice
-	foreign *Foreign         // the program that owns the socket; nil: the agent
-	places  map[string]int   // in Secrets, by name; nil before they are complete
-	builds  map[string]Build // by the binary's name: what the entries do not say
+	foreign *Foreign       // the program that owns the socket; nil: the agent
+	places  map[string]int // in Secrets, by name; nil before they are complete
 
 	warnings []string
 
@@ -88,28 +91,17 @@ type Plugins struct {
 
 // Provider is one certificate authority: a provider binary with settings.
 type Provider struct {
-	// Name is how secrets refer to it: 1 to 63 of a-z, 0-9 and -. Required.
-	Name string `json:"name"`
-	// Provider is the name of the binary. Default: Name.
-	Provider string `json:"provider"`
-	// SHA256 pins the binary, in hex. Default: the lock file's; without either, the
-	// provider is refused unless dev is set.
-	SHA256 string `json:"sha256"`
-	// Address is the CA's address, as in CA_ADDR without PROVIDER://: it becomes the setting that
-	// the provider declares as its address. Default: what the settings have.
-	Address string `json:"address"`
-	// Settings are the provider's own; see its documentation. Default: none.
-	Settings map[string]any `json:"settings"`
-	// Env are variables for its process, which inherits few of the agent's. Default: none.
-	Env map[string]string `json:"env"`
-	// User runs the process, a name or a number; only an agent that runs as root can
-	// change it. Default: the agent's own.
-	User   string `json:"user"`
+	pluginhost.Entry
+	// Limits bound the resources of its process. Default: none.
 	Limits Limits `json:"limits"`
 	// Token is the token that is sent with each request. Default: Istio's token file for
 	// the provider citadel, else none.
 	Token Token `json:"token"`
 	Trust
+
+	// Missing means that it is not installed, so that its missing pin is no second error.
+	Missing bool          `json:"-"`
+	locked  lock.Provider // the build that a lock file pins; zero: none
 }
 
 // Limits bound the resources of a provider's process. Default: none.

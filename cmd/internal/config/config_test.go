@@ -181,6 +181,7 @@ func TestWrongSettingsAreOneSentenceEach(t *testing.T) {
 		{"near key below", "socket: {pth: x}", `unknown setting "socket.pth" in countersign.yaml: did you mean "socket.path"?`},
 		{"near key in an entry", "providers: [{name: file, sha265: x}]", `unknown setting "providers.file.sha265" in countersign.yaml: did you mean "providers.file.sha256"?`},
 		{"far key", "log: {colour: red}", `unknown setting "log.colour" in countersign.yaml: known here: format, level`},
+		{"key of what is not in the file", "providers: [{name: file, '-': x}]", `unknown setting "providers.file.-" in countersign.yaml: known here: accept_longer_ttl`},
 		{"capital key", "TTL: 1h", `unknown setting "TTL" in countersign.yaml: did you mean "ttl"?`},
 		{"no unit", "ttl: 20", `ttl is "20" in countersign.yaml: write a number with a unit`},
 		{"bare mode", "socket: {mode: 0600}", `socket.mode is "384" in countersign.yaml: write octal permissions in quotes`},

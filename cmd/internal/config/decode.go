@@ -221,7 +221,7 @@ func isSecret(path string) bool {
 func fieldOf(v reflect.Value, key string) (reflect.Value, bool) {
 	for i := range v.NumField() {
 		field := v.Type().Field(i)
-		if tag := field.Tag.Get("json"); tag != "" && tag == key {
+		if tag := field.Tag.Get("json"); isKey(tag) && tag == key {
 			return v.Field(i), true
 		}
 		if field.Anonymous && field.Type.Kind() == reflect.Struct {
@@ -233,10 +233,13 @@ func fieldOf(v reflect.Value, key string) (reflect.Value, bool) {
 	return reflect.Value{}, false
 }
 
+// isKey reports whether the file can have a field with this name.
+func isKey(tag string) bool { return tag != "" && tag != "-" }
+
 func keys(t reflect.Type) []string {
 	var names []string
 	for _, field := range reflect.VisibleFields(t) {
-		if tag := field.Tag.Get("json"); tag != "" {
+		if tag := field.Tag.Get("json"); isKey(tag) {
 			names = append(names, tag)
 		}
 	}

@@ -60,7 +60,7 @@ func (e *explainer) walk(v reflect.Value, path string) {
 	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct:
 		for i := range v.Len() {
 			if entry, ok := reflect.TypeAssert[Provider](v.Index(i)); ok {
-				e.secrets = e.config.SecretsOf(entry)
+				e.secrets = entry.secretSettings()
 			}
 			e.walk(v.Index(i), join(path, labelOf(v.Index(i), i)))
 		}
@@ -85,7 +85,7 @@ func labelOf(entry reflect.Value, i int) string {
 func (e *explainer) fields(v reflect.Value, path string) {
 	for i := range v.NumField() {
 		switch field := v.Type().Field(i); {
-		case !field.IsExported():
+		case !field.IsExported() || field.Tag.Get("json") == "-":
 		case field.Anonymous:
 			e.fields(v.Field(i), path)
 		default:

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/countersign-dev/countersign/internal/host/reference"
+	"github.com/countersign-dev/countersign/plugin-host/lock"
 )
 
 // explained returns a setting as Explain shows it, or fails.
@@ -113,7 +114,7 @@ func locked(t *testing.T, secrets reference.Paths, file string, environ ...strin
 	t.Helper()
 	c, _, err := Read(Input{FileName: "countersign.yaml", File: []byte(file), Environ: environ})
 	if err == nil {
-		err = c.Pin("countersign.lock", map[string]Build{"citadel": {SHA256: strings.Repeat("0", 64), Secrets: secrets}})
+		err = c.Pin("countersign.lock", locks(lock.Provider{Name: "citadel", SHA256: strings.Repeat("0", 64), SecretSettings: secrets}))
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/countersign-dev/countersign/cmd/internal/istiocompat"
-	"github.com/countersign-dev/countersign/internal/host/reference"
 )
 
 // Where Istio mounts a token for istiod, and Kubernetes one for itself.
@@ -69,7 +68,9 @@ func TestIstioVariablesRankBetweenFlagAndFile(t *testing.T) {
 			{"flag over all", test.file, environ, []Assignment{byFlag}, flagged(test.byDefault), []string{byFlag.Origin}},
 		} {
 			c := understood(t, layers.file, layers.environ, layers.flags...)
-			c.setBuild("citadel", Build{Secrets: reference.Paths{}})
+			for i := range c.Providers {
+				c.Providers[i].locked.SecretSettings = []string{}
+			}
 			got := lookUp(c, test.setting)
 			if strings.HasSuffix(got.From, "CA_HEADER_…") {
 				got.From = variable // the headers are one setting

@@ -11,9 +11,9 @@ import (
 // checkSecrets checks the references to secrets, as far as the lock file marks the secret
 // settings. Files and commands are read when the provider starts.
 func (c *Config) checkSecrets(p *problems, entry Provider, path string) {
-	err := reference.Check(entry.Settings, c.SecretsOf(entry))
+	err := reference.Check(entry.Settings, entry.secretSettings())
 	if err == nil && c.lookupEnv != nil {
-		err = reference.Unset(entry.Settings, c.SecretsOf(entry), c.lookupEnv)
+		err = reference.Unset(entry.Settings, entry.secretSettings(), c.lookupEnv)
 	}
 	all, joined := err.(interface{ Unwrap() []error }) //nolint:errorlint // it is not wrapped
 	if !joined {

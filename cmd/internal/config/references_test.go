@@ -5,14 +5,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/countersign-dev/countersign/internal/host/reference"
+	"github.com/countersign-dev/countersign/plugin-host/lock"
 )
 
 func TestMalformedReferenceStopsTheStartWhereLockMarksIt(t *testing.T) {
 	const file = "providers: [{name: citadel, settings: {password: {file: a, env: geheim}, login: {key: {command: [show, geheim]}}, other: {file: a, env: b}}}]\n"
 	c, _, err := Read(Input{FileName: "countersign.yaml", File: []byte(file), Environ: identity})
 	if err == nil {
-		err = c.Pin("countersign.lock", map[string]Build{"citadel": {SHA256: strings.Repeat("0", 64), Secrets: reference.Paths{"/password", "/login/key"}}})
+		err = c.Pin("countersign.lock", locks(lock.Provider{Name: "citadel", SHA256: strings.Repeat("0", 64), SecretSettings: []string{"/password", "/login/key"}}))
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -32,7 +32,7 @@ func TestUnsetVariableStopsTheStart(t *testing.T) {
 	complete := func(environ ...string) error {
 		c, _, err := Read(Input{FileName: "countersign.yaml", File: []byte(file), Environ: append(environ, identity...)})
 		if err == nil {
-			err = c.Pin("countersign.lock", map[string]Build{"citadel": {SHA256: pin, Secrets: reference.Paths{"/password"}}})
+			err = c.Pin("countersign.lock", locks(lock.Provider{Name: "citadel", SHA256: pin, SecretSettings: []string{"/password"}}))
 		}
 		if err != nil {
 			t.Fatal(err)

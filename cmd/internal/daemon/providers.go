@@ -42,7 +42,7 @@ func FindProviders(env environ.Vars, c *agent.Config, due func(name string) (tim
 	book := wiring.NewTokenCache(env, log)
 	var errs []error
 	for _, entry := range c.Providers {
-		provider, err := pluginhost.Find(opts, wiring.Entry(entry, c.BuildOf(entry)))
+		provider, err := pluginhost.Find(opts, entry.ToRun())
 		if err != nil {
 			errs = append(errs, err)
 			continue

@@ -206,7 +206,7 @@ func settingsOf(t reflect.Type, path string) (all []string) {
 		return []string{path}
 	}
 	for _, f := range reflect.VisibleFields(t) {
-		if tag := f.Tag.Get("json"); tag != "" {
+		if tag := f.Tag.Get("json"); tag != "" && tag != "-" {
 			all = append(all, settingsOf(f.Type, strings.TrimPrefix(path+"."+tag, "."))...)
 		}
 	}

@@ -83,7 +83,7 @@ func describe(s *jsonschema.Schema, t reflect.Type, comments map[string]string) 
 	}
 	for _, f := range reflect.VisibleFields(t) {
 		tag := f.Tag.Get("json")
-		if tag == "" {
+		if tag == "" || tag == "-" {
 			continue
 		}
 		owner := t
@@ -98,7 +98,7 @@ func describe(s *jsonschema.Schema, t reflect.Type, comments map[string]string) 
 // spelled writes the names of t's fields as the file has them.
 func spelled(comment string, t reflect.Type) string {
 	for _, f := range reflect.VisibleFields(t) {
-		if tag := f.Tag.Get("json"); tag != "" {
+		if tag := f.Tag.Get("json"); tag != "" && tag != "-" {
 			comment = regexp.MustCompile(`\b`+f.Name+`\b`).ReplaceAllString(comment, tag)
 		}
 	}

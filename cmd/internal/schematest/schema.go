@@ -27,12 +27,12 @@ var patterns = map[reflect.Type]string{
 }
 
 // Check compares a file of the repository with the schema of C, a program's configuration.
-// Descriptions come from the comments in the package of the agent's configuration, and in the Go
-// files that the patterns in sources match, which come first; narrow lists the values that a setting
+// Descriptions come from the comments of [pluginhost.Entry], in the package of the agent's
+// configuration, and in the Go files that the patterns in sources match, the last of which count; narrow lists the values that a setting
 // can have.
 func Check[C any](t *testing.T, name, title string, narrow func(*jsonschema.Schema), sources ...string) {
 	t.Helper()
-	s, err := schemaOf[C](title, patterns, goFiles(t, append([]string{"cmd/internal/config/*.go"}, sources...))...)
+	s, err := schemaOf[C](title, patterns, goFiles(t, append([]string{"plugin-host/entry.go", "cmd/internal/config/*.go"}, sources...))...)
 	if err != nil {
 		t.Fatal(err)
 	}

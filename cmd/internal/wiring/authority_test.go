@@ -7,13 +7,14 @@ import (
 	"testing"
 
 	"github.com/countersign-dev/countersign/cmd/internal/config"
+	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
 var silent = slog.New(slog.DiscardHandler)
 
 func fileToken(path string, optional bool) config.Provider {
-	return config.Provider{Name: "citadel", Token: config.Token{TokenSource: config.TokenSource{File: path, Optional: optional}}}
+	return config.Provider{Entry: pluginhost.Entry{Name: "citadel"}, Token: config.Token{TokenSource: config.TokenSource{File: path, Optional: optional}}}
 }
 
 func TestTokenFileIsReadPerRequestOfItsProvider(t *testing.T) {
@@ -33,7 +34,7 @@ func TestTokenFileIsReadPerRequestOfItsProvider(t *testing.T) {
 			t.Errorf("got another token than %q, %v", token.Reveal(), err)
 		}
 	}
-	if other, err := Authority(config.Provider{Name: "file"}, nil, NewTokenCache(nil, silent)); other.Token != nil || err != nil {
+	if other, err := Authority(config.Provider{Entry: pluginhost.Entry{Name: "file"}}, nil, NewTokenCache(nil, silent)); other.Token != nil || err != nil {
 		t.Errorf("a provider without a token file has a token, %v", err)
 	}
 }

@@ -8,22 +8,17 @@ import (
 	"runtime"
 
 	"github.com/countersign-dev/countersign/cmd/internal/config"
-	"github.com/countersign-dev/countersign/internal/host/address"
 	"github.com/countersign-dev/countersign/internal/host/verified"
 	"github.com/countersign-dev/countersign/plugin-host/lock"
 )
 
-// Locked returns the lock file's pins for this platform, by the provider's name. A missing
-// file is an error only if it is wanted.
-func Locked(path string, wanted bool) (map[string]config.Build, error) {
+// Locked reads a lock file. A missing one pins nothing; it is an error only if it is wanted.
+func Locked(path string, wanted bool) (*lock.Lock, error) {
 	l, err := lock.Read(path)
 	if errors.Is(err, fs.ErrNotExist) && !wanted {
-		return nil, nil
+		return &lock.Lock{}, nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	return pins(l), nil
+	return l, err
 }
 
 // PinInstalled pins the providers without another pin by the lock file that a package installed
@@ -49,8 +44,8 @@ func PinInstalled(c *config.Config, dirs []string, reads func(path string)) erro
 		if l == nil {
 			continue
 		}
-		if build, ok := pins(l)[name]; ok && build.Version == "" {
-			err = c.Pin(path, map[string]config.Build{name: build})
+		if build, ok := pinned(l, name); ok && build.FileVersion() == "" {
+			err = c.Pin(path, &lock.Lock{Providers: []lock.Provider{build}})
 		}
 		if err != nil {
 			return err
@@ -72,31 +67,18 @@ func OvertakenPins(c *config.Config, dirs []string) (warnings []string) {
 		}
 		folder := filepath.Dir(found.Path)
 		l, err := lock.Installed(folder)
-		if path := lock.InstalledPath(folder); err == nil && l != nil && by != path && pins(l)[name].SHA256 != "" {
+		if err != nil || l == nil {
+			continue
+		}
+		if _, pins := pinned(l, name); pins && by != lock.InstalledPath(folder) {
+			path := lock.InstalledPath(folder)
 			warnings = append(warnings, fmt.Sprintf("%s pins provider %s, which %s pins and an upgrade of its package replaces: the program does not start then; remove the first pin", by, name, path))
 		}
 	}
 	return warnings
 }
 
-// addresses converts the address settings of a lock file; nil, which is unknown, stays nil.
-func addresses(locked []lock.AddressSetting) address.Settings {
-	if locked == nil {
-		return nil
-	}
-	out := address.Settings{}
-	for _, one := range locked {
-		out = append(out, address.Setting{Name: one.Setting, Form: address.Form(one.Form), Pattern: one.Pattern})
-	}
-	return out
-}
-
-func pins(l *lock.Lock) map[string]config.Build {
-	locked := map[string]config.Build{}
-	for _, p := range l.Providers {
-		if p.OS == runtime.GOOS && p.Arch == runtime.GOARCH {
-			locked[p.Name] = config.Build{Version: p.FileVersion(), SHA256: p.SHA256, Secrets: p.SecretSettings, Addresses: addresses(p.AddressSettings)}
-		}
-	}
-	return locked
+// pinned returns the build of a provider for this platform.
+func pinned(l *lock.Lock, name string) (lock.Provider, bool) {
+	return l.Of(name, runtime.GOOS, runtime.GOARCH)
 }

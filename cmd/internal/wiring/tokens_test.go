@@ -10,6 +10,7 @@ import (
 
 	"github.com/countersign-dev/countersign/cmd/internal/config"
 	"github.com/countersign-dev/countersign/cmd/internal/environ"
+	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
@@ -39,7 +40,7 @@ func TestTokenExchangesRunInOrder(t *testing.T) {
 		_, _ = w.Write([]byte(`{"access_token":"by-sts-` + r.PostFormValue("subject_token") + `","issued_token_type":"urn:x","token_type":"Bearer","expires_in":3600}`))
 	}))
 	defer sts.Close()
-	entry := config.Provider{Name: "p"}
+	entry := config.Provider{Entry: pluginhost.Entry{Name: "p"}}
 	entry.Token = config.Token{
 		Sources: []config.TokenSource{{File: "/none"}, {Env: "MY_TOKEN"}},
 		Exchange: []config.Exchange{
@@ -70,7 +71,7 @@ func TestExchangedTokenSurvivesReloadOfSameEntry(t *testing.T) {
 	calls := 0
 	provider := &exchangingProvider{asking: func() { calls++ }}
 	entry := func(audience string) config.Provider {
-		e := config.Provider{Name: "p"}
+		e := config.Provider{Entry: pluginhost.Entry{Name: "p"}}
 		e.Token = config.Token{TokenSource: config.TokenSource{Env: "MY_TOKEN"}, Exchange: []config.Exchange{{Provider: true, Audience: audience}}}
 		return e
 	}
@@ -102,7 +103,7 @@ func TestImpossibleExchangeIsNamed(t *testing.T) {
 		"does not exchange tokens": {Provider: true},
 		"a secret's file, or ":     {ExchangeServer: config.ExchangeServer{URL: "https://sts", Client: config.ExchangeClient{ID: "x"}}},
 	} {
-		entry := config.Provider{Name: "p"}
+		entry := config.Provider{Entry: pluginhost.Entry{Name: "p"}}
 		entry.Token = config.Token{TokenSource: config.TokenSource{Env: "X"}, Exchange: []config.Exchange{step}}
 		if _, err := Authority(entry, nil, NewTokenCache(environ.Vars{"MY_TOKEN=mine"}, silent)); err == nil || !strings.Contains(err.Error(), "providers.p.token.exchange.0: ") || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", says, err)

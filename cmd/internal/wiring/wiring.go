@@ -1,6 +1,6 @@
-// Package wiring turns the providers and secrets of a configuration into what the plugin host
-// runs ([Entry]) and what the engine uses ([Authority], [Spec]), including the providers'
-// tokens ([TokenCache]); [Locked] reads a lock file's pins. The agent and
+// Package wiring turns the providers and secrets of a configuration into what the engine uses
+// ([Authority], [Spec]), including the providers' tokens ([TokenCache]); [Locked] reads a lock
+// file's pins. The agent and
 // countersign-discovery call it when they start and reload; apart from the TokenCache it keeps
 // no state.
 package wiring
@@ -11,28 +11,12 @@ import (
 
 	"github.com/countersign-dev/countersign/cmd/internal/config"
 	"github.com/countersign-dev/countersign/internal/host/safefile"
-	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
 const maxPinnedRoots = 4 << 20 // bytes
-
-// Entry converts an entry of the configuration, in the given build, for the plugin host.
-func Entry(p config.Provider, b config.Build) pluginhost.Entry {
-	e := pluginhost.Entry{
-		Name: p.Name, Provider: p.Provider, SHA256: p.SHA256, Settings: p.Settings, Address: p.Address, Env: p.Env, User: p.User,
-		Limits: pluginhost.Limits{
-			Memory: int64(p.Limits.Memory), Descriptors: int(p.Limits.Descriptors), Processes: int(p.Limits.Processes), CPU: p.Limits.CPU,
-		},
-		Version: b.Version, Path: b.Path, Attach: b.Attach,
-	}
-	if b.Path+b.Attach != "" {
-		e.SHA256 = "" // the pin is that of the installed build
-	}
-	return e
-}
 
 var nameChecks = map[string]pki.NameCheck{"exact": pki.ExactNames, "trust-domain": pki.TrustDomainName, "any": pki.AnyName}
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/config"
 	agent "github.com/countersign-dev/countersign/cmd/internal/config"
+	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 )
 
 func TestValidateNamesRulesThatCannotDoWhatTheySay(t *testing.T) {
@@ -19,7 +20,7 @@ func TestValidateNamesRulesThatCannotDoWhatTheySay(t *testing.T) {
 		hour   = "cert-manager asks for 1h at least"
 		ofNode = "pods get the name of their node"
 	)
-	mesh := agent.Provider{Name: "ca"}
+	mesh := agent.Provider{Entry: pluginhost.Entry{Name: "ca"}}
 	for name, c := range map[string]struct {
 		provider string
 		subjects any

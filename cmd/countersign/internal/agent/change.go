@@ -26,7 +26,7 @@ func (p *providers) change(c config.Config) (*change, error) {
 	var all sync.WaitGroup
 	for i, entry := range c.Providers { // at the same time, as each binary is hashed
 		all.Go(func() {
-			found[i], errs[i] = ch.find(p.opts, running[entry.Name], wiring.Entry(entry, c.BuildOf(entry)))
+			found[i], errs[i] = ch.find(p.opts, running[entry.Name], entry.ToRun())
 		})
 	}
 	all.Wait()

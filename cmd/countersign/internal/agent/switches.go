@@ -100,7 +100,7 @@ func (s *switches) again(entry config.Provider) (step, error) {
 	if s.ctx.Err() != nil {
 		return step{}, s.ctx.Err()
 	}
-	next, err := s.providers.of(entry.Name).Next(wiring.Entry(entry, s.c.BuildOf(entry)))
+	next, err := s.providers.of(entry.Name).Next(entry.ToRun())
 	if err != nil {
 		return step{}, err
 	}

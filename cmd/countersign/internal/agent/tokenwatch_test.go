@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/cmd/internal/config"
+	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 )
 
 func TestTokenFileChangeRetriesProvider(t *testing.T) {
@@ -28,7 +29,7 @@ func TestTokenFileChangeRetriesProvider(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	other := config.Provider{Name: "other", Token: config.Token{TokenSource: config.TokenSource{Env: "X"}}}
+	other := config.Provider{Entry: pluginhost.Entry{Name: "other"}, Token: config.Token{TokenSource: config.TokenSource{Env: "X"}}}
 	files := newTokenFiles(config.Config{Plugins: config.Plugins{Providers: []config.Provider{fileToken(path, false), other}}})
 	write("one", "one")
 	write("two", "two")
@@ -81,13 +82,13 @@ func TestTokenFileWatchEnds(t *testing.T) {
 }
 
 func fileToken(path string, optional bool) config.Provider {
-	return config.Provider{Name: "citadel", Token: config.Token{TokenSource: config.TokenSource{File: path, Optional: optional}}}
+	return config.Provider{Entry: pluginhost.Entry{Name: "citadel"}, Token: config.Token{TokenSource: config.TokenSource{File: path, Optional: optional}}}
 }
 
 func TestProviderIsRetriedWhenClientCertificateChanges(t *testing.T) {
 	for _, setting := range []string{"client_cert_file", "client_key_file"} {
 		path := filepath.Join(t.TempDir(), "client.pem")
-		entry := config.Provider{Name: "citadel", Settings: map[string]any{setting: path}}
+		entry := config.Provider{Entry: pluginhost.Entry{Name: "citadel", Settings: map[string]any{setting: path}}}
 		files := newTokenFiles(config.Config{Plugins: config.Plugins{Providers: []config.Provider{entry}}})
 		if got := files.changed(); len(got) != 0 {
 			t.Errorf("%s: a notice for %v", setting, got)

@@ -88,7 +88,7 @@ func lookWith(in *settings.Flags) (looked, error) {
 	}
 	out := looked{config: c, Catalog: &catalog.Catalog{Options: probeOptions(in.Env, c), Locked: &lock.Lock{}}}
 	for _, entry := range c.Providers {
-		out.Entries = append(out.Entries, wiring.Entry(entry, config.Build{}))
+		out.Entries = append(out.Entries, entry.ToRun())
 	}
 	path, wanted := c.LockPath()
 	out.lockPath, out.Named = path, wanted

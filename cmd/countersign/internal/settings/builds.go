@@ -23,7 +23,7 @@ func (f *Flags) pin(c *config.Config) error {
 	}
 	f.locksSeen[path] = contentOf(readFile(path))
 	locked, err := wiring.Locked(path, wanted)
-	if err == nil && locked != nil {
+	if err == nil {
 		err = c.Pin(path, locked)
 	}
 	if err != nil || wanted {
@@ -45,11 +45,11 @@ func OvertakenPins(env environ.Vars, c *config.Config) []string {
 // useBuilds applies --dev-provider and --insecure-attach.
 func (f *Flags) useBuilds(c *config.Config) error {
 	var errs []error
-	use := func(flag string, values []string, build func(path string) config.Build) {
+	use := func(flag string, values []string, build func(p *config.Provider, path string)) {
 		for _, value := range values {
 			name, path, err := ParseBuild(value)
 			if err == nil {
-				err = c.UseBuild(name, build(path))
+				err = c.UseBuild(name, func(p *config.Provider) { build(p, path) })
 			}
 			if err != nil {
 				errs = append(errs, fmt.Errorf("%s: %w", flag, err))
@@ -57,8 +57,8 @@ func (f *Flags) useBuilds(c *config.Config) error {
 		}
 	}
 	f.buildsSeen = f.stamps()
-	use("--dev-provider", f.DevBuilds, func(path string) config.Build { return config.Build{Path: path} })
-	use("--insecure-attach", f.attached, func(path string) config.Build { return config.Build{Attach: path} })
+	use("--dev-provider", f.DevBuilds, func(p *config.Provider, path string) { p.Path = path })
+	use("--insecure-attach", f.attached, func(p *config.Provider, path string) { p.Attach = path })
 	return errors.Join(errs...)
 }
 

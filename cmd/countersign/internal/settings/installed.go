@@ -17,15 +17,15 @@ import (
 func findMissing(env environ.Vars, c *config.Config) map[string]error {
 	finder := verified.Finder{Dirs: wiring.SearchDirs(env, c.ProviderDirs)}
 	missing := map[string]error{}
-	for _, entry := range c.Providers {
-		build := c.BuildOf(entry)
-		if build.Path+build.Attach != "" {
+	for i := range c.Providers {
+		entry := &c.Providers[i]
+		if entry.Path+entry.Attach != "" {
 			continue // reported when it is verified
 		}
-		_, err := finder.FindVersion(cmp.Or(entry.Provider, entry.Name), build.Version)
+		_, err := finder.FindVersion(cmp.Or(entry.Provider, entry.Name), entry.Version)
 		if _, ok := errors.AsType[*verified.NotFoundError](err); ok { // others as above
 			missing[entry.Name] = err
-			c.MarkMissing(entry)
+			entry.Missing = true
 		}
 	}
 	return missing

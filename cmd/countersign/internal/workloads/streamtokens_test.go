@@ -9,6 +9,7 @@ import (
 	"github.com/countersign-dev/countersign/cmd/internal/config"
 	"github.com/countersign-dev/countersign/cmd/internal/environ"
 	"github.com/countersign-dev/countersign/cmd/internal/wiring"
+	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/identities"
 	"github.com/countersign-dev/countersign/sdk/secret"
@@ -33,7 +34,7 @@ func TestStreamTokenIsExchangedByItsProvider(t *testing.T) {
 	calls := map[ca.Token]int{}
 	provider := &exchangingProvider{}
 	provider.asking = func() { calls[provider.asked.SubjectToken]++ }
-	entry := config.Provider{Name: "p"}
+	entry := config.Provider{Entry: pluginhost.Entry{Name: "p"}}
 	entry.Token = config.Token{Exchange: []config.Exchange{{Provider: true, Scopes: []string{"sign"}}}}
 	for own, peer := range map[string]ca.Token{"": "", "MY_TOKEN": "by-provider-mine"} {
 		clear(calls)
@@ -68,13 +69,13 @@ func TestStreamTokenIsExchangedByItsProvider(t *testing.T) {
 
 func TestStreamTokenIsSentAsIsWithoutExchange(t *testing.T) {
 	cache := wiring.NewTokenCache(environ.Vars{"MY_TOKEN=mine"}, silent)
-	if _, err := wiring.Authority(config.Provider{Name: "p"}, nil, cache); err != nil {
+	if _, err := wiring.Authority(config.Provider{Entry: pluginhost.Entry{Name: "p"}}, nil, cache); err != nil {
 		t.Fatal(err)
 	}
 	if hook := streamTokensOf(cache, "p").exchange(); hook.Token != nil || hook.Rejected != nil {
 		t.Error("there is a hook for nothing to do")
 	}
-	entry := config.Provider{Name: "p"}
+	entry := config.Provider{Entry: pluginhost.Entry{Name: "p"}}
 	entry.Token.Env = "MY_TOKEN"
 	if _, err := wiring.Authority(entry, nil, cache); err != nil {
 		t.Fatal(err)
