@@ -31,7 +31,7 @@ func (p *Provider) Next(entry Entry) (*Next, error) {
 func (n *Next) Changed() bool { return n.plan != n.supervisor.InForce() }
 
 // Client returns the client of the entry. Its calls wait for Commit.
-func (n *Next) Client() Client { return Client{calls{n.supervisor.Of(n.plan)}} }
+func (n *Next) Client() Client { return Client{n.supervisor.Of(n.plan)} }
 
 // Start starts a process beside the running one and returns when it is ready. If it does not get
 // ready before ctx ends ([Options.CallTimeout] without a deadline), Start returns the reason

@@ -8,9 +8,10 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
-// Provider is a supervised provider. It is safe for concurrent use. Calls wait until the
-// provider is ready, up to the caller's deadline or [Options.CallTimeout]. Abilities that
-// it lacks return [ca.ErrUnimplemented].
+// Provider is a supervised provider. It is safe for concurrent use. It has the methods of
+// [ca.Client] and of each further ability of package ca. Calls wait until the provider is
+// ready, up to the caller's deadline or [Options.CallTimeout]. Abilities that it lacks return
+// [ca.ErrUnimplemented]. A watch survives restarts of the process.
 type Provider struct {
 	calls      // under the entry in force
 	name       string
@@ -65,7 +66,7 @@ func newProvider(opts Options, entry Entry, plans func(Entry) (*supervise.Plan, 
 		return nil, err
 	}
 	s := supervise.New(opts.supervise(first.Name), first)
-	return &Provider{calls: calls{s.Of(nil)}, name: entry.Name, plans: plans, supervisor: s}, nil
+	return &Provider{calls: s.Client, name: entry.Name, plans: plans, supervisor: s}, nil
 }
 
 // Begin starts the provider and returns at once. A provider that does not get ready is
@@ -93,7 +94,7 @@ func (p *Provider) Status() Status { return statusOf(p.supervisor.Status()) }
 // [Next] that is committed: its calls then fail, so that the rules for one entry's CA are
 // never applied to the reply of another.
 func (p *Provider) Client() Client {
-	return Client{calls{p.supervisor.Of(p.supervisor.InForce())}}
+	return Client{p.supervisor.Of(p.supervisor.InForce())}
 }
 
 // Reload starts a provider with another entry and, when that is ready, commits it: see
