@@ -3,6 +3,7 @@ package filesecret
 import (
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/watchers"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
@@ -13,7 +14,7 @@ type entry struct {
 	dynamic bool   // fixed
 	read    reader // fixed
 
-	watchers  []*watcher
+	watchers  watchers.Set[func()]
 	held      *secret.Item
 	forbidden bool // the path or a link leads out of the folders
 	count     int
@@ -25,17 +26,6 @@ type entry struct {
 	pause   time.Duration // before invalid files are read again
 	again   time.Time     // when to do so; zero if the files are valid
 	expired bool          // the expiry was reported
-}
-
-type watcher struct{ notify func(name string) }
-
-// notices returns the calls that notify the watchers, to be made without a lock.
-func (e *entry) notices() []func() {
-	var calls []func()
-	for _, w := range e.watchers {
-		calls = append(calls, func() { w.notify(e.spec.Name) })
-	}
-	return calls
 }
 
 func (e *entry) status(now time.Time) secret.Status {

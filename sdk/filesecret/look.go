@@ -148,7 +148,7 @@ func (s *Source) take(e *entry, item *secret.Item, skipped []string) {
 		e.count++
 	}
 	if changed {
-		tell = e.notices()
+		tell = e.watchers.All()
 	}
 	s.mu.Unlock()
 	s.complain(e, skipped)
@@ -198,7 +198,7 @@ func (s *Source) fail(e *entry, err error) {
 	s.mu.Lock()
 	var tell []func()
 	if forbidden != e.forbidden {
-		e.forbidden, tell = forbidden, e.notices()
+		e.forbidden, tell = forbidden, e.watchers.All()
 	}
 	failure := &secret.Failure{Reason: "files", Text: fault, At: now, NextTry: e.again}
 	e.failure = failure

@@ -165,7 +165,7 @@ func (s *Source) end() (tell []func()) {
 	}
 	s.closed = true
 	for _, e := range s.entries {
-		tell = append(tell, e.notices()...)
+		tell = append(tell, e.watchers.All()...)
 	}
 	return tell
 }
@@ -193,8 +193,7 @@ func (s *Source) Peek(_ secret.Caller, name string) (*secret.Item, error) {
 // Watch calls notify after each new item for name and when the Source closes; see
 // [secret.Source]. An error is [secret.ErrUnknown] or [secret.ErrClosed].
 func (s *Source) Watch(_ secret.Caller, name string, notify func(name string)) (stop func(), err error) {
-	w := &watcher{notify: notify}
-	e, err := s.join(w, name)
+	e, remove, err := s.join(name, notify)
 	switch {
 	case errors.Is(err, secret.ErrClosed):
 		return nil, err
@@ -202,31 +201,30 @@ func (s *Source) Watch(_ secret.Caller, name string, notify func(name string)) (
 		s.refused.tell(name, err)
 		return nil, fmt.Errorf("secret %.256q: %w", name, secret.ErrUnknown)
 	}
-	return func() { s.leave(e, w) }, nil
+	return func() { s.leave(e, remove) }, nil
 }
 
 // join adds a watcher to the entry of name, which it makes if need be.
-func (s *Source) join(w *watcher, name string) (e *entry, err error) {
+func (s *Source) join(name string, notify func(string)) (e *entry, remove func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return nil, secret.ErrClosed
+		return nil, nil, secret.ErrClosed
 	}
 	if e = s.entries[name]; e == nil {
 		if e, err = s.admit(name); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	e.watchers = append(e.watchers, w)
-	return e, nil
+	return e, e.watchers.Add(func() { notify(name) }), nil
 }
 
 // leave removes a watcher, and a dynamic name with its last watcher.
-func (s *Source) leave(e *entry, w *watcher) {
+func (s *Source) leave(e *entry, remove func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e.watchers = slices.DeleteFunc(e.watchers, func(other *watcher) bool { return other == w })
-	if e.dynamic && len(e.watchers) == 0 && s.entries[e.spec.Name] == e {
+	remove()
+	if e.dynamic && e.watchers.Len() == 0 && s.entries[e.spec.Name] == e {
 		delete(s.entries, e.spec.Name)
 		s.dynamic--
 		s.nudge()

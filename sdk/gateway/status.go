@@ -58,7 +58,7 @@ func (s *store) list() []Name {
 	defer s.mu.Unlock()
 	all := make([]Name, 0, len(s.entries))
 	for name, e := range s.entries {
-		n := Name{Name: name, State: Waiting, Watchers: len(e.watchers), Since: e.since, NotAfter: e.notAfter, Refused: e.fault}
+		n := Name{Name: name, State: Waiting, Watchers: e.watchers.Len(), Since: e.since, NotAfter: e.notAfter, Refused: e.fault}
 		switch {
 		case e.unknown:
 			n.State = Unknown

@@ -3,11 +3,10 @@ package gateway
 import (
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/watchers"
 	"github.com/countersign-dev/countersign/sdk/secret"
 	"github.com/countersign-dev/countersign/sdk/xds"
 )
@@ -28,13 +27,18 @@ type store struct {
 // entry is one name.
 type entry struct {
 	id       uint64 // unique across names and time
-	watchers map[uint64]func(string)
+	watchers watchers.Set[func(string)]
 	idle     time.Time // since when it has no watcher, if it has none
+	received
+	unknown bool // the service does not know it, or removed it
+}
+
+// received is what the service sent for a name.
+type received struct {
 	held     *xds.Resource
 	sent     string    // the service's version for it
 	since    time.Time // when it was received
 	notAfter time.Time
-	unknown  bool   // the service does not know it, or removed it
 	fault    string // why the last version was rejected
 }
 
@@ -81,14 +85,12 @@ func (s *store) Watch(_ secret.Caller, name string, notify func(string)) (stop f
 			return nil, errFull
 		}
 		s.last++
-		e = &entry{id: s.last, watchers: map[uint64]func(string){}}
+		e = &entry{id: s.last}
 		s.entries[name] = e
 		s.wake()
 	}
-	s.last++
-	id := s.last
-	e.watchers[id] = notify
-	return func() { s.leave(e, id) }, nil
+	remove := e.watchers.Add(notify)
+	return func() { s.leave(e, remove) }, nil
 }
 
 func (s *store) wake() {
@@ -98,10 +100,10 @@ func (s *store) wake() {
 	}
 }
 
-func (s *store) leave(e *entry, id uint64) {
+func (s *store) leave(e *entry, remove func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(e.watchers, id)
+	remove()
 	e.idle = time.Now()
 }
 
@@ -156,7 +158,7 @@ func (s *store) remove(name string) (news bool) {
 	}
 	news = !e.unknown
 	s.bytes -= size(e.held)
-	*e = entry{id: e.id, watchers: e.watchers, idle: e.idle, unknown: true}
+	e.received, e.unknown = received{}, true
 	s.unlockAndNotify(name, e, news)
 	return news
 }
@@ -165,7 +167,7 @@ func (s *store) remove(name string) (news bool) {
 func (s *store) unlockAndNotify(name string, e *entry, news bool) {
 	var tell []func(string)
 	if news {
-		tell = slices.Collect(maps.Values(e.watchers))
+		tell = e.watchers.All()
 	}
 	s.mu.Unlock()
 	for _, notify := range tell {
@@ -191,7 +193,7 @@ func (s *store) sweep(now time.Time) {
 
 func (s *store) drop(now time.Time) {
 	for name, e := range s.entries {
-		if len(e.watchers) == 0 && now.Sub(e.idle) >= s.linger {
+		if e.watchers.Len() == 0 && now.Sub(e.idle) >= s.linger {
 			s.bytes -= size(e.held)
 			delete(s.entries, name)
 			s.wake()

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/countersign-dev/countersign/internal/rotation"
+	"github.com/countersign-dev/countersign/internal/watchers"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
@@ -14,7 +15,7 @@ type session struct {
 	credential *credential // nil if the stream was identified by its peer
 	entry      *entry
 	over       error // why it is no longer served
-	watchers   []*watcher
+	watchers   watchers.Set[func()]
 }
 
 func limited(what string, most int) error {

@@ -9,11 +9,6 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-type watcher struct {
-	name   string
-	notify func(name string)
-}
-
 // find returns the session of a caller that is still served.
 func (c *Set) find(caller secret.Caller, name string) (*session, error) {
 	s := c.sessions[caller.Session]
@@ -72,7 +67,6 @@ func (c *Set) Watch(caller secret.Caller, name string, notify func(name string))
 			return nil, err
 		}
 	}
-	w := &watcher{name, notify}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s, err := c.find(caller, name)
@@ -83,13 +77,8 @@ func (c *Set) Watch(caller secret.Caller, name string, notify func(name string))
 		unwatch()
 		return nil, err
 	}
-	s.watchers = append(s.watchers, w)
-	return func() {
-		unwatch()
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		s.watchers = slices.DeleteFunc(s.watchers, func(other *watcher) bool { return other == w })
-	}, nil
+	remove := s.watchers.Add(func() { notify(name) })
+	return func() { unwatch(); remove() }, nil
 }
 
 // tellSessions notifies all watchers of an entry.
@@ -100,7 +89,7 @@ func (c *Set) tellSessions(e *entry) {
 }
 
 func (c *Set) tellSession(s *session) {
-	for _, w := range s.watchers {
-		c.say(func() { w.notify(w.name) })
+	for _, notify := range s.watchers.All() {
+		c.say(notify)
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/internal/redact"
+	"github.com/countersign-dev/countersign/internal/watchers"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
@@ -18,7 +19,7 @@ type Foreign struct {
 
 	mu       sync.Mutex
 	held     map[string]*published // by trust domain
-	watchers map[*func()]struct{}
+	watchers watchers.Set[func()]
 }
 
 // Set replaces the keys of a trust domain with a JWK set. A set without keys revokes all of them.
@@ -50,10 +51,7 @@ func (f *Foreign) put(trustDomain string, next *published) (notify []func()) {
 		f.held = map[string]*published{}
 	}
 	f.held[trustDomain] = next
-	for watcher := range f.watchers {
-		notify = append(notify, *watcher)
-	}
-	return notify
+	return f.watchers.All()
 }
 
 func (f *Foreign) of(trustDomain string) *published {
@@ -101,16 +99,4 @@ func (f *Foreign) Validate(token ca.Token, audience, trustDomain string) (id str
 }
 
 // Watch calls notify after each change of the keys, until stop. notify must not block.
-func (f *Foreign) Watch(notify func()) (stop func()) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.watchers == nil {
-		f.watchers = map[*func()]struct{}{}
-	}
-	f.watchers[&notify] = struct{}{}
-	return func() {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		delete(f.watchers, &notify)
-	}
-}
+func (f *Foreign) Watch(notify func()) (stop func()) { return f.watchers.Add(notify) }

@@ -24,6 +24,7 @@ import (
 
 	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/internal/loglimit"
+	"github.com/countersign-dev/countersign/internal/watchers"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/trace"
 )
@@ -134,7 +135,7 @@ type Source struct {
 	record     record
 	budgets    map[string]*loglimit.Bucket // by holder
 	signing    map[string]int              // calls in flight, by order.key
-	watchers   map[*func()]struct{}
+	watchers   watchers.Set[func()]
 	changed    chan struct{} // closed when the keys change, and replaced
 }
 
@@ -145,7 +146,7 @@ func New(cfg Config) (*Source, error) {
 		return nil, err
 	}
 	s := &Source{
-		cfg: cfg, slots: make(chan struct{}, maxCalls), held: map[string]*holding{}, identities: map[string]*outage{}, budgets: map[string]*loglimit.Bucket{}, signing: map[string]int{}, watchers: map[*func()]struct{}{}, changed: make(chan struct{}), record: newRecord(),
+		cfg: cfg, slots: make(chan struct{}, maxCalls), held: map[string]*holding{}, identities: map[string]*outage{}, budgets: map[string]*loglimit.Bucket{}, signing: map[string]int{}, changed: make(chan struct{}), record: newRecord(),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.wg.Go(s.follow)

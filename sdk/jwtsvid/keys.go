@@ -107,13 +107,9 @@ func (s *Source) wake() {
 	s.mu.Lock()
 	close(s.changed)
 	s.changed = make(chan struct{})
-	var notify []func()
-	for watcher := range s.watchers {
-		notify = append(notify, *watcher)
-	}
 	s.mu.Unlock()
-	for _, f := range notify {
-		f()
+	for _, notify := range s.watchers.All() {
+		notify()
 	}
 }
 
@@ -130,16 +126,7 @@ func (s *Source) Keys() []byte {
 }
 
 // Watch calls notify after each change of Keys, until stop. notify must not block.
-func (s *Source) Watch(notify func()) (stop func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.watchers[&notify] = struct{}{}
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.watchers, &notify)
-	}
-}
+func (s *Source) Watch(notify func()) (stop func()) { return s.watchers.Add(notify) }
 
 // await returns the keys that may have signed a token, and waits a while for them: the
 // authority publishes a key before it signs, but the news may be under way.

@@ -15,13 +15,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/internal/host/filewatch"
+	"github.com/countersign-dev/countersign/internal/watchers"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
@@ -121,10 +121,8 @@ type Set struct {
 
 	mu       sync.Mutex
 	bundles  map[string]*bundle // replaced as a whole
-	watchers map[string]map[*watcher]struct{}
+	watchers map[string]*watchers.Set[func(name string)]
 }
-
-type watcher struct{ notify func(name string) }
 
 type reload struct {
 	bundles []Bundle
@@ -141,7 +139,7 @@ func New(cfg Config, source secret.Source) (*Set, error) {
 	}
 	s := &Set{
 		cfg: cfg, source: source, poke: make(chan struct{}, 1), reloads: make(chan reload), done: make(chan struct{}),
-		watchers: make(map[string]map[*watcher]struct{}),
+		watchers: make(map[string]*watchers.Set[func(string)]),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.install(cfg.Bundles)
@@ -254,17 +252,18 @@ func (o over) Watch(caller secret.Caller, name string, notify func(string)) (sto
 }
 
 func (s *Set) watch(name string, notify func(string)) (leave func()) {
-	w := &watcher{notify}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.watchers[name] == nil {
-		s.watchers[name] = make(map[*watcher]struct{})
+	of := s.watchers[name]
+	if of == nil {
+		of = &watchers.Set[func(string)]{}
+		s.watchers[name] = of
 	}
-	s.watchers[name][w] = struct{}{}
+	remove := of.Add(notify)
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if delete(s.watchers[name], w); len(s.watchers[name]) == 0 {
+		if remove(); of.Len() == 0 && s.watchers[name] == of {
 			delete(s.watchers, name)
 		}
 	}
@@ -273,9 +272,12 @@ func (s *Set) watch(name string, notify func(string)) (leave func()) {
 // notify calls the watchers without the lock.
 func (s *Set) notify(name string) {
 	s.mu.Lock()
-	all := slices.Collect(maps.Keys(s.watchers[name]))
+	of := s.watchers[name]
 	s.mu.Unlock()
-	for _, w := range all {
-		w.notify(name)
+	if of == nil {
+		return
+	}
+	for _, notify := range of.All() {
+		notify(name)
 	}
 }

@@ -17,7 +17,6 @@ import (
 // once the roots of one authority are known, and grows as others arrive.
 type trustBundle struct {
 	*slot
-	name    string
 	now     func() time.Time
 	observe func(Event)
 
@@ -30,7 +29,7 @@ type trustBundle struct {
 
 func newTrustBundle(m *Manager, spec Spec, sources []*authority) *trustBundle {
 	return &trustBundle{
-		slot: m.places.of(spec.Name), name: spec.Name, now: m.config.Now, observe: m.config.Observe, bound: bound{spec, sources},
+		slot: m.places.of(spec.Name), now: m.config.Now, observe: m.config.Observe, bound: bound{spec, sources},
 	}
 }
 

@@ -19,7 +19,6 @@ import (
 // A leaf lives over a reload, which sends it a new plan.
 type leaf struct {
 	*slot
-	name    string
 	now     func() time.Time
 	observe func(Event)
 	log     *slog.Logger
@@ -73,7 +72,7 @@ type plan struct {
 
 func newLeaf(m *Manager, p plan) *leaf {
 	l := &leaf{
-		slot: m.places.of(p.spec.Name), name: p.spec.Name, now: m.config.Now, observe: m.config.Observe,
+		slot: m.places.of(p.spec.Name), now: m.config.Now, observe: m.config.Observe,
 		log: m.config.Log.With("secret", p.spec.Name), keeper: m.keeper, keys: m.config.Keys, tracer: m.config.Tracer,
 		rootAcknowledged: m.config.RootAcknowledged, spawn: m.wg.Go, urgent: &m.urgent, plan: p,
 		done: make(chan struct{}), wakeup: make(chan struct{}, 1), inbox: make(chan func()), replies: make(chan *attempt),

@@ -120,7 +120,7 @@ func (m *Manager) Watch(caller Caller, name string, notify func(name string)) (s
 	case !m.config.Admit(caller, name):
 		return nil, unknown(name)
 	}
-	stop = m.places.watch(&watcher{name, notify})
+	stop = m.places.watch(name, notify)
 	if h := m.current.Load().secrets[name]; h != nil {
 		h.nudge() // it may have been released
 		if l, ok := h.(*leaf); ok {

@@ -54,7 +54,7 @@ func (m *Map) Peek(_ Caller, name string) (*Item, error) {
 
 // Watch implements [Source]; an unknown name may be watched.
 func (m *Map) Watch(_ Caller, name string, notify func(name string)) (stop func(), err error) {
-	return m.places.watch(&watcher{name, notify}), nil
+	return m.places.watch(name, notify), nil
 }
 
 // change reports whether Peek answers otherwise now.

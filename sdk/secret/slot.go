@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+
+	"github.com/countersign-dev/countersign/internal/watchers"
 )
 
 // places holds the slots of all names that are configured or watched. A name keeps its
@@ -30,23 +32,22 @@ func (p *places) get(name string) *slot {
 	}
 	s := p.byName[name]
 	if s == nil {
-		s = &slot{}
+		s = &slot{name: name}
 		p.byName[name] = s
 	}
 	return s
 }
 
 // watch adds a watcher. stop removes it, and its slot if the name is not configured.
-func (p *places) watch(w *watcher) (stop func()) {
+func (p *places) watch(name string, notify func(name string)) (stop func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := p.get(w.name)
-	unwatch := s.watch(w)
+	unwatch := p.get(name).watchers.Add(notify)
 	return func() {
 		unwatch()
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.tidy(w.name)
+		p.tidy(name)
 	}
 }
 
@@ -113,39 +114,14 @@ func (p *places) notify() {
 
 // slot holds the item of one name and the watchers to notify when it changes.
 type slot struct {
+	name       string
 	configured bool // guarded by places.mu
 
-	item atomic.Pointer[Item]
-
-	mu       sync.Mutex
-	watchers map[*watcher]struct{}
+	item     atomic.Pointer[Item]
+	watchers watchers.Set[func(name string)]
 }
 
-type watcher struct {
-	name   string
-	notify func(name string)
-}
-
-// watch adds a watcher and returns the function that removes it.
-func (s *slot) watch(w *watcher) (stop func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.watchers == nil {
-		s.watchers = make(map[*watcher]struct{})
-	}
-	s.watchers[w] = struct{}{}
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.watchers, w)
-	}
-}
-
-func (s *slot) watched() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.watchers) > 0
-}
+func (s *slot) watched() bool { return s.watchers.Len() > 0 }
 
 // put stores the item and notifies the watchers.
 func (s *slot) put(item *Item) {
@@ -155,13 +131,7 @@ func (s *slot) put(item *Item) {
 
 // notify calls the watchers without holding a lock.
 func (s *slot) notify() {
-	s.mu.Lock()
-	all := make([]*watcher, 0, len(s.watchers))
-	for w := range s.watchers {
-		all = append(all, w)
-	}
-	s.mu.Unlock()
-	for _, w := range all {
-		w.notify(w.name)
+	for _, notify := range s.watchers.All() {
+		notify(s.name)
 	}
 }

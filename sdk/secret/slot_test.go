@@ -14,7 +14,7 @@ func TestSlotIsKeptWhileConfiguredOrWatched(t *testing.T) {
 			t.Errorf("places of %q, want %q", got, names)
 		}
 	}
-	watch := func(name string) (stop func()) { return p.watch(&watcher{name, func(string) {}}) }
+	watch := func(name string) (stop func()) { return p.watch(name, func(string) {}) }
 
 	stop := watch("a")
 	place := p.of("a") // a reload begins

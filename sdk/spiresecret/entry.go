@@ -3,6 +3,7 @@ package spiresecret
 import (
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/watchers"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
@@ -14,7 +15,7 @@ const AuthorityName = "SPIFFE Workload API"
 type entry struct {
 	spec Spec // fixed
 
-	watchers []*watcher
+	watchers watchers.Set[func()]
 	held     *secret.Item
 	count    int
 	failure  *secret.Failure
@@ -24,17 +25,6 @@ type entry struct {
 	said    string // the last failure logged
 	useless string // the last root left out that was logged
 	expired bool   // the expiry was reported
-}
-
-type watcher struct{ notify func(name string) }
-
-// notices returns the calls that notify the watchers, to be made without a lock.
-func (e *entry) notices() []func() {
-	var calls []func()
-	for _, w := range e.watchers {
-		calls = append(calls, func() { w.notify(e.spec.Name) })
-	}
-	return calls
 }
 
 func (e *entry) status(now time.Time) secret.Status {

@@ -125,7 +125,7 @@ func (s *Source) serve(e *entry, item *secret.Item, svids int) {
 	if !same {
 		e.held = item
 		e.count++
-		tell = e.notices()
+		tell = e.watchers.All()
 	}
 	s.mu.Unlock()
 	e.said = ""

@@ -153,7 +153,7 @@ func (s *Source) end() (tell []func()) {
 	}
 	s.closed = true
 	for _, e := range s.entries {
-		tell = append(tell, e.notices()...)
+		tell = append(tell, e.watchers.All()...)
 	}
 	return tell
 }
@@ -188,15 +188,7 @@ func (s *Source) Watch(_ secret.Caller, name string, notify func(name string)) (
 	case e == nil:
 		return nil, unknown(name)
 	}
-	w := &watcher{notify}
-	e.watchers = append(e.watchers, w)
-	return func() { s.leave(e, w) }, nil
-}
-
-func (s *Source) leave(e *entry, w *watcher) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	e.watchers = slices.DeleteFunc(e.watchers, func(other *watcher) bool { return other == w })
+	return e.watchers.Add(func() { notify(name) }), nil
 }
 
 func unknown(name string) error { return fmt.Errorf("secret %.256q: %w", name, secret.ErrUnknown) }

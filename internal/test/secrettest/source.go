@@ -6,6 +6,7 @@ import (
 	"maps"
 	"sync"
 
+	"github.com/countersign-dev/countersign/internal/watchers"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
@@ -14,13 +15,12 @@ type Source struct {
 	mu       sync.Mutex
 	items    map[string]*secret.Item // nil: not ready
 	err      error
-	watchers map[int]func()
-	next     int
+	watchers watchers.Set[func()]
 }
 
 // New returns a source with these items.
 func New(items ...*secret.Item) *Source {
-	d := &Source{items: map[string]*secret.Item{}, watchers: map[int]func(){}}
+	d := &Source{items: map[string]*secret.Item{}}
 	d.Put(items...)
 	return d
 }
@@ -48,10 +48,7 @@ func (d *Source) Watch(_ secret.Caller, name string, notify func(string)) (func(
 	if d.err != nil {
 		return nil, d.err
 	}
-	id := d.next
-	d.next++
-	d.watchers[id] = func() { notify(name) }
-	return func() { d.mu.Lock(); delete(d.watchers, id); d.mu.Unlock() }, nil
+	return d.watchers.Add(func() { notify(name) }), nil
 }
 
 // Put replaces items together.
@@ -95,22 +92,14 @@ func (d *Source) Items() map[string]*secret.Item {
 }
 
 // Watchers is how many watch.
-func (d *Source) Watchers() int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return len(d.watchers)
-}
+func (d *Source) Watchers() int { return d.watchers.Len() }
 
 // change notifies all watchers, with no lock held.
 func (d *Source) change(f func()) {
 	d.mu.Lock()
 	f()
-	var all []func()
-	for _, notify := range d.watchers {
-		all = append(all, notify)
-	}
 	d.mu.Unlock()
-	for _, notify := range all {
+	for _, notify := range d.watchers.All() {
 		notify()
 	}
 }
