@@ -46,7 +46,7 @@ type question struct {
 func (l *leaf) advisable(now, since time.Time) {
 	l.counsel.advice = nil
 	conf := l.by.settings()
-	if _, ok := conf.Client.(ca.RenewalAdvisor); !ok || conf == l.counsel.silent || l.by.gone {
+	if _, ok := conf.Client.(ca.RenewalAdvisor); !ok || conf == l.counsel.silent || !l.signedBy(l.by) {
 		since = time.Time{}
 	}
 	l.rotation.Advisable(rotation.Now(now), since)

@@ -59,9 +59,10 @@ func (o *order) request(spec Spec, requester string, token ca.Token) ca.SignRequ
 // reply. It runs in its own goroutine and touches nothing of its leaf that changes.
 type attempt struct {
 	plan
-	leaf     *leaf     // for whom the authority keeps the roots
-	keys     KeySource // nil: generate keys in process
-	by       *choice   // the authority to ask
+	leaf     *leaf      // for whom the authority keeps the roots
+	keys     KeySource  // nil: generate keys in process
+	by       *authority // the one to ask
+	turn     call.Turn  // at it
 	conf     *Authority
 	onlyLast bool       // do not sign if the token is later than the previous one; take only a successor
 	held     *pki.Chain // what a Giver's key pair would replace; nil: nothing valid
@@ -88,10 +89,11 @@ type attempt struct {
 
 // ask starts an attempt in a goroutine.
 func (l *leaf) ask() {
-	by := l.choice()
+	by := l.authorities[l.at]
+	sent := l.sentTo(by)
 	a := &attempt{
-		plan: l.plan, leaf: l, keys: l.keys, by: by, conf: by.settings(), begun: time.Now(), began: l.now(), order: by.order,
-		onlyLast: l.onlyLast(), previous: l.credential, refused: by.refused,
+		plan: l.plan, leaf: l, keys: l.keys, by: by, turn: l.turns[l.at], conf: by.settings(), begun: time.Now(), began: l.now(), order: sent.order,
+		onlyLast: l.onlyLast(), previous: l.credential, refused: sent.refused,
 	}
 	if l.held != nil && l.held.Ends.After(a.began) {
 		a.held = l.held
@@ -166,7 +168,7 @@ func (a *attempt) newOrder(ctx context.Context) (_ *order, err error) {
 	ctx, span := trace.Start(ctx, "key", trace.Internal)
 	defer func() { span.End(err) }()
 	spec := a.spec
-	key, err := call.Do(ctx, a.conf.Timeout, a.by.asks, func(ctx context.Context) (crypto.Signer, error) {
+	key, err := call.Do(ctx, a.conf.Timeout, a.turn, func(ctx context.Context) (crypto.Signer, error) {
 		if a.keys == nil {
 			return pki.GenerateKey(spec.KeyType)
 		}
@@ -184,9 +186,9 @@ func (a *attempt) sign(ctx context.Context) (err error) {
 	defer func() { span.End(err) }()
 	ctx, examined := memory.Keep(ctx)
 	defer examined()
-	authority, token := a.by.authority, a.bearer.Token
+	authority, token := a.by, a.bearer.Token
 	asked := time.Now()
-	reply, err := call.Do(ctx, a.conf.Timeout, a.by.asks, func(ctx context.Context) (ca.Certificate, error) {
+	reply, err := call.Do(ctx, a.conf.Timeout, a.turn, func(ctx context.Context) (ca.Certificate, error) {
 		return a.conf.Client.CSRSign(ctx, a.order.request(a.spec, a.conf.Requester, token))
 	})
 	if err != nil {
@@ -208,7 +210,7 @@ func (a *attempt) readToken(ctx context.Context) (err error) {
 	}
 	ctx, span := trace.Start(ctx, "token", trace.Internal)
 	defer func() { span.End(err) }()
-	a.bearer, err = call.Do(ctx, a.conf.Timeout, a.by.asks, a.conf.Token)
+	a.bearer, err = call.Do(ctx, a.conf.Timeout, a.turn, a.conf.Token)
 	if err != nil {
 		return fmt.Errorf("read the token for authority %q: %w", a.by.Name, err)
 	}

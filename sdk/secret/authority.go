@@ -32,7 +32,7 @@ const maxAttempts = 256
 // more lives on until its last root may go; see retire.
 type authority struct {
 	Name    string
-	conf    atomic.Pointer[Authority]
+	plan    atomic.Pointer[authorityPlan]
 	now     func() time.Time
 	observe func(Event)
 	log     *slog.Logger
@@ -65,8 +65,6 @@ type authority struct {
 
 	parsed atomic.Pointer[replied] // the last roots that were parsed
 
-	leaves   []*leaf
-	bundles  []*trustBundle
 	retired  bool
 	stopFeed context.CancelFunc
 
@@ -80,21 +78,29 @@ type authority struct {
 	ends      deadlines // when each held certificate ends, the last first
 }
 
-func newAuthority(m *Manager, conf Authority) *authority {
+// authorityPlan is what an authority is configured to be. It does not change once it is in force; a
+// reload brings another.
+type authorityPlan struct {
+	*Authority
+	bundles []*trustBundle // that have its roots
+	leaves  []*leaf        // that it may sign
+}
+
+func newAuthority(m *Manager, p *authorityPlan) *authority {
 	heard := make(chan struct{})
 	a := &authority{
-		Name: conf.Name, now: m.config.Now, observe: m.config.Observe, log: loglimit.Limit(m.config.Log).With("authority", conf.Name),
+		Name: p.Name, now: m.config.Now, observe: m.config.Observe, log: loglimit.Limit(m.config.Log).With("authority", p.Name),
 		inbox: make(chan func()), spawn: m.wg.Go, asks: call.NewTurn(), running: make(chan struct{}, maxAttempts), poke: make(chan struct{}, 1), heard: heard,
 		hear: sync.OnceFunc(func() { close(heard) }), keeper: m.keeper, ends: deadlines{latest: true}, lent: &leaf{},
 		stopFeed: func() {},
 	}
-	a.conf.Store(&conf)
+	a.plan.Store(p)
 	a.ctx, a.cancel = context.WithCancel(m.ctx)
 	return a
 }
 
 // settings returns the settings in force. Nobody may modify them.
-func (a *authority) settings() *Authority { return a.conf.Load() }
+func (a *authority) settings() *Authority { return a.plan.Load().Authority }
 
 // run owns the roots until the authority ends.
 func (a *authority) run() {
@@ -153,12 +159,12 @@ func (a *authority) publish() {
 		}
 		a.report(before, after)
 	}
-	for _, b := range a.bundles {
+	for _, b := range a.plan.Load().bundles {
 		b.refresh()
 	}
 	a.store(after)
 	if changed {
-		for _, l := range a.leaves {
+		for _, l := range a.plan.Load().leaves {
 			l.nudge()
 		}
 	}
@@ -248,12 +254,11 @@ func (a *authority) forget(l *leaf) {
 	a.do(func() { a.ends.drop(l) })
 }
 
-// configure takes new settings, and starts to learn the roots anew. It publishes nothing:
+// configure takes a new plan, and starts to learn the roots anew. It publishes nothing:
 // the bundles change once all authorities know theirs.
-func (a *authority) configure(conf Authority, bundles []*trustBundle, leaves []*leaf) {
+func (a *authority) configure(p *authorityPlan) {
 	a.quietly(func() {
-		a.conf.Store(&conf)
-		a.bundles, a.leaves = bundles, leaves
+		a.plan.Store(p)
 		if a.mute.Load() {
 			a.assume()
 		}
@@ -283,10 +288,10 @@ func (a *authority) assume() {
 
 // retire drops all roots of an authority that was removed from the configuration, and never calls
 // it again. The roots stay for the overlap, in those of their bundles that remain.
-func (a *authority) retire(remain []*trustBundle) {
+func (a *authority) retire(remain *authorityPlan) {
 	a.quietly(func() {
 		a.stopFeed()
-		a.bundles, a.leaves = remain, nil
+		a.plan.Store(remain)
 		a.retired, a.keeper = true, nil
 		a.roots.leave(a.keptUntil)
 	})

@@ -43,7 +43,7 @@ func read(b ca.Bearer, now, renew time.Time) credential {
 
 // after returns the credential after attempt a read the token and either rotated the
 // certificate or sent no request. first is the authority that the next request asks.
-func (c credential) after(a *attempt, first *choice, now, renew time.Time) credential {
+func (c credential) after(a *attempt, first *authority, now, renew time.Time) credential {
 	if a.by != first {
 		return credential{} // the next request asks another authority
 	}
@@ -57,11 +57,11 @@ func (c credential) after(a *attempt, first *choice, now, renew time.Time) crede
 
 // reloaded returns the credential after a reload, in which another authority may have
 // taken over: the token is read again, but no request is due for that.
-func (c credential) reloaded(was, is *choice) credential {
+func (c credential) reloaded(was, is *authority) credential {
 	switch {
 	case is.settings().Token == nil:
 		return credential{}
-	case is.authority != was.authority:
+	case is != was:
 		return credential{doubt: true}
 	}
 	c.doubt = true
@@ -102,7 +102,7 @@ func (c credential) later(b ca.Bearer) bool {
 func (l *leaf) postpone(a *attempt) {
 	l.rotation.Postponed()
 	held, _ := l.rotation.Held()
-	l.credential = l.credential.after(a, l.choices[0], l.now(), held.Renew)
+	l.credential = l.credential.after(a, l.authorities[0], l.now(), held.Renew)
 	l.failure = nil
 	l.lookForToken()
 }

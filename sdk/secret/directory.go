@@ -96,19 +96,12 @@ type builder struct {
 	*Manager
 	*directory
 	last  *directory
-	plans map[*leaf]plan          // for those that live on
-	conf  map[*authority]sharers  // of all authorities
-	fresh map[*authority]struct{} // to be started
-	born  []*leaf                 // to be started
-	bound map[*trustBundle]bound  // for those that live on
+	plans map[*leaf]plan                // for those that live on
+	conf  map[*authority]*authorityPlan // of all authorities, the retired ones too
+	fresh map[*authority]struct{}       // to be started
+	born  []*leaf                       // to be started
+	bound map[*trustBundle]bound        // for those that live on
 	taken *owners
-}
-
-// sharers are the secrets of one authority.
-type sharers struct {
-	conf    Authority
-	bundles []*trustBundle
-	leaves  []*leaf
 }
 
 // bound is what a trust bundle is configured to be.
@@ -120,19 +113,19 @@ type bound struct {
 // build makes the next directory. It starts and changes nothing.
 func (m *Manager) build(s settings, last *directory) *builder {
 	b := &builder{
-		Manager: m, last: last, plans: make(map[*leaf]plan), conf: make(map[*authority]sharers),
+		Manager: m, last: last, plans: make(map[*leaf]plan), conf: make(map[*authority]*authorityPlan),
 		fresh: make(map[*authority]struct{}), bound: make(map[*trustBundle]bound), taken: ownersOf(s.secrets),
 		directory: &directory{
 			settings: s, secrets: make(map[string]holder), authorities: make(map[string]*authority), turns: make(map[turnKey]call.Turn),
 		},
 	}
 	for name, conf := range s.authorities {
-		a := last.authorities[name]
+		a, p := last.authorities[name], &authorityPlan{Authority: &conf}
 		if a == nil {
-			a = newAuthority(m, conf)
+			a = newAuthority(m, p)
 			b.fresh[a] = struct{}{}
 		}
-		b.authorities[name], b.conf[a] = a, sharers{conf: conf}
+		b.authorities[name], b.conf[a] = a, p
 	}
 	b.retire()
 	for _, spec := range s.secrets {
@@ -144,7 +137,6 @@ func (m *Manager) build(s settings, last *directory) *builder {
 		}
 	}
 	slices.Sort(b.names)
-	b.nameBundles()
 	return b
 }
 
@@ -160,20 +152,8 @@ func (b *builder) retire() {
 			b.retired = append(b.retired, a)
 		}
 	}
-}
-
-// nameBundles tells each choice which trust bundles have its authority's roots.
-func (b *builder) nameBundles() {
-	plans := slices.Collect(maps.Values(b.plans))
-	for _, l := range b.born {
-		plans = append(plans, l.plan)
-	}
-	for _, p := range plans {
-		for _, c := range p.choices {
-			for _, bundle := range b.conf[c.authority].bundles {
-				c.bundles = append(c.bundles, bundle.name)
-			}
-		}
+	for _, a := range b.retired {
+		b.conf[a] = &authorityPlan{Authority: a.settings()}
 	}
 }
 
@@ -194,9 +174,7 @@ func (b *builder) addBundle(spec Spec) {
 	}
 	b.bound[bundle] = bound{spec, sources}
 	for _, a := range sources {
-		c := b.conf[a]
-		c.bundles = append(c.bundles, bundle)
-		b.conf[a] = c
+		b.conf[a].bundles = append(b.conf[a].bundles, bundle)
 	}
 	b.secrets[spec.Name] = bundle
 }
@@ -204,7 +182,7 @@ func (b *builder) addBundle(spec Spec) {
 func (b *builder) addLeaf(spec Spec) {
 	p := plan{spec: spec, taken: b.taken}
 	for _, name := range spec.Authorities {
-		p.choices = append(p.choices, &choice{authority: b.authorities[name], asks: b.turn(name, spec.Identity)})
+		p.authorities, p.turns = append(p.authorities, b.authorities[name]), append(p.turns, b.turn(name, spec.Identity))
 	}
 	l, lives := b.last.secrets[spec.Name].(*leaf)
 	if !lives {
@@ -213,10 +191,8 @@ func (b *builder) addLeaf(spec Spec) {
 	} else {
 		b.plans[l] = p
 	}
-	for _, c := range p.choices {
-		share := b.conf[c.authority]
-		share.leaves = append(share.leaves, l)
-		b.conf[c.authority] = share
+	for _, a := range p.authorities {
+		b.conf[a].leaves = append(b.conf[a].leaves, l)
 	}
 	b.secrets[spec.Name] = l
 }
@@ -230,7 +206,7 @@ func (b *builder) turn(authority string, id pki.Identity) call.Turn {
 	}
 	a := b.authorities[authority]
 	t := b.last.turns[key]
-	if t == nil || !same(a.settings().Client, b.conf[a].conf.Client) {
+	if t == nil || !same(a.settings().Client, b.conf[a].Client) {
 		t = call.NewTurn()
 	}
 	b.turns[key] = t
@@ -265,7 +241,7 @@ func (b *builder) keepsRoots(a *authority) bool {
 		_, fresh := b.fresh[a]
 		return fresh
 	}
-	pins := b.conf[a].conf.PinnedRoots
+	pins := b.conf[a].PinnedRoots
 	if pins == nil || a.mute.Load() {
 		return true
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/countersign-dev/countersign/internal/call"
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -14,38 +13,38 @@ import (
 // back to it: the longest that a stream may hold a leaf back for new roots.
 const settled = 5 * time.Second
 
-// choice is one of the authorities that may sign a leaf.
-type choice struct {
-	*authority
-	asks    call.Turn // allows one request in flight per identity; outlives reloads
-	bundles []string  // the trust bundles that have its roots
-	gone    bool      // it may not sign any more; what it signed is held
-	away    time.Time // since when it has been unavailable; zero: it answered last
-
-	// What was sent to this authority alone: another one gets an order and a token of its own.
-	order   *order // for its next attempt, if that is a retry
+// sent is what a leaf has sent to one authority alone: another one gets an order and a token of
+// its own.
+type sent struct {
+	order   *order // for the next attempt, if that is a retry
 	refused refusedToken
+	away    time.Time // since when the authority has been unavailable; zero: it answered last
 }
 
-// choice returns the authority that the next attempt asks.
-func (l *leaf) choice() *choice { return l.choices[l.at] }
+func (l *leaf) sentTo(a *authority) *sent {
+	if l.sent[a] == nil {
+		l.sent[a] = &sent{}
+	}
+	return l.sent[a]
+}
 
 // passOn chooses the authority to ask after a failed attempt and returns the wait. If a's
 // authority has been away for too long, the next attempt asks the next authority at once;
 // otherwise it asks the first one again, after wait.
 func (l *leaf) passOn(a *attempt, wait time.Duration) time.Duration {
 	l.at = 0
+	sent := l.sentTo(a.by)
 	if !unavailable(a.err) {
-		a.by.away = time.Time{} // it answered: a refusal is final, and a pending request is its own
+		sent.away = time.Time{} // it answered: a refusal is final, and a pending request is its own
 		return wait
 	}
-	if a.by.away.IsZero() {
-		a.by.away = a.begun
+	if sent.away.IsZero() {
+		sent.away = a.begun
 	}
-	if a.by == l.choices[len(l.choices)-1] {
+	if a.by == l.authorities[len(l.authorities)-1] {
 		return wait
 	}
-	if left := l.spec.FallbackAfter - time.Since(a.by.away); left > 0 {
+	if left := l.spec.FallbackAfter - time.Since(sent.away); left > 0 {
 		return min(wait, left)
 	}
 	next := l.after(a.by)
@@ -53,30 +52,30 @@ func (l *leaf) passOn(a *attempt, wait time.Duration) time.Duration {
 		return wait
 	}
 	l.at = next
-	l.log.Warn("authority unavailable, trying the next one", "authority", a.by.Name, "since", a.by.away,
-		"next", l.choices[next].Name, "error", text.Clean(a.err.Error()))
+	l.log.Warn("authority unavailable, trying the next one", "authority", a.by.Name, "since", sent.away,
+		"next", l.authorities[next].Name, "error", text.Clean(a.err.Error()))
 	return 0
 }
 
 // forgetOrders has the next attempt at each authority make a new order.
 func (l *leaf) forgetOrders() {
-	for _, c := range l.choices {
-		c.order = nil
+	for _, sent := range l.sent {
+		sent.order = nil
 	}
 }
 
 // after returns the index of the next authority whose roots peers have had time to learn,
 // or -1.
-func (l *leaf) after(from *choice) int {
+func (l *leaf) after(from *authority) int {
 	found := false
-	for i, c := range l.choices {
-		if found && c.hasSettled() {
+	for i, a := range l.authorities {
+		if found && a.hasSettled() {
 			return i
 		}
 		if found {
-			l.log.Warn("cannot fall back to authority: its roots are unknown or too new", "authority", c.Name)
+			l.log.Warn("cannot fall back to authority: its roots are unknown or too new", "authority", a.Name)
 		}
-		found = found || c == from
+		found = found || a == from
 	}
 	return -1
 }
@@ -105,7 +104,7 @@ func unavailable(err error) bool {
 // held.
 func (l *leaf) signer() *authority {
 	if l.by != nil {
-		return l.by.authority
+		return l.by
 	}
-	return l.choices[0].authority
+	return l.authorities[0]
 }

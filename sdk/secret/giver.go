@@ -65,7 +65,7 @@ func (a *attempt) take(ctx context.Context, giver Giver) error {
 
 // newest asks for the newest key pair, and refuses what is no successor of the held one.
 func (a *attempt) newest(ctx context.Context, giver Giver) (given, error) {
-	got, err := call.Do(ctx, a.conf.Timeout, a.by.asks, func(ctx context.Context) (g given, err error) {
+	got, err := call.Do(ctx, a.conf.Timeout, a.turn, func(ctx context.Context) (g given, err error) {
 		g.pair, g.roots, g.why = giver.Give(ctx, a.spec.Name)
 		if g.pair == nil {
 			return g, g.why
@@ -100,7 +100,7 @@ func (l *leaf) bringForward(now time.Time) {
 		return
 	}
 	l.kicked = false
-	if l.choices[0].gives() {
+	if l.authorities[0].gives() {
 		l.rotation.BringForward(now)
 	}
 }

@@ -48,5 +48,13 @@ func (l *leaf) follow(now time.Time) {
 
 // told reports whether all who watch the trust bundles of a's authority have its root.
 func (l *leaf) told(a *attempt) bool {
-	return l.rootAcknowledged(a.by.bundles, pki.Fingerprint(a.chain.Root))
+	return l.rootAcknowledged(a.by.bundleNames(), pki.Fingerprint(a.chain.Root))
+}
+
+// bundleNames names the trust bundles that have the authority's roots.
+func (a *authority) bundleNames() (names []string) {
+	for _, b := range a.plan.Load().bundles {
+		names = append(names, b.name)
+	}
+	return names
 }

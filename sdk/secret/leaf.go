@@ -43,13 +43,14 @@ type leaf struct {
 
 	plan
 	rotation rotation.Machine
-	at       int      // index in choices of the authority to ask next
+	at       int // index in authorities of the one to ask next
+	sent     map[*authority]*sent
 	flight   *attempt // in flight
 	next     *attempt // succeeded, but the certificate is not served yet
 	holding  bool     // next waits for its root to be everywhere
 	kicked   bool     // the authority may have another key pair to give
 	held     *pki.Chain
-	by       *choice // who signed held
+	by       *authority // that signed held; nil: none
 	roots    rootCheck
 	anchor   anchored
 
@@ -65,9 +66,10 @@ type leaf struct {
 
 // plan is what a leaf is configured to be. It does not change; a reload brings another.
 type plan struct {
-	spec    Spec
-	choices []*choice // in fallback order
-	taken   *owners   // of the names of all secrets
+	spec        Spec
+	authorities []*authority // that may sign it, in fallback order
+	turns       []call.Turn  // at each of them: one request in flight for an identity
+	taken       *owners      // of the names of all secrets
 }
 
 func newLeaf(m *Manager, p plan) *leaf {
@@ -75,7 +77,7 @@ func newLeaf(m *Manager, p plan) *leaf {
 		slot: m.places.of(p.spec.Name), now: m.config.Now, observe: m.config.Observe,
 		log: m.config.Log.With("secret", p.spec.Name), keeper: m.keeper, keys: m.config.Keys, tracer: m.config.Tracer,
 		rootAcknowledged: m.config.RootAcknowledged, spawn: m.wg.Go, urgent: &m.urgent, plan: p,
-		done: make(chan struct{}), wakeup: make(chan struct{}, 1), inbox: make(chan func()), replies: make(chan *attempt),
+		sent: make(map[*authority]*sent), done: make(chan struct{}), wakeup: make(chan struct{}, 1), inbox: make(chan func()), replies: make(chan *attempt),
 		counsel: counsel{turn: call.NewTurn(), answers: make(chan *question)},
 	}
 	l.ctx, l.cancel = context.WithCancel(m.ctx)
@@ -175,12 +177,12 @@ func (l *leaf) onlyLast() bool { return !l.rotation.Needed(rotation.Now(l.now())
 func (l *leaf) install(now time.Time) {
 	a, item := l.next, l.next.item
 	l.next = nil
-	if l.by != nil && l.by.authority != a.by.authority {
+	if l.by != nil && l.by != a.by {
 		l.by.forget(l) // keep no roots for a certificate that is no longer held
 	}
 	l.by, l.held, l.failure, l.restored = a.by, a.chain, nil, false
 	l.roots, l.anchor = rootCheck{}, anchored{}
-	l.credential = l.credential.after(a, l.choices[0], now, item.RenewAt)
+	l.credential = l.credential.after(a, l.authorities[0], now, item.RenewAt)
 	l.lookForToken()
 	l.count++
 	item.Issued = now
@@ -189,7 +191,7 @@ func (l *leaf) install(now time.Time) {
 	l.store(item)
 	l.log.Info("serving new certificate", "authority", a.by.Name, "identity", item.Identity.String(), "serial", item.Serial,
 		"fingerprint", item.Fingerprint, "signer", item.Signer, "not_after", item.NotAfter, "renew_at", item.RenewAt)
-	l.emit(a.by.authority, Event{Kind: Rotated, NotAfter: item.NotAfter})
+	l.emit(a.by, Event{Kind: Rotated, NotAfter: item.NotAfter})
 	l.checkRoots(now) // the roots may have changed since it was verified
 	l.checkAnchor(now)
 	l.bringForward(now)

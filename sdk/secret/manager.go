@@ -53,9 +53,6 @@ func New(config Config) (*Manager, error) {
 func (m *Manager) begin(first *builder) {
 	m.current.Store(first.directory)
 	m.places.configured(first.secrets)
-	for a, c := range first.conf {
-		a.bundles, a.leaves = c.bundles, c.leaves
-	}
 	r := m.restoreRoots(first.directory)
 	m.kept = m.keeper.begin()
 	for a := range first.fresh {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -82,17 +83,16 @@ func (b *builder) apply() {
 	for bundle, is := range b.bound {
 		bundle.bind(is)
 	}
-	for a, c := range b.conf {
+	for a, p := range b.conf {
 		switch _, fresh := b.fresh[a]; {
 		case fresh:
-			a.bundles, a.leaves = c.bundles, c.leaves
 			a.start()
 		case !slices.Contains(b.retired, a):
-			a.configure(c.conf, c.bundles, c.leaves)
+			a.configure(p)
 		}
 	}
 	for _, a := range b.retired {
-		a.retire(b.conf[a].bundles)
+		a.retire(b.conf[a])
 	}
 	for a := range b.conf {
 		a.do(func() {})
@@ -154,15 +154,12 @@ func (l *leaf) adopt(p plan) {
 	l.notDue()
 	l.plan = p
 	same := p.spec.KeyType == last.spec.KeyType && p.spec.Identity.Equal(last.spec.Identity)
-	l.retry(last, same)
+	l.retry(same)
 	l.kicked = true
-	if l.by != nil {
-		l.by = p.choiceOf(l.by.authority)
-	}
 	if l.next != nil {
 		l.keepNext(same)
 	}
-	l.credential = l.credential.reloaded(last.choices[0], p.choices[0])
+	l.credential = l.credential.reloaded(last.authorities[0], p.authorities[0])
 	l.lookForToken()
 	l.anchor = anchored{}
 	if l.held != nil {
@@ -172,31 +169,31 @@ func (l *leaf) adopt(p plan) {
 
 // retry repeats the request in flight or that failed; to an authority, sending its last order
 // again is a retry.
-func (l *leaf) retry(last plan, same bool) {
+func (l *leaf) retry(same bool) {
 	if l.flight != nil {
-		l.flight.by.order = cmp.Or(l.flight.made.Load(), l.flight.by.order)
+		sent := l.sentTo(l.flight.by)
+		sent.order = cmp.Or(l.flight.made.Load(), sent.order)
 	}
 	l.abandon()
 	l.rotation.Kick()
 	l.at = 0
-	for _, c := range l.choices {
-		sent := last.choiceOf(c.authority)
-		c.refused = sent.refused
-		if same {
-			c.order = sent.order
-		}
+	maps.DeleteFunc(l.sent, func(a *authority, _ *sent) bool { return !l.signedBy(a) })
+	for _, sent := range l.sent {
+		sent.away = time.Time{}
+	}
+	if !same {
+		l.forgetOrders()
 	}
 }
 
 // keepNext keeps a certificate that is not valid yet, unless it is not what is wanted now.
 func (l *leaf) keepNext(same bool) {
-	by := l.choiceOf(l.next.by.authority)
-	if same && !by.gone && by.allowed(l.next.chain.Root) {
-		l.next.by = by
+	by := l.next.by
+	if same && l.signedBy(by) && by.allowed(l.next.chain.Root) {
 		return
 	}
 	by.forget(l)
-	if l.by != nil && l.held != nil && l.by.authority == by.authority {
+	if l.held != nil && l.by == by {
 		ends := l.held.Ends
 		by.do(func() { by.ends.set(l, ends) })
 	}
@@ -208,7 +205,7 @@ func (l *leaf) keepNext(same bool) {
 func (l *leaf) reschedule(last Spec, same bool) {
 	item := *l.item.Load()
 	switch {
-	case !same || l.by.gone:
+	case !same || !l.signedBy(l.by):
 		item.RenewAt = l.now() // what is held is served until its successor is there
 		l.log.Info("settings changed, replacing the held certificate", "fingerprint", pki.Fingerprint(l.held.Leaf))
 	case l.by.gives():
@@ -223,13 +220,5 @@ func (l *leaf) reschedule(last Spec, same bool) {
 	l.item.Store(&item) // same content, so no notification
 }
 
-// choiceOf returns the choice of an authority. For one that no longer signs this secret it
-// returns a new one.
-func (p plan) choiceOf(a *authority) *choice {
-	for _, c := range p.choices {
-		if c.authority == a {
-			return c
-		}
-	}
-	return &choice{authority: a, gone: true}
-}
+// signedBy reports whether an authority may sign the secret.
+func (p plan) signedBy(a *authority) bool { return slices.Contains(p.authorities, a) }

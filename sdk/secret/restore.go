@@ -77,19 +77,19 @@ func (l *leaf) verifyRecord(r Record) (a *attempt, kept keptPair, err error) {
 	if r.Identity != l.spec.Identity.String() {
 		return nil, kept, fmt.Errorf("it is of identity %.256q, and %.256q is configured", r.Identity, l.spec.Identity)
 	}
-	at := slices.IndexFunc(l.choices, func(c *choice) bool { return c.Name == r.Authority })
+	at := slices.IndexFunc(l.authorities, func(a *authority) bool { return a.Name == r.Authority })
 	if at < 0 {
 		return nil, kept, fmt.Errorf("it was signed by authority %.256q, which does not sign this secret", r.Authority)
 	}
 	if kept, err = decodePair(r.Content); err != nil {
 		return nil, kept, err
 	}
-	a, err = l.verifyKept(l.choices[at], kept)
+	a, err = l.verifyKept(l.authorities[at], kept)
 	return a, kept, err
 }
 
 // verifyKept verifies a stored key pair against the current settings and roots.
-func (l *leaf) verifyKept(by *choice, kept keptPair) (*attempt, error) {
+func (l *leaf) verifyKept(by *authority, kept keptPair) (*attempt, error) {
 	key, err := l.keptKey(kept)
 	if err != nil {
 		return nil, err
@@ -125,7 +125,7 @@ func (l *leaf) takeOver(a *attempt, kept keptPair) {
 	}
 	l.rotation.Hold(termOf(item))
 	l.advisable(l.now(), item.Issued)
-	if l.choices[0].settings().Token != nil {
+	if l.authorities[0].settings().Token != nil {
 		l.credential = credential{doubt: true} // read the token again; that alone requests no certificate
 		l.lookForToken()
 	}
@@ -134,7 +134,7 @@ func (l *leaf) takeOver(a *attempt, kept keptPair) {
 	l.publish(l.now())
 	l.log.Info("serving certificate restored from state", "authority", a.by.Name, "identity", item.Identity.String(),
 		"serial", item.Serial, "fingerprint", item.Fingerprint, "not_after", item.NotAfter, "renew_at", item.RenewAt)
-	l.emit(a.by.authority, Event{Kind: Restored, NotAfter: item.NotAfter})
+	l.emit(a.by, Event{Kind: Restored, NotAfter: item.NotAfter})
 }
 
 // store saves the item for the next run.

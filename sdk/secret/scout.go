@@ -20,10 +20,11 @@ type scout struct {
 // scout returns the certificate to order for the authority's roots, if any: that of a trust
 // bundle which has an identity for this. Pinned roots are known already.
 func (a *authority) scout() (s scout) {
-	if len(a.leaves) > 0 || a.settings().PinnedRoots != nil {
+	p := a.plan.Load()
+	if len(p.leaves) > 0 || p.PinnedRoots != nil {
 		return s
 	}
-	for _, b := range a.bundles {
+	for _, b := range p.bundles {
 		if spec := b.is().spec; !spec.Identity.IsZero() {
 			s.spec = spec
 		}
@@ -38,7 +39,7 @@ func (f *feed) scouts(ctx context.Context) (time.Duration, error) {
 		return wait.Left(rotation.Now(f.now())), nil
 	}
 	a := &attempt{
-		plan: plan{spec: s.spec}, leaf: f.lent, by: &choice{authority: f.authority, asks: f.asks}, conf: f.conf,
+		plan: plan{spec: s.spec}, leaf: f.lent, by: f.authority, turn: f.asks, conf: f.conf,
 		order: s.order, refused: s.refused,
 	}
 	err := a.run(ctx)

@@ -16,7 +16,8 @@ func (l *leaf) settle(a *attempt) {
 	if a != l.flight {
 		return // released or superseded meanwhile
 	}
-	l.flight, a.by.order, a.by.refused = nil, a.order, a.refused
+	sent := l.sentTo(a.by)
+	l.flight, sent.order, sent.refused = nil, a.order, a.refused
 	if a.err == nil {
 		l.tries = 0
 	}
@@ -32,7 +33,7 @@ func (l *leaf) settle(a *attempt) {
 
 // issued takes a verified certificate, to be served when it begins.
 func (l *leaf) issued(a *attempt) {
-	l.at, a.by.away = 0, time.Time{}
+	l.at, l.sentTo(a.by).away = 0, time.Time{}
 	l.reportName(a)
 	l.reportCut(a)
 	l.next, l.failure = a, nil
@@ -53,7 +54,7 @@ func (l *leaf) reportName(a *attempt) {
 		return
 	}
 	l.log.Warn("authority signed a different name than requested", "authority", a.by.Name, "asked", l.spec.Identity.String(), "got", text.Clean(chain.Identity.String()))
-	l.emit(a.by.authority, Event{Kind: NameDiffers})
+	l.emit(a.by, Event{Kind: NameDiffers})
 }
 
 // reportCut reports a certificate that an authority's own end cuts short: it ends with the
@@ -68,7 +69,7 @@ func (l *leaf) reportCut(a *attempt) {
 		return
 	}
 	l.log.Warn("authority ends before the certificate should, and cuts it short", "authority", a.by.Name, "authority_ends", above, "not_after", a.chain.Ends)
-	l.emit(a.by.authority, Event{Kind: CutShort, NotAfter: a.chain.Ends})
+	l.emit(a.by, Event{Kind: CutShort, NotAfter: a.chain.Ends})
 }
 
 // fail records the error and schedules the next attempt. The held certificate stays.
@@ -77,10 +78,10 @@ func (l *leaf) fail(a *attempt) {
 	wait := l.passOn(a, l.rotation.Failed(rotation.Now(now), err))
 	l.rotation.RetryIn(rotation.Now(now), wait)
 	if endsOrder(err) {
-		a.by.order = nil
+		l.sentTo(a.by).order = nil
 	}
 	l.failure = newFailure(err, now, wait)
-	if a.by.authority == l.signer() {
+	if a.by == l.signer() {
 		l.roots.seen = a.seen // roots may have come meanwhile
 	}
 	if l.failure.pending() {
@@ -88,7 +89,7 @@ func (l *leaf) fail(a *attempt) {
 	} else {
 		l.log.Warn("cannot renew certificate", l.failureAttrs(a)...)
 	}
-	l.emit(a.by.authority, l.failure.Event())
+	l.emit(a.by, l.failure.Event())
 }
 
 func (l *leaf) failureAttrs(a *attempt) []any {
@@ -131,8 +132,8 @@ func (l *leaf) release() {
 	l.restored, l.holding = false, false
 	l.item.Store(nil)
 	l.keeper.forget(secretRecord(l.name))
-	for _, c := range l.choices {
-		c.forget(l)
+	for _, a := range l.authorities {
+		a.forget(l)
 	}
 }
 

@@ -3,7 +3,6 @@ package secret
 import (
 	"fmt"
 	"maps"
-	"slices"
 )
 
 // SetAuthority replaces the client and the rules of one authority in one step, and leaves the
@@ -42,6 +41,6 @@ func (b *builder) keepOthers(one *authority) {
 		}
 	}
 	maps.DeleteFunc(b.plans, func(_ *leaf, p plan) bool {
-		return !slices.ContainsFunc(p.choices, func(c *choice) bool { return c.authority == one })
+		return !p.signedBy(one)
 	})
 }
