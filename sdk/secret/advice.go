@@ -26,8 +26,8 @@ func NewAdvice(info ca.RenewalInfo) *Advice {
 	return &Advice{WindowStart: info.Start, WindowEnd: info.End, Explanation: text.Clean(info.Explanation)}
 }
 
-// counsel is what a leaf knows of its authority's advice.
-type counsel struct {
+// advising is what a leaf has of its authority's advice.
+type advising struct {
 	turn    call.Turn // allows one question in flight, beside a request
 	answers chan *question
 	silent  *Authority // gives no advice
@@ -44,9 +44,9 @@ type question struct {
 
 // advisable tells the rotation whether the authority of the held certificate may be asked.
 func (l *leaf) advisable(now, since time.Time) {
-	l.counsel.advice = nil
+	l.advising.advice = nil
 	conf := l.by.settings()
-	if _, ok := conf.Client.(ca.RenewalAdvisor); !ok || conf == l.counsel.silent || !l.signedBy(l.by) {
+	if _, ok := conf.Client.(ca.RenewalAdvisor); !ok || conf == l.advising.silent || !l.signedBy(l.by) {
 		since = time.Time{}
 	}
 	l.rotation.Advisable(rotation.Now(now), since)
@@ -54,10 +54,10 @@ func (l *leaf) advisable(now, since time.Time) {
 
 // askSilentAgain asks an authority for advice that gave none, as its provider may be another.
 func (l *leaf) askSilentAgain() {
-	if l.counsel.silent == nil {
+	if l.advising.silent == nil {
 		return
 	}
-	l.counsel.silent = nil
+	l.advising.silent = nil
 	if item := l.item.Load(); item != nil && l.by != nil {
 		l.advisable(l.now(), item.Issued)
 	}
@@ -68,9 +68,9 @@ func (l *leaf) consult() {
 	q := &question{chain: l.held, conf: l.by.settings()}
 	l.rotation.Consult()
 	l.spawn(func() {
-		q.info, q.err = advice(l.ctx, func(job func()) { go job() }, q.conf, l.counsel.turn, q.chain.PEM)
+		q.info, q.err = advice(l.ctx, func(job func()) { go job() }, q.conf, l.advising.turn, q.chain.PEM)
 		select {
-		case l.counsel.answers <- q:
+		case l.advising.answers <- q:
 		case <-l.ctx.Done():
 		}
 	})
@@ -100,14 +100,14 @@ func (l *leaf) advised(q *question) {
 	now := l.now()
 	if q.err != nil {
 		if ca.ActionFor(q.err) == ca.Missing {
-			l.counsel.silent = q.conf
+			l.advising.silent = q.conf
 		} else {
 			l.log.Debug("no advice on when to renew", "authority", l.by.Name, "error", text.Clean(q.err.Error()))
 		}
 		l.rotation.Unadvised(rotation.Now(now), q.err)
 		return
 	}
-	l.counsel.advice = NewAdvice(q.info)
+	l.advising.advice = NewAdvice(q.info)
 	renew, moved := l.rotation.Advised(rotation.Now(now), q.info)
 	if moved {
 		l.moveRenewal(now, renew)
@@ -116,7 +116,7 @@ func (l *leaf) advised(q *question) {
 
 // moveRenewal renews what is held at another time, by advice.
 func (l *leaf) moveRenewal(now, renew time.Time) {
-	item, advice := *l.item.Load(), l.counsel.advice
+	item, advice := *l.item.Load(), l.advising.advice
 	l.log.Info("renewal moved, as the authority advises", "authority", l.by.Name, "renew_at", renew, "before", item.RenewAt,
 		"window_start", advice.WindowStart, "window_end", advice.WindowEnd, "explanation", advice.Explanation)
 	item.RenewAt = renew

@@ -5,11 +5,9 @@ import (
 	"crypto/x509"
 	"log/slog"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/countersign-dev/countersign/internal/call"
 	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/internal/loglimit"
 	"github.com/countersign-dev/countersign/internal/rotation"
@@ -28,54 +26,44 @@ const maxAttempts = 256
 // authority keeps the roots of one authority, independent of the certificates they sign.
 // Its goroutine, run, owns every field that is neither atomic nor fixed.
 //
-// An authority lives over a reload, which sends it new settings. One that is configured no
+// An authority lives over a reload, which sends it a new plan. One that is configured no
 // more lives on until its last root may go; see retire.
 type authority struct {
+	worker
 	Name    string
-	plan    atomic.Pointer[authorityPlan]
 	now     func() time.Time
 	observe func(Event)
 	log     *slog.Logger
-
-	ctx     context.Context // ends with the authority
-	cancel  context.CancelFunc
-	inbox   chan func()
 	spawn   func(func())
-	asks    call.Turn     // for RootSource and RootWatcher
+	plan    atomic.Pointer[authorityPlan]
+	retired bool
 	running chan struct{} // one for each attempt that runs
-	poke    chan struct{} // wakes the feed
 
-	kicked  atomic.Bool   // tells the feed to start over
-	heard   chan struct{} // closed when roots arrived, or will not
-	hear    func()        // closes heard
-	mute    atomic.Bool   // it publishes no roots, and only its replies bring them
-	bundle  atomic.Pointer[pki.Bundle]
-	served  atomic.Pointer[time.Time] // when roots were first available; nil: none yet
-	shown   atomic.Pointer[[]Root]    // the contents of bundle, for the status
-	failure atomic.Pointer[Failure]   // the feed's last failure
-	// What the authority sent and is not served.
-	uselessRoots, besideChain leftOut
-	scouted                   atomic.Pointer[rotation.Pause] // until when the last scout will do; outlives a reload
+	feed    *feed
+	serving // for all goroutines
+	intake
+	issued
 
-	// For certificates that a Signer obtains; see vouch.
-	lent      *leaf                      // stands for all of them
-	lentUntil atomic.Int64               // the latest NotAfter, in nanoseconds of Unix time
-	lastReply atomic.Pointer[replied]    // the roots of the last reply
-	adopted   atomic.Pointer[pki.Bundle] // the reply roots now in roots
-
-	parsed atomic.Pointer[replied] // the last roots that were parsed
-
-	retired  bool
-	stopFeed context.CancelFunc
-
-	keeper   *keeper
-	recorded []byte // the last content given to the keeper
-
-	roots rootSet
+	roots    rootSet   // what the authority said of them
+	ends     deadlines // when each held certificate ends, the last first
+	keeper   *keeper   // nil: its roots are not stored
+	recorded []byte    // the last content given to the keeper
 	// restoring is when the last certificate of the last run may end, until all are
 	// restored or refused.
 	restoring time.Time
-	ends      deadlines // when each held certificate ends, the last first
+}
+
+// serving are the roots that are served. The authority's goroutine writes them.
+type serving struct {
+	bundle atomic.Pointer[pki.Bundle]
+	served atomic.Pointer[time.Time] // when roots were first available; nil: none yet
+	shown  atomic.Pointer[[]Root]    // the contents of bundle, for the status
+}
+
+// intake remembers what the authority sent last, as thousands of replies bring the same.
+type intake struct {
+	parsed                    atomic.Pointer[replied]
+	uselessRoots, besideChain leftOut // and not served
 }
 
 // authorityPlan is what an authority is configured to be. It does not change once it is in force; a
@@ -87,15 +75,12 @@ type authorityPlan struct {
 }
 
 func newAuthority(m *Manager, p *authorityPlan) *authority {
-	heard := make(chan struct{})
 	a := &authority{
-		Name: p.Name, now: m.config.Now, observe: m.config.Observe, log: loglimit.Limit(m.config.Log).With("authority", p.Name),
-		inbox: make(chan func()), spawn: m.wg.Go, asks: call.NewTurn(), running: make(chan struct{}, maxAttempts), poke: make(chan struct{}, 1), heard: heard,
-		hear: sync.OnceFunc(func() { close(heard) }), keeper: m.keeper, ends: deadlines{latest: true}, lent: &leaf{},
-		stopFeed: func() {},
+		worker: newWorker(m.ctx), Name: p.Name, now: m.config.Now, observe: m.config.Observe, log: loglimit.Limit(m.config.Log).With("authority", p.Name),
+		spawn: m.wg.Go, running: make(chan struct{}, maxAttempts), feed: newFeed(), issued: issued{standIn: &leaf{}},
+		ends: deadlines{latest: true}, keeper: m.keeper,
 	}
 	a.plan.Store(p)
-	a.ctx, a.cancel = context.WithCancel(m.ctx)
 	return a
 }
 
@@ -110,7 +95,7 @@ func (a *authority) run() {
 		timer.Reset(a.sleep())
 		select {
 		case <-a.ctx.Done():
-			a.stopFeed()
+			a.feed.stop()
 			return
 		case f := <-a.inbox:
 			f()
@@ -133,14 +118,7 @@ func (a *authority) sleep() time.Duration {
 func (a *authority) do(f func()) { a.quietly(func() { f(); a.publish() }) }
 
 // quietly is do that publishes nothing.
-func (a *authority) quietly(f func()) {
-	done := make(chan struct{})
-	select {
-	case a.inbox <- func() { defer close(done); f() }:
-		<-done
-	case <-a.ctx.Done():
-	}
-}
+func (a *authority) quietly(f func()) { a.worker.do(f) }
 
 // publish serves the current roots. It updates the bundles first and then nudges the
 // leaves, which may need a new certificate. It serves an empty set only where the operator
@@ -234,8 +212,8 @@ func (a *authority) keptUntil() time.Time {
 // lastEnd returns when the last certificate held from this authority or issued through a
 // [Signer] ends; zero if there are none.
 func (a *authority) lastEnd() (last time.Time) {
-	if lent := a.lentUntil.Load(); lent > 0 {
-		last = time.Unix(0, lent)
+	if standIn := a.issuedUntil.Load(); standIn > 0 {
+		last = time.Unix(0, standIn)
 	}
 	_, end, _ := a.ends.first()
 	return clock.Later(clock.Later(last, end), a.restoring)
@@ -259,7 +237,7 @@ func (a *authority) forget(l *leaf) {
 func (a *authority) configure(p *authorityPlan) {
 	a.quietly(func() {
 		a.plan.Store(p)
-		if a.mute.Load() {
+		if a.feed.mute.Load() {
 			a.assume()
 		}
 		a.learn()
@@ -268,11 +246,11 @@ func (a *authority) configure(p *authorityPlan) {
 
 // learn starts the feed, or starts it over.
 func (a *authority) learn() {
-	a.stopFeed()
+	a.feed.stop()
 	ctx, cancel := context.WithCancel(a.ctx)
-	a.stopFeed = cancel
-	f := a.feed()
-	a.spawn(func() { f.run(ctx) })
+	a.feed.stop = cancel
+	l := a.listener()
+	a.spawn(func() { l.run(ctx) })
 }
 
 // assume takes the pinned roots as those of an authority that sends roots only in replies,
@@ -290,7 +268,7 @@ func (a *authority) assume() {
 // it again. The roots stay for the overlap, in those of their bundles that remain.
 func (a *authority) retire(remain *authorityPlan) {
 	a.quietly(func() {
-		a.stopFeed()
+		a.feed.stop()
 		a.plan.Store(remain)
 		a.retired, a.keeper = true, nil
 		a.roots.leave(a.keptUntil)

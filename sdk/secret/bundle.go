@@ -123,7 +123,7 @@ func (b *trustBundle) status() Status {
 	s.Rotations = int(b.changes.Load())
 	s.Roots = is.roots()
 	for _, a := range is.sources {
-		if f := a.failure.Load(); f != nil && !a.over() {
+		if f := a.feed.failure.Load(); f != nil && !a.over() {
 			s.Failure = f
 		}
 	}
@@ -138,7 +138,7 @@ func (b bound) missing() string {
 		i := slices.IndexFunc(b.sources, func(a *authority) bool { return a.Name == name })
 		if a := b.sources[i]; a.valid().Len() == 0 {
 			without = append(without, name)
-			if a.mute.Load() {
+			if a.feed.mute.Load() {
 				mute = append(mute, name)
 			}
 		}

@@ -242,7 +242,7 @@ func (b *builder) keepsRoots(a *authority) bool {
 		return fresh
 	}
 	pins := b.conf[a].PinnedRoots
-	if pins == nil || a.mute.Load() {
+	if pins == nil || a.feed.mute.Load() {
 		return true
 	}
 	return roots.Filter(pins.Contains).Len() > 0

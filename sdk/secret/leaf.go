@@ -1,7 +1,6 @@
 package secret
 
 import (
-	"context"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -19,6 +18,7 @@ import (
 // A leaf lives over a reload, which sends it a new plan.
 type leaf struct {
 	*slot
+	worker
 	now     func() time.Time
 	observe func(Event)
 	log     *slog.Logger
@@ -29,11 +29,8 @@ type leaf struct {
 	rootAcknowledged func(bundles []string, root string) bool // see Config
 	urgent           *urgency
 
-	ctx     context.Context // ends with the leaf
-	cancel  context.CancelFunc
 	done    chan struct{} // closed when run has ended
 	wakeup  chan struct{}
-	inbox   chan func()
 	replies chan *attempt
 
 	restorer *restorer   // nil if there is nothing to restore
@@ -42,26 +39,34 @@ type leaf struct {
 	report   atomic.Pointer[Status]
 
 	plan
-	rotation rotation.Machine
-	at       int // index in authorities of the one to ask next
-	sent     map[*authority]*sent
-	flight   *attempt // in flight
-	next     *attempt // succeeded, but the certificate is not served yet
-	holding  bool     // next waits for its root to be everywhere
-	kicked   bool     // the authority may have another key pair to give
-	held     *pki.Chain
-	by       *authority // that signed held; nil: none
+	rotation   rotation.Machine
+	holding    // served
+	trying     // for the next
+	credential credential
+	advising   advising
+	dueAs      dueness // as urgent has it
+	count      int     // of what was served
+}
+
+// holding is what a leaf serves, and whether peers can verify it.
+type holding struct {
+	held     *pki.Chain // nil: nothing
+	by       *authority // that signed held, or what was held before; nil: none
+	restored bool       // held comes from the last run
 	roots    rootCheck
 	anchor   anchored
+}
 
-	credential credential
-	counsel    counsel
-
-	failure  *Failure
-	dueAs    dueness // as urgent has it
-	restored bool    // held comes from the last run
-	count    int
-	tries    int // attempts since the last that did not fail
+// trying is what a leaf does to get the next certificate.
+type trying struct {
+	at        int // index in authorities of the one to ask next
+	sent      map[*authority]*sent
+	kicked    bool     // the authority may have another key pair to give
+	flight    *attempt // nil: none is in flight
+	next      *attempt // succeeded, but its certificate is not served yet
+	untilRoot bool     // next waits for its root to be everywhere
+	failure   *Failure // of the last attempt; nil: it succeeded
+	tries     int      // attempts since the last that did not fail
 }
 
 // plan is what a leaf is configured to be. It does not change; a reload brings another.
@@ -74,13 +79,12 @@ type plan struct {
 
 func newLeaf(m *Manager, p plan) *leaf {
 	l := &leaf{
-		slot: m.places.of(p.spec.Name), now: m.config.Now, observe: m.config.Observe,
+		slot: m.places.of(p.spec.Name), worker: newWorker(m.ctx), now: m.config.Now, observe: m.config.Observe,
 		log: m.config.Log.With("secret", p.spec.Name), keeper: m.keeper, keys: m.config.Keys, tracer: m.config.Tracer,
-		rootAcknowledged: m.config.RootAcknowledged, spawn: m.wg.Go, urgent: &m.urgent, plan: p,
-		sent: make(map[*authority]*sent), done: make(chan struct{}), wakeup: make(chan struct{}, 1), inbox: make(chan func()), replies: make(chan *attempt),
-		counsel: counsel{turn: call.NewTurn(), answers: make(chan *question)},
+		rootAcknowledged: m.config.RootAcknowledged, spawn: m.wg.Go, urgent: &m.urgent, plan: p, trying: trying{sent: make(map[*authority]*sent)},
+		done: make(chan struct{}), wakeup: make(chan struct{}, 1), replies: make(chan *attempt),
+		advising: advising{turn: call.NewTurn(), answers: make(chan *question)},
 	}
-	l.ctx, l.cancel = context.WithCancel(m.ctx)
 	l.rotation.Want(true)
 	l.publish(l.now())
 	return l
@@ -106,7 +110,7 @@ func (l *leaf) run() {
 			f()
 		case a := <-l.replies:
 			l.settle(a)
-		case q := <-l.counsel.answers:
+		case q := <-l.advising.answers:
 			l.advised(q)
 		}
 	}
@@ -159,7 +163,7 @@ func (l *leaf) step() time.Duration {
 	l.recordDue(now)
 	l.publish(now)
 	sleep := look
-	if l.holding {
+	if l.untilRoot {
 		sleep = holdPoll
 	}
 	if do.Wake > 0 {
@@ -180,8 +184,7 @@ func (l *leaf) install(now time.Time) {
 	if l.by != nil && l.by != a.by {
 		l.by.forget(l) // keep no roots for a certificate that is no longer held
 	}
-	l.by, l.held, l.failure, l.restored = a.by, a.chain, nil, false
-	l.roots, l.anchor = rootCheck{}, anchored{}
+	l.holding, l.failure = holding{held: a.chain, by: a.by}, nil
 	l.credential = l.credential.after(a, l.authorities[0], now, item.RenewAt)
 	l.lookForToken()
 	l.count++
@@ -218,7 +221,7 @@ func (l *leaf) publish(now time.Time) {
 		s.Failure = l.failure
 	}
 	s.Restored, s.TokenExpiry, s.Missing = l.restored, l.credential.ends, l.missing()
-	s.Advice = l.counsel.advice
+	s.Advice = l.advising.advice
 	l.report.Store(&s)
 }
 
@@ -235,18 +238,5 @@ func (l *leaf) nudge() {
 	select {
 	case l.wakeup <- struct{}{}:
 	default: // a wake-up is pending
-	}
-}
-
-// do runs f in run and returns when f is done. It does nothing once run has ended.
-func (l *leaf) do(f func()) { l.hand(l.inbox, f) }
-
-// hand is do for one of the channels.
-func (l *leaf) hand(to chan<- func(), f func()) {
-	done := make(chan struct{})
-	select {
-	case to <- func() { defer close(done); f() }:
-		<-done
-	case <-l.ctx.Done():
 	}
 }

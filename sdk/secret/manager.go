@@ -162,7 +162,7 @@ func (m *Manager) Kick(authority string) {
 	d := m.current.Load()
 	for name, a := range d.authorities {
 		if authority == "" || name == authority {
-			a.kicked.Store(true)
+			a.feed.kicked.Store(true)
 			a.refresh()
 		}
 	}

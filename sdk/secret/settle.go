@@ -125,11 +125,11 @@ func (l *leaf) kick() {
 // release drops the held certificate and the attempt in flight.
 func (l *leaf) release() {
 	l.abandon()
-	l.at, l.next, l.held = 0, nil, nil
+	l.at, l.next, l.untilRoot = 0, nil, false
+	l.holding = holding{by: l.by}
 	l.forgetOrders()
-	l.failure, l.roots, l.anchor, l.credential, l.counsel.advice = nil, rootCheck{}, anchored{}, credential{}, nil
+	l.failure, l.credential, l.advising.advice = nil, credential{}, nil
 	l.rotation.Release()
-	l.restored, l.holding = false, false
 	l.item.Store(nil)
 	l.keeper.forget(secretRecord(l.name))
 	for _, a := range l.authorities {

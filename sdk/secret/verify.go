@@ -81,7 +81,7 @@ func (a *authority) waitForRoots(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, a.settings().Timeout)
 	defer cancel()
 	select {
-	case <-a.heard:
+	case <-a.feed.heard:
 	case <-ctx.Done():
 	}
 }

@@ -26,7 +26,7 @@ func (l *leaf) hold(a *attempt, now time.Time) (begins time.Time) {
 	if l.rootAcknowledged == nil || l.held == nil || !l.held.Ends.After(now) || l.held.Root.Equal(a.chain.Root) {
 		return begins
 	}
-	l.holding = true
+	l.untilRoot = true
 	until := now.Add(holdFor)
 	if l.held.Ends.Before(until) {
 		until = l.held.Ends
@@ -37,11 +37,11 @@ func (l *leaf) hold(a *attempt, now time.Time) (begins time.Time) {
 // follow ends the hold once all have the root.
 func (l *leaf) follow(now time.Time) {
 	switch {
-	case !l.holding:
+	case !l.untilRoot:
 	case l.next == nil:
-		l.holding = false
+		l.untilRoot = false
 	case l.told(l.next):
-		l.holding = false
+		l.untilRoot = false
 		l.rotation.BeginBy(clock.Later(l.next.item.NotBefore, now.Add(holdSettle)))
 	}
 }

@@ -3,11 +3,20 @@ package secret
 import (
 	"bytes"
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
+
+// issued is about the certificates that a [Signer] obtains. Any goroutine uses it.
+type issued struct {
+	standIn     *leaf                      // stands for all of them
+	issuedUntil atomic.Int64               // the latest NotAfter, in nanoseconds of Unix time
+	lastReply   atomic.Pointer[replied]    // the roots of the last reply
+	adopted     atomic.Pointer[pki.Bundle] // the reply roots now in roots
+}
 
 // replied caches the parsed roots of a reply, as thousands of replies bring the same.
 type replied struct {
@@ -28,10 +37,10 @@ func (a *authority) parse(pemBytes []byte) (roots *pki.Bundle, unusable []error,
 	return roots, unusable, err
 }
 
-// vouch verifies a reply to a [Signer]'s order. If the reply brings no new roots, vouch
+// verifyFast verifies a reply to a [Signer]'s order. If the reply brings no new roots, verifyFast
 // checks it right away, without the authority's goroutine and without parsing the roots
 // again: thousands of replies of a rotation bring the same.
-func (a *authority) vouch(ctx context.Context, at *attempt, reply ca.Certificate, asked time.Time) (*pki.Chain, error) {
+func (a *authority) verifyFast(ctx context.Context, at *attempt, reply ca.Certificate, asked time.Time) (*pki.Chain, error) {
 	if !a.nothingNew(reply.Roots) {
 		given, chain, err := a.verifyRoots(ctx, at, reply, asked)
 		if err == nil && given != nil {
@@ -56,7 +65,7 @@ func (a *authority) nothingNew(roots []byte) bool {
 	}
 	if len(roots) == 0 {
 		select {
-		case <-a.heard: // it publishes its roots itself, and has done so
+		case <-a.feed.heard: // it publishes its roots itself, and has done so
 			return true
 		default:
 			return false
@@ -66,11 +75,11 @@ func (a *authority) nothingNew(roots []byte) bool {
 	return last != nil && last.roots == a.adopted.Load() && bytes.Equal(last.pem, roots)
 }
 
-// lend records a certificate issued through a [Signer]: its roots stay until then.
-func (a *authority) lend(until time.Time) {
+// recordIssued records a certificate issued through a [Signer]: its roots stay until then.
+func (a *authority) recordIssued(until time.Time) {
 	for {
-		old := a.lentUntil.Load()
-		if until.UnixNano() <= old || a.lentUntil.CompareAndSwap(old, until.UnixNano()) {
+		old := a.issuedUntil.Load()
+		if until.UnixNano() <= old || a.issuedUntil.CompareAndSwap(old, until.UnixNano()) {
 			return
 		}
 	}
