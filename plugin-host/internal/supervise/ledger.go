@@ -10,19 +10,15 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-// ledger remembers what became of a plan's settings, whose secrets change with their files.
-// While there are settings that a life took, none is left without settings because it refuses
-// others or does not survive them. It is safe for concurrent use.
+// ledger records which settings of a plan its lives took, and which they refused: secrets change
+// with their files. Which one life has, and which it is being offered, its [offers] say. While
+// there are settings that a life took, none is left without settings because it refuses others or
+// does not survive them. It is safe for concurrent use.
 type ledger struct {
 	mu    sync.Mutex
-	good  *reference.Resolved // the last that a life took; nil: none
+	good  *reference.Resolved // the last that a life took, of this plan or one before; nil: none
+	taken bool                // a life of this plan took some: they need no validation
 	tried *trial              // what no life took since; nil: nothing
-}
-
-// offer are settings as they are at one moment.
-type offer struct {
-	told  *reference.Resolved
-	files stamps // that they name; looked at first, so that a later change is asked again
 }
 
 // trial is an offer that was not taken.
@@ -78,7 +74,14 @@ func (b *ledger) take(o offer) {
 	if !b.isGood(o) {
 		b.tried = nil
 	}
-	b.good = o.told
+	b.good, b.taken = o.told, true
+}
+
+// proven reports whether a life of the plan took its settings.
+func (b *ledger) proven() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.taken
 }
 
 // isOther reports whether an earlier life took something else.

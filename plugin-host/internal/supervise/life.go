@@ -3,13 +3,9 @@ package supervise
 import (
 	"context"
 	"errors"
-	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/countersign-dev/countersign/internal/host/address"
-	"github.com/countersign-dev/countersign/internal/host/reference"
-	"github.com/countersign-dev/countersign/internal/redact"
 	"github.com/countersign-dev/countersign/plugin-host/internal/process"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
@@ -58,22 +54,8 @@ type life struct {
 	slots   chan struct{}   // one for each call in flight
 	leaving context.Context // ends when it takes no new calls
 	leave   context.CancelFunc
-	again   sync.Mutex // held while it is configured
 
-	secret     reference.Paths                    // of its settings, once it has been greeted
-	addresses  address.Settings                   // likewise
-	files      stamps                             // that its settings name, before they were first read
-	told       atomic.Pointer[reference.Resolved] // the settings that it has, or is to get
-	shown      redact.Secrets                     // what no error may show
-	stale      string                             // the last warning; for one goroutine at a time
-	reconsider chan struct{}                      // has room for one: offer it again what it refused
-}
-
-// learn sets the settings that it is to get.
-func (l *life) learn(told *reference.Resolved) (before *reference.Resolved) {
-	l.Hide(told.Secrets)
-	l.shown.Add(told.Secrets...)
-	return l.told.Swap(told)
+	offers // the settings that it has, and is offered
 }
 
 // result returns the outcome of the way to ready. Without a life it blocks.

@@ -21,7 +21,7 @@ func (s *Supervisor) settle(err error) {
 		s.takeOver(l)
 	case l.reload != nil:
 		s.turnDown(l, err)
-	case ca.ReasonFor(err) == ca.Invalid && !l.plan.proven:
+	case ca.ReasonFor(err) == ca.Invalid && !l.plan.ledger.proven():
 		s.stop(l)
 		s.refused(l, err)
 	default:
@@ -45,7 +45,7 @@ func (s *Supervisor) takeOver(l *life) {
 	s.current = l
 	go s.askHealth(l)
 	go s.followSecrets(l)
-	l.plan.proven, s.refusals = true, refusals{}
+	s.refusals = refusals{}
 	s.status.Generation, s.status.LastError, s.status.Crash = l.number, "", nil
 	s.status.Take(l.Report())
 	s.enter(Ready)
@@ -84,11 +84,11 @@ func (s *Supervisor) refused(l *life, err error) {
 	s.status.PID, s.status.LastError = 0, text.Clean(err.Error())
 	s.schedule(time.Now().Add(s.refusals.wait(err, s.left)))
 	s.enter(Refused)
-	if files := l.plan.files(l.secret); len(files) > 0 {
+	if files := l.paths(); len(files) > 0 {
 		altered := make(chan struct{})
 		ctx, cancel := context.WithCancel(context.Background())
 		s.altered, s.rest = altered, cancel
-		go s.awaitChange(ctx, files, l.files, altered)
+		go s.awaitChange(ctx, files, l.read.files, altered)
 	}
 }
 

@@ -39,7 +39,6 @@ type Plan struct {
 	Close func()
 
 	plain  sync.Once // the warning of secrets in plain text
-	proven bool      // a life of it was ready: do not validate its settings again
 	ended  bool      // it is not in force, and will not be; guarded by the gate
 	ledger ledger
 }

@@ -20,18 +20,17 @@ const mostSilent = 3
 // longestWord bounds the retry-after of a CA that is away.
 const longestWord = 10 * time.Minute
 
-// prepare makes a life ready for calls. If its plan is proven, an earlier life accepted
-// the settings and they are not validated again.
-func (s *Supervisor) prepare(ctx context.Context, l *life, proven bool) error {
+// prepare makes a life ready for calls. Settings that an earlier life of the plan took are not
+// validated again.
+func (s *Supervisor) prepare(ctx context.Context, l *life) error {
 	if err := s.greet(ctx, l); err != nil {
 		return err
 	}
-	l.files = look(l.plan.files(l.secret))
 	if err := s.await(ctx, l, s.resolve); err != nil {
 		return err
 	}
-	if !proven {
-		if err := s.validate(ctx, l); err != nil && !l.plan.ledger.turnDown(offer{l.told.Load(), l.files}, err, false) {
+	if !l.plan.ledger.proven() {
+		if err := s.validate(ctx, l); err != nil && !l.plan.ledger.turnDown(l.read, err, false) {
 			return err
 		}
 	}
@@ -109,8 +108,7 @@ func (s *Supervisor) greet(ctx context.Context, l *life) (err error) {
 func (s *Supervisor) validate(ctx context.Context, l *life) error {
 	ctx, cancel := s.inTime(ctx, s.opts.CallTimeout)
 	defer cancel()
-	told := l.told.Load()
-	diagnostics, err := l.Validate(ctx, told.Settings)
+	diagnostics, err := l.Validate(ctx, l.read.told.Settings)
 	if err != nil && ca.ActionFor(err) != ca.Missing {
 		return fmt.Errorf("settings: %w", l.hide(err))
 	}
@@ -127,24 +125,4 @@ func (s *Supervisor) validate(ctx context.Context, l *life) error {
 		return ca.Errorf(ca.Invalid, "settings: %s", strings.Join(faults, "; "))
 	}
 	return nil
-}
-
-func (s *Supervisor) configure(ctx context.Context, l *life) error {
-	ctx, cancel := s.inTime(ctx, s.opts.CallTimeout)
-	defer cancel()
-	told := l.told.Load()
-	if err := l.Configure(ctx, told.Settings); err != nil {
-		return fmt.Errorf("settings: %w", l.hide(err))
-	}
-	return l.hide(l.Ready(ctx))
-}
-
-// configureAgain sends the settings to a provider that lost them.
-func (s *Supervisor) configureAgain(ctx context.Context, l *life) error {
-	l.again.Lock()
-	defer l.again.Unlock()
-	if l.Ready(ctx) == nil {
-		return nil // another call was faster
-	}
-	return s.configure(ctx, l)
 }

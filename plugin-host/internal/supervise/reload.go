@@ -116,7 +116,7 @@ func (s *Supervisor) reload(r *reload) {
 	case r.plan == s.plan:
 		s.nudge()
 		r.reply <- nil
-	case !s.plan.proven:
+	case !s.plan.ledger.proven():
 		s.next = &next{plan: r.plan}
 		r.reply <- nil
 	default:

@@ -44,7 +44,7 @@ func TestSecretSettingsAreHiddenFromTheLogOfTheirProvider(t *testing.T) {
 func TestErrorsShowNoSecretThatALifeHasOrHad(t *testing.T) {
 	l := &life{Instance: &fakeLife{}}
 	for _, secret := range []ca.Token{"sesame-1", "sesame-2"} {
-		l.learn(&reference.Resolved{Secrets: []ca.Token{secret}})
+		l.keepSecret(&reference.Resolved{Secrets: []ca.Token{secret}})
 	}
 	if err := l.hide(ca.Errorf(ca.Denied, "neither with sesame-1 nor sesame-2")); strings.Contains(err.Error(), "sesame") || !errors.Is(err, ca.ErrDenied) {
 		t.Error(err)

@@ -21,7 +21,7 @@ func (s *Supervisor) begin(p *Plan, r *reload) {
 	} else {
 		ctx = r.ctx
 	}
-	l := &life{plan: p, number: s.number, reload: r, outcome: make(chan error, 1), reconsider: make(chan struct{}, 1)}
+	l := &life{plan: p, number: s.number, reload: r, outcome: make(chan error, 1), offers: newOffers()}
 	ctx, l.cancel = context.WithCancel(ctx)
 	s.coming = l
 	var err error
@@ -34,10 +34,9 @@ func (s *Supervisor) begin(p *Plan, r *reload) {
 		s.status.Take(l.Report())
 		s.enter(Configuring)
 	}
-	proven := p.proven
 	go func() {
 		defer l.cancel()
-		l.outcome <- s.bring(ctx, l, proven)
+		l.outcome <- s.bring(ctx, l)
 	}()
 }
 
@@ -59,7 +58,7 @@ func (s *Supervisor) abandon() {
 }
 
 // bring makes the life ready for calls or returns why it cannot.
-func (s *Supervisor) bring(ctx context.Context, l *life, proven bool) error {
+func (s *Supervisor) bring(ctx context.Context, l *life) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
@@ -69,7 +68,7 @@ func (s *Supervisor) bring(ctx context.Context, l *life, proven bool) error {
 		case <-ctx.Done():
 		}
 	}()
-	err := s.prepare(ctx, l, proven)
+	err := s.prepare(ctx, l)
 	if err != nil && process.HasEnded(l) {
 		return l.Err() // has more detail than the failed call
 	}

@@ -39,38 +39,57 @@ type Supervisor struct {
 	opts Options
 	name string // of the entry
 	log  *slog.Logger
-	gate gate
+	gate gate // where calls wait
+	messages
+	ending
 
-	begun   sync.Once    // by Start, or by Close if nothing was started
-	close   sync.Once    // of closing
+	// The goroutine run owns the rest.
+
+	plan *Plan // what is started when a life ends
+	lives
+	revival
+	status Status // the gate has a copy
+}
+
+// messages are what other goroutines send to run, and its answers.
+type messages struct {
 	first   chan error   // the first outcome, for Start
 	reloads chan *reload // one at a time
 	orders  chan func()  // to be run by run
 	news    chan news    // of lives
 	asks    chan ask
-	waiting atomic.Int32 // calls whose callers wait for an answer, while there is no life
-	closing chan struct{}
-	closed  chan struct{} // closed when nothing is left
+	waiting atomic.Int32  // calls whose callers wait for an answer, while there is no life
 	gone    chan struct{} // a dismissed life has ended
+}
 
-	// The goroutine run owns the rest.
+// ending is how a supervisor begins and ends.
+type ending struct {
+	begun    sync.Once // by Start, or by Close if nothing was started
+	close    sync.Once // of closing
+	closing  chan struct{}
+	closed   chan struct{}   // closed when nothing is left
+	patience context.Context // ends when dismissed lives have had their time
+	hurry    context.CancelFunc
+}
 
-	plan     *Plan            // what is started when a life ends
-	current  *life            // where calls go; nil: there is none
-	coming   *life            // the one on its way to ready; nil: there is none
-	next     *next            // prepared, and to be put in force or dropped; nil: nothing
-	restart  <-chan time.Time // when to look whether the next is started; nil: not needed
+// lives are those that have not ended yet.
+type lives struct {
+	current *life     // where calls go; nil: there is none
+	coming  *life     // the one on its way to ready; nil: there is none
+	next    *next     // prepared, and to be put in force or dropped; nil: nothing
+	leaving int       // dismissed lives that have not ended yet
+	number  int       // of the last life that was started
+	started time.Time // when it was
+}
+
+// revival is when the next life is started.
+type revival struct {
+	restart  <-chan time.Time // when to look whether it is; nil: not needed
 	pause    rotation.Pause   // until then
 	altered  <-chan struct{}  // closed when a file of refused settings has changed; nil: none are refused
 	rest     func()           // ends the wait for that
-	leaving  int              // dismissed lives that have not ended yet
-	number   int              // of the last life that was started
-	started  time.Time        // when it was
-	status   Status           // the gate has a copy
 	recovery recovery
 	refusals refusals
-	patience context.Context // ends when dismissed lives have had their time
-	hurry    context.CancelFunc
 }
 
 // New makes a supervisor that has started nothing yet. It closes the plan, and those that
@@ -78,14 +97,17 @@ type Supervisor struct {
 func New(opts Options, p *Plan) *Supervisor {
 	s := &Supervisor{
 		opts: opts, name: p.Name, log: opts.Log.With("provider", p.Name), plan: p,
-		gate:  gate{changed: make(chan struct{}), plan: p},
-		first: make(chan error, 1), reloads: make(chan *reload), orders: make(chan func()), news: make(chan news), asks: make(chan ask),
-		closing: make(chan struct{}), closed: make(chan struct{}), gone: make(chan struct{}),
+		gate: gate{changed: make(chan struct{}), plan: p},
+		messages: messages{
+			first: make(chan error, 1), reloads: make(chan *reload), orders: make(chan func()), news: make(chan news), asks: make(chan ask),
+			gone: make(chan struct{}),
+		},
+		ending:  ending{closing: make(chan struct{}), closed: make(chan struct{})},
+		revival: revival{rest: func() {}},
 	}
 	s.Client = s.Of(nil)
 	s.opts.Watch.Log = opts.Log
 	s.patience, s.hurry = context.WithCancel(context.Background())
-	s.rest = func() {}
 	s.status = p.Status()
 	s.status.Since = time.Now()
 	s.gate.status = s.status

@@ -1,0 +1,209 @@
+package supervise
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/host/address"
+	"github.com/countersign-dev/countersign/internal/host/reference"
+	"github.com/countersign-dev/countersign/internal/redact"
+	"github.com/countersign-dev/countersign/internal/text"
+	"github.com/countersign-dev/countersign/plugin-host/internal/process"
+	"github.com/countersign-dev/countersign/sdk/ca"
+)
+
+// offer are settings as they are at one moment.
+type offer struct {
+	told  *reference.Resolved
+	files stamps // that they name; looked at first, so that a later change is asked again
+}
+
+// offers are the settings of one life: those that it has, and those that it is offered. Which of
+// them any life of its plan took or refused is in the plan's [ledger].
+type offers struct {
+	secret    reference.Paths  // of the settings, once the life has been greeted
+	addresses address.Settings // likewise
+
+	read  offer                              // first, to be validated; fixed once the life is ready
+	mu    sync.Mutex                         // held while the life is offered settings
+	has   atomic.Pointer[reference.Resolved] // what it took last; nil: nothing yet
+	again chan struct{}                      // has room for one: offer what it refused again
+	shown redact.Secrets                     // what no error may show: the secrets of all offers
+	stale string                             // the last warning; for one goroutine at a time
+}
+
+func newOffers() offers { return offers{again: make(chan struct{}, 1)} }
+
+// paths returns the files that its settings may name.
+func (l *life) paths() []string { return l.plan.files(l.secret) }
+
+// secretPaths returns the secret settings by the provider's schema.
+func (s *Supervisor) secretPaths(schema string) reference.Paths {
+	paths, err := reference.SecretPaths(schema)
+	if err != nil {
+		s.log.Warn("unknown which settings of the provider are secret; references are sent as they are", "error", text.Clean(err.Error()))
+	}
+	return paths
+}
+
+// resolve reads what the references in the settings name. A new binary does not wait for what
+// cannot be read just now if an earlier one has read it.
+func (s *Supervisor) resolve(ctx context.Context, l *life) error {
+	l.read.files = look(l.paths())
+	told, err := l.plan.Settings.Resolve(ctx, l.secret)
+	if err == nil {
+		err = l.addAddress(&told)
+	}
+	if good := l.plan.ledger.last(); err != nil && good != nil && ca.ActionFor(err) == ca.Wait {
+		s.log.Warn("cannot read a secret setting, keeping its last value", "error", text.Clean(err.Error()))
+		l.receive(good)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	l.plan.plain.Do(func() {
+		for _, setting := range told.Plain {
+			s.log.Warn("secret setting in plain text in the configuration; write {file: PATH}, {env: NAME} or {command: [PROGRAM]} instead", "setting", setting)
+		}
+	})
+	s.warnStale(l, told)
+	l.receive(&told)
+	return nil
+}
+
+// receive takes the settings that were read first.
+func (l *life) receive(told *reference.Resolved) {
+	l.keepSecret(told)
+	l.read.told = told
+}
+
+// keepSecret keeps the secrets in settings out of the life's output and errors.
+func (l *life) keepSecret(told *reference.Resolved) {
+	l.Hide(told.Secrets)
+	l.shown.Add(told.Secrets...)
+}
+
+// addAddress puts the CA's address into the setting that the provider's schema names.
+func (l *life) addAddress(told *reference.Resolved) error {
+	settings, err := l.addresses.Apply(told.Settings, l.plan.Address)
+	if err != nil {
+		return ca.Errorf(ca.Invalid, "address: %w", err)
+	}
+	told.Settings = settings
+	return nil
+}
+
+// reread returns the settings with the current content of the files.
+func (s *Supervisor) reread(ctx context.Context, l *life) (offer, error) {
+	files := look(l.paths())
+	next, err := l.plan.Settings.Reread(ctx, l.secret)
+	if err == nil {
+		err = l.addAddress(&next)
+		s.warnStale(l, next)
+	}
+	return offer{&next, files}, err
+}
+
+// warnStale logs which secrets cannot be read any more, when that changes.
+func (s *Supervisor) warnStale(l *life, told reference.Resolved) {
+	stale := ""
+	if err := errors.Join(told.Stale...); err != nil {
+		stale = text.Clean(err.Error())
+	}
+	if stale != "" && stale != l.stale {
+		s.log.Warn("cannot read a secret setting, keeping its last value", "error", stale)
+	}
+	l.stale = stale
+}
+
+// hide removes the life's secret settings from an error: also those that it had before, and those
+// that it is just being offered.
+func (l *life) hide(err error) error { return redact.Error(err, l.shown.Values()...) }
+
+// equip sends a life on its way to ready its settings: those of now, or, if it does not take
+// them, those that an earlier life took.
+func (s *Supervisor) equip(ctx context.Context, l *life) error {
+	now, err := s.reread(ctx, l)
+	if err != nil {
+		now.told = l.read.told
+	}
+	var failed error
+	for _, o := range l.plan.ledger.order(now) {
+		err := s.give(ctx, l, o)
+		if err == nil {
+			if why := l.plan.ledger.why(); why != "" {
+				s.log.Error("provider rejects its changed secrets, starting with the previous ones", "error", why)
+			}
+			return nil
+		}
+		if failed == nil || ca.ActionFor(failed) != ca.Wait && ca.ActionFor(err) == ca.Wait {
+			failed = err
+		}
+	}
+	if ctx.Err() == nil && ca.ActionFor(failed) != ca.Wait {
+		l.plan.ledger.forget() // none is taken now, so the next life is asked for all
+	}
+	return failed
+}
+
+// give offers a life settings. If it does not take them, it has those that it had.
+func (s *Supervisor) give(ctx context.Context, l *life, o offer) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.keepSecret(o.told)
+	err := s.configure(ctx, l, o.told)
+	if err == nil {
+		l.has.Store(o.told)
+		l.plan.ledger.take(o)
+		return nil
+	}
+	if !l.plan.ledger.isOther(o) {
+		return err
+	}
+	ended := l.endsBy(ctx, err)
+	if ended {
+		err = fmt.Errorf("the provider ended when it got them: %w", l.Err())
+	}
+	if ended || ctx.Err() == nil {
+		l.plan.ledger.turnDown(o, err, ended)
+	}
+	return err
+}
+
+// configure sends a life settings; the caller holds l.mu.
+func (s *Supervisor) configure(ctx context.Context, l *life, told *reference.Resolved) error {
+	ctx, cancel := s.inTime(ctx, s.opts.CallTimeout)
+	defer cancel()
+	if err := l.Configure(ctx, told.Settings); err != nil {
+		return fmt.Errorf("settings: %w", l.hide(err))
+	}
+	return l.hide(l.Ready(ctx))
+}
+
+// configureAgain sends the settings to a provider that lost them.
+func (s *Supervisor) configureAgain(ctx context.Context, l *life) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.Ready(ctx) == nil {
+		return nil // another call was faster
+	}
+	return s.configure(ctx, l, l.has.Load())
+}
+
+// endsBy reports whether a life does not survive a call that failed. A stream can break a
+// moment before its process is known to have ended.
+func (l *life) endsBy(ctx context.Context, err error) bool {
+	if ca.ActionFor(err) == ca.Wait && ca.ReasonFor(err) != ca.Deadline {
+		select {
+		case <-l.Ended():
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+	}
+	return process.HasEnded(l)
+}
