@@ -25,35 +25,50 @@ import (
 // All methods are safe for concurrent use.
 type Set struct {
 	cfg     Config
-	offset  jumpWatch
 	rootsAt string // the bundle that certificates must chain to
 	unwatch func()
-
 	ctx     context.Context
 	cancel  context.CancelFunc
 	wake    chan struct{}
 	tasks   sync.WaitGroup
-	flights chan *flight
-	signers []*secret.Signer // fixed until Close
-	checks  *checks          // token verifications by the Verifier
+	checks  *checks   // token verifications by the Verifier
+	offset  jumpWatch // owned by run
 
-	mu            sync.Mutex // held briefly, never over foreign code; see unlock
-	outbox        []func()
-	sessions      map[uint64]*session
-	last          uint64 // number of the last session
-	credentials   map[fingerprint]*credential
-	entries       map[string]*entry // by SPIFFE ID
-	nameless      int               // number of entries without an identity yet
-	deadlines     queue             // all entries by due time
-	ready         queue             // entries to request a certificate for, with an identity
-	readyNew      queue             // the same, without an identity yet
+	// mu guards the rest. It is held briefly, never over foreign code; see unlock.
+	mu sync.Mutex
+	callers
+	requests
 	renewalAdvice renewalAdvice
-	starts        int
-	idle          []*secret.Signer // not in use
-	strangers     strangers        // tokens that the authority must vouch for
 	rootsMoved    bool
-	counts        Counts
-	quiet         quiet // limits log lines
+	notices
+}
+
+// callers are the streams and what is known of them.
+type callers struct {
+	sessions    map[uint64]*session
+	last        uint64 // number of the last session
+	credentials map[fingerprint]*credential
+	entries     map[string]*entry // by SPIFFE ID
+	nameless    int               // number of entries without an identity yet
+	deadlines   queue             // all entries by due time
+	strangers   strangers         // tokens that the authority must vouch for
+}
+
+// requests are the entries to request a certificate for, and who requests it.
+type requests struct {
+	ready    queue // entries with an identity
+	readyNew queue // entries without an identity yet
+	starts   int
+	idle     []*secret.Signer // not in use
+	signers  []*secret.Signer // all of them; fixed until Close
+	flights  chan *flight     // to the goroutines that request; has room for one per signer
+}
+
+// notices are what others get to know once the lock is released, and the figures.
+type notices struct {
+	outbox []func()
+	counts Counts
+	quiet  quiet // limits log lines
 }
 
 var _ secret.Source = (*Set)(nil)
@@ -68,8 +83,12 @@ func New(cfg Config) (*Set, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &Set{
 		cfg: cfg, offset: newJumpWatch(cfg.Now), rootsAt: cfg.Bundles[0], ctx: ctx, cancel: cancel, wake: make(chan struct{}, 1),
-		checks: newChecks(cfg.Limits), sessions: map[uint64]*session{}, credentials: map[fingerprint]*credential{},
-		entries: map[string]*entry{}, strangers: newStrangers(cfg.Limits), deadlines: queue{by: byDue}, ready: queue{by: byRank}, readyNew: queue{by: byRank},
+		checks: newChecks(cfg.Limits),
+		callers: callers{
+			sessions: map[uint64]*session{}, credentials: map[fingerprint]*credential{}, entries: map[string]*entry{},
+			strangers: newStrangers(cfg.Limits), deadlines: queue{by: byDue},
+		},
+		requests: requests{ready: queue{by: byRank}, readyNew: queue{by: byRank}, flights: make(chan *flight, cfg.Limits.InFlight)},
 	}
 	for range cfg.Limits.InFlight {
 		c.signers = append(c.signers, cfg.Manager.Signer(cfg.Certificate.Authorities[0]))
@@ -77,7 +96,6 @@ func New(cfg Config) (*Set, error) {
 	c.idle = slices.Clone(c.signers)
 	c.renewalAdvice = renewalAdvice{signer: cfg.Manager.Signer(cfg.Certificate.Authorities[0]), wake: make(chan struct{}, 1)}
 	c.signers = append(c.signers, c.renewalAdvice.signer)
-	c.flights = make(chan *flight, cfg.Limits.InFlight)
 	c.unwatch, err = cfg.Manager.Watch(secret.Caller{}, c.rootsAt, func(string) { c.rootsHaveMoved() })
 	if err != nil {
 		cancel()
