@@ -12,17 +12,17 @@ func (e *Engine) SetBehind(authority, cluster string, behind bool) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if slices.Contains(a.behind, cluster) == behind {
+	if slices.Contains(a.roots.behind, cluster) == behind {
 		return
 	}
 	// A new slice: Behind hands out the old one.
-	next := slices.DeleteFunc(slices.Clone(a.behind), func(id string) bool { return id == cluster })
+	next := slices.DeleteFunc(slices.Clone(a.roots.behind), func(id string) bool { return id == cluster })
 	if behind {
 		next = append(next, cluster)
 		slices.Sort(next)
 	}
-	a.behind, a.dirty = next, true
-	poke(a.changed)
+	a.roots.behind = next
+	a.record.change()
 }
 
 // Behind returns the clusters that are left behind, sorted. Callers of these have to wait until the
@@ -34,7 +34,7 @@ func (e *Engine) Behind(authority string) []string {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return a.behind
+	return a.roots.behind
 }
 
 // shareBehind takes the clusters that are left behind from the record, if that is known and another
@@ -43,7 +43,7 @@ func (a *authority) shareBehind(recorded []string, known bool) []string {
 	a.engine.mu.Lock()
 	defer a.engine.mu.Unlock()
 	if a.conf.Roots.Led && known {
-		a.behind = recorded
+		a.roots.behind = recorded
 	}
-	return a.behind
+	return a.roots.behind
 }

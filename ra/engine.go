@@ -123,7 +123,7 @@ func (e *Engine) CheckAbilities(ctx context.Context) error {
 // trusted stays so, as certificates below it are out.
 func (e *Engine) RootsWritten(authority string, bundle *pki.Bundle) {
 	if a := e.authorities[authority]; a != nil {
-		_ = a.changeRoots(func(now time.Time) error { a.phases.Wrote(bundle, now); return nil }) // it cannot fail
+		_ = a.changeRoots(func(now time.Time) error { a.roots.phases.Wrote(bundle, now); return nil }) // it cannot fail
 	}
 }
 
@@ -136,7 +136,7 @@ func (e *Engine) SetRootsWait(authority string, wait time.Duration) {
 	e.mu.Lock()
 	a.conf.Roots.Wait = wait // for when they are restored
 	e.mu.Unlock()
-	_ = a.changeRoots(func(time.Time) error { a.phases.SetWait(wait); return nil }) // it cannot fail
+	_ = a.changeRoots(func(time.Time) error { a.roots.phases.SetWait(wait); return nil }) // it cannot fail
 }
 
 // ShareChanged says that an authority's Share may have grown.
@@ -162,8 +162,8 @@ func (e *Engine) Wanted(authority string) float64 {
 func (e *Engine) Roots(authority string) *pki.Bundle {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if a := e.authorities[authority]; a != nil && a.phases != nil {
-		return a.phases.Bundle()
+	if a := e.authorities[authority]; a != nil && a.roots.phases != nil {
+		return a.roots.phases.Bundle()
 	}
 	return nil
 }

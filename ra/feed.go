@@ -16,7 +16,7 @@ func (a *authority) waitForRoots(ctx context.Context) error {
 	timer := time.NewTimer(a.conf.Timeout)
 	defer timer.Stop()
 	select {
-	case <-a.heard:
+	case <-a.roots.heard:
 		return nil
 	case <-timer.C:
 		return ca.Errorf(ca.Unavailable, "authority %q has not published roots yet", a.conf.Name)
@@ -29,7 +29,7 @@ func (a *authority) waitForRoots(ctx context.Context) error {
 func (a *authority) listen(ctx context.Context) {
 	var waits rotation.Waits
 	source := rootfeed.Feed{
-		Client: a.conf.Client, Timeout: a.conf.Timeout, Interval: a.conf.Roots.Interval, Turn: a.feed,
+		Client: a.conf.Client, Timeout: a.conf.Timeout, Interval: a.conf.Roots.Interval, Turn: a.roots.turn,
 		Take: func(_ context.Context, roots []byte) error { return a.tell(roots, &waits) },
 		Refused: func(err error) {
 			a.engine.cfg.Log.Warn("an authority's roots are refused", "authority", a.conf.Name, "error", text.Clean(err.Error()))
@@ -55,7 +55,7 @@ func (a *authority) tell(given []byte, waits *rotation.Waits) error {
 	if err != nil {
 		return err
 	}
-	if err := a.changeRoots(func(now time.Time) error { return a.phases.Told(roots, now) }); err != nil {
+	if err := a.changeRoots(func(now time.Time) error { return a.roots.phases.Told(roots, now) }); err != nil {
 		return err
 	}
 	waits.Reset()
@@ -68,8 +68,8 @@ func (a *authority) tell(given []byte, waits *rotation.Waits) error {
 func (a *authority) mutes(mute bool) {
 	a.engine.mu.Lock()
 	defer a.engine.mu.Unlock()
-	a.mute = mute
+	a.roots.mute = mute
 }
 
 // first lets calls begin.
-func (a *authority) first() { a.once.Do(func() { close(a.heard) }) }
+func (a *authority) first() { a.roots.once.Do(func() { close(a.roots.heard) }) }

@@ -66,10 +66,7 @@ func (e *Engine) start(f *flight, s slot, now time.Time) {
 	}
 	f.started = true
 	f.probe, f.pending = a.stops.begin(f.order), f.history.pending[f.order.base]
-	if !a.calling() {
-		a.began = now
-	}
-	a.slots[s].busy = true
+	a.slots.take(s, now)
 	e.tasks.Go(func() { a.fly(f, s, now) })
 }
 
@@ -114,7 +111,7 @@ func (e *Engine) land(f *flight, s slot, out outcome) {
 	now, wall := time.Now(), e.cfg.Now()
 	a := f.authority
 	a.vacate(s, &f.item)
-	a.met = a.met || out.called && out.answered == nil
+	a.back.known = a.back.known || out.called && out.answered == nil
 	if out.called {
 		a.queue.Done(&f.item, out.answered, now)
 	} else {

@@ -41,6 +41,21 @@ func parseRecord(text []byte) (kept authorityRecord, err error) {
 	return kept, nil
 }
 
+// recordState is what has to be done with the record.
+type recordState struct {
+	dirty   bool          // it has to be written
+	changed chan struct{} // wakes learn
+	useless error         // why it cannot be used, if it cannot
+	synced  time.Time     // monotonic: when the common one was read last
+	turn    call.Turn     // for the Store
+}
+
+// change has learn write the record.
+func (r *recordState) change() {
+	r.dirty = true
+	poke(r.changed)
+}
+
 // firstRecord is how long a follower waits while there is no usable record. At the very first
 // start, the leader writes it once the CA has published roots; a record that was deleted or is
 // unusable, at its next look.
@@ -72,27 +87,27 @@ func (a *authority) begin(kept authorityRecord, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	conf := a.conf.Roots.phases()
-	a.phases, a.back = rootphase.New(conf), max(0, kept.Backdating)
-	a.met = a.back > 0
-	if a.behind == nil {
-		a.behind = kept.Behind
+	a.roots.phases = rootphase.New(conf)
+	a.back.restore(kept.Backdating)
+	if a.roots.behind == nil {
+		a.roots.behind = kept.Behind
 	}
 	if len(kept.Roots) > 0 && err == nil {
 		var phases *rootphase.Machine
 		if phases, err = rootphase.Restore(conf, kept.Roots, a.now()); err == nil {
-			a.phases = phases
+			a.roots.phases = phases
 		}
 	}
 	if a.judge(err); err != nil {
-		a.phases = rootphase.Rebuild(conf)
+		a.roots.phases = rootphase.Rebuild(conf)
 		e.cfg.Log.Warn("the roots of an authority are published, and wait until it signs below them or all have them", "authority", a.conf.Name)
 	}
 }
 
 // judge remembers why the record is of no use, and logs it if that has changed. The lock is held.
 func (a *authority) judge(err error) {
-	before := a.useless
-	if a.useless = err; err == nil || before != nil && before.Error() == err.Error() {
+	before := a.record.useless
+	if a.record.useless = err; err == nil || before != nil && before.Error() == err.Error() {
 		return
 	}
 	does := "; the leader replaces it"
@@ -130,7 +145,7 @@ func (a *authority) load() ([]byte, error) {
 	if store == nil {
 		return nil, nil
 	}
-	return call.Do(a.engine.ctx, a.conf.Timeout, a.records, func(ctx context.Context) ([]byte, error) {
+	return call.Do(a.engine.ctx, a.conf.Timeout, a.record.turn, func(ctx context.Context) ([]byte, error) {
 		return store.Load(ctx, a.conf.Name)
 	})
 }
@@ -149,11 +164,11 @@ func (a *authority) keep(ending bool) {
 func (a *authority) save() {
 	e := a.engine
 	e.mu.Lock()
-	dirty := a.dirty && e.cfg.Store != nil && !errors.Is(a.useless, peers.ErrNewer)
-	a.dirty = false
-	kept := authorityRecord{Version: recordVersion, Backdating: a.back, Behind: a.behind}
+	dirty := a.record.dirty && e.cfg.Store != nil && !errors.Is(a.record.useless, peers.ErrNewer)
+	a.record.dirty = false
+	kept := authorityRecord{Version: recordVersion, Backdating: a.back.by, Behind: a.roots.behind}
 	if dirty {
-		kept.Roots = a.phases.Record()
+		kept.Roots = a.roots.phases.Record()
 	}
 	e.mu.Unlock()
 	if !dirty {
@@ -162,14 +177,14 @@ func (a *authority) save() {
 	record, err := json.Marshal(kept)
 	if err == nil {
 		// At the end, too, when the engine's context is over.
-		_, err = call.Do(context.WithoutCancel(e.ctx), a.conf.Timeout, a.records, func(ctx context.Context) (struct{}, error) {
+		_, err = call.Do(context.WithoutCancel(e.ctx), a.conf.Timeout, a.record.turn, func(ctx context.Context) (struct{}, error) {
 			return struct{}{}, e.cfg.Store.Save(ctx, a.conf.Name, record)
 		})
 	}
 	if err != nil {
 		e.cfg.Log.Warn("cannot keep what is known of an authority's roots", "authority", a.conf.Name, "error", text.Clean(err.Error()))
 		e.mu.Lock()
-		a.dirty = true
+		a.record.dirty = true
 		e.mu.Unlock()
 	}
 }

@@ -3,14 +3,31 @@ package ra
 import (
 	"bytes"
 	"crypto/x509"
-	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/call"
 	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/internal/text"
+	"github.com/countersign-dev/countersign/ra/internal/rootphase"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
+
+// rootState is what is known of an authority's roots, and of who has them.
+type rootState struct {
+	phases *rootphase.Machine // nil until the record is read
+	clock  rootphase.Clock    // by which the phases go
+	behind []string           // clusters that no new root waits for, sorted
+	shown  *pki.Bundle        // the bundle that RootsChanged was last told
+	given  *pki.Bundle        // the roots of the last reply that had others than the one before
+	mute   bool               // they are all that it tells
+	parsed atomic.Pointer[parsedRoots]
+	heard  chan struct{} // closed once roots are known, or will not be told apart from replies
+	once   sync.Once     // closes heard
+	turn   call.Turn     // for RootSource and RootWatcher
+}
 
 // learn restores what is known of the roots, listens for new ones, and moves their phases.
 func (a *authority) learn() {
@@ -30,7 +47,7 @@ func (a *authority) learn() {
 			<-listening
 			a.keep(true)
 			return
-		case <-a.changed:
+		case <-a.record.changed:
 		case <-timer.C:
 			_ = a.changeRoots(func(time.Time) error { return nil }) // the time alone has changed
 		}
@@ -41,7 +58,7 @@ func (a *authority) learn() {
 const look = 30 * time.Second
 
 // now returns the time that the phases of the roots go by. The lock is held.
-func (a *authority) now() time.Time { return a.clock.At(rotation.Now(a.engine.cfg.Now())) }
+func (a *authority) now() time.Time { return a.roots.clock.At(rotation.Now(a.engine.cfg.Now())) }
 
 func (a *authority) nextPhase() time.Duration {
 	e := a.engine
@@ -51,7 +68,7 @@ func (a *authority) nextPhase() time.Duration {
 	if e.updater() != nil {
 		longest = a.syncEvery()
 	}
-	next := a.phases.Step(now)
+	next := a.roots.phases.Step(now)
 	a.release()
 	if next.After(now) {
 		return min(longest, next.Sub(now))
@@ -62,9 +79,9 @@ func (a *authority) nextPhase() time.Duration {
 // publish tells of a changed bundle.
 func (a *authority) publish() {
 	a.engine.mu.Lock()
-	bundle := a.phases.Bundle()
-	changed := !bundle.Equal(a.shown)
-	a.shown = bundle
+	bundle := a.roots.phases.Bundle()
+	changed := !bundle.Equal(a.roots.shown)
+	a.roots.shown = bundle
 	a.engine.mu.Unlock()
 	if changed {
 		a.engine.cfg.Log.Info("roots to publish changed", "authority", a.conf.Name, "fingerprints", bundle.Fingerprints())
@@ -77,15 +94,14 @@ func (a *authority) changeRoots(change func(now time.Time) error) error {
 	e := a.engine
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if a.phases == nil {
+	if a.roots.phases == nil {
 		return nil // not restored yet
 	}
 	now := a.now()
 	err := change(now)
-	a.phases.Step(now)
+	a.roots.phases.Step(now)
 	a.release()
-	a.dirty = true
-	poke(a.changed)
+	a.record.change()
 	return err
 }
 
@@ -108,12 +124,12 @@ func (a *authority) admit(pemBytes []byte) (*pki.Bundle, error) {
 
 // parse remembers what it parsed last, as each reply has the same roots.
 func (a *authority) parse(pemBytes []byte) (*pki.Bundle, error) {
-	if last := a.parsed.Load(); last != nil && bytes.Equal(last.pem, pemBytes) {
+	if last := a.roots.parsed.Load(); last != nil && bytes.Equal(last.pem, pemBytes) {
 		return last.bundle, nil
 	}
 	bundle, unusable, err := pki.UsableBundle(pemBytes)
 	if err == nil {
-		a.parsed.Store(&parsedRoots{bytes.Clone(pemBytes), bundle, a.leaveOut(unusable)})
+		a.roots.parsed.Store(&parsedRoots{bytes.Clone(pemBytes), bundle, a.leaveOut(unusable)})
 	}
 	return bundle, err
 }
@@ -131,7 +147,7 @@ func (a *authority) leaveOut(unusable []error) (first string) {
 		return ""
 	}
 	first = text.Clean(unusable[0].Error())
-	if last := a.parsed.Load(); last == nil || last.leftOut != first {
+	if last := a.roots.parsed.Load(); last == nil || last.leftOut != first {
 		a.engine.cfg.Log.Warn("roots of an authority are left out", "authority", a.conf.Name, "count", len(unusable), "first", first)
 	}
 	return first
@@ -154,24 +170,24 @@ func (a *authority) takeRoots(given []byte, sent time.Time) (trusted, all *pki.B
 	}
 	a.engine.mu.Lock()
 	defer a.engine.mu.Unlock()
-	return a.phases.Trusted(), a.phases.Bundle(), nil
+	return a.roots.phases.Trusted(), a.roots.phases.Bundle(), nil
 }
 
 // isNews reports whether the roots of a reply are others than those before.
 func (a *authority) isNews(roots *pki.Bundle) bool {
 	a.engine.mu.Lock()
 	defer a.engine.mu.Unlock()
-	return roots.Len() > 0 && !roots.Equal(a.given)
+	return roots.Len() > 0 && !roots.Equal(a.roots.given)
 }
 
 // replied takes the roots of a reply. They are the whole set of an authority that tells them
 // nowhere else. The lock is held.
 func (a *authority) replied(roots *pki.Bundle, sent, now time.Time) error {
-	a.given = roots
-	if a.mute {
-		return a.phases.RepliedAll(roots, sent, now)
+	a.roots.given = roots
+	if a.roots.mute {
+		return a.roots.phases.RepliedAll(roots, sent, now)
 	}
-	return a.phases.Replied(roots, sent, now)
+	return a.roots.phases.Replied(roots, sent, now)
 }
 
 // holdBack keeps a certificate below a root that is not everywhere, and asks for no more
@@ -180,27 +196,20 @@ func (a *authority) holdBack(root *x509.Certificate) error {
 	e := a.engine
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	wait := a.phases.Early(root, a.now())
-	a.dirty = true
-	poke(a.changed)
+	wait := a.roots.phases.Early(root, a.now())
+	a.record.change()
 	if wait <= 0 {
 		return nil
 	}
-	a.early = root
-	a.why = fmt.Errorf("it signs below the root %s, which is not published for long enough yet", pki.Fingerprint(root))
-	a.held = time.Now().Add(wait)
-	err := ca.Errorf(ca.Unavailable, "%w", a.why)
+	a.hold.begin(root, wait)
+	err := ca.Errorf(ca.Unavailable, "%w", a.hold.why)
 	err.RetryAfter = min(wait, heldAgain)
 	return err
 }
 
-// heldAgain is when to ask again at the latest for what is held back: it may be over before its time.
-const heldAgain = 15 * time.Second
-
 // release ends a hold whose root is trusted now. The lock is held.
 func (a *authority) release() {
-	if a.early != nil && a.phases.Trusted().Contains(a.early) {
-		a.early, a.held = nil, time.Time{}
+	if a.hold.endedBy(a.roots.phases.Trusted()) {
 		a.poke()
 	}
 }
@@ -211,39 +220,25 @@ func (a *authority) delivered(chain *pki.Chain, roots *pki.Bundle, follows bool)
 	a.engine.mu.Lock()
 	defer a.engine.mu.Unlock()
 	now := a.now()
-	changed := follows && a.phases.Follows(chain.Root, chain.Ends, now) ||
-		!follows && a.phases.Issued(chain.Root, chain.Ends, roots, now)
+	changed := follows && a.roots.phases.Follows(chain.Root, chain.Ends, now) ||
+		!follows && a.roots.phases.Issued(chain.Root, chain.Ends, roots, now)
 	if changed {
-		a.dirty = true
-		poke(a.changed)
+		a.record.change()
 	}
 }
 
-// lifetime returns the lifetime to ask for, so that the leaf lives no longer than it may with what
-// the authority backdates.
+// lifetime returns the lifetime to ask for.
 func (t *try) lifetime() time.Duration {
 	t.engine.mu.Lock()
 	defer t.engine.mu.Unlock()
-	back, most := t.back, t.order.most()
-	if !t.met && !t.order.door.strict() {
-		back = max(back, min(usualBackdating, most/10)) // a little less than granted, instead of a certificate in vain
-	}
-	if back < most {
-		return min(t.order.ttl, most-back)
-	}
-	return t.order.ttl
+	return t.back.lifetime(t.order)
 }
 
-// usualBackdating is assumed of an authority that has not answered yet.
-const usualBackdating = 5 * time.Minute
-
-// backdates learns by how much the authority backdates. Times have whole seconds, and what
-// wobbles by one must not change what is asked for, as a repeat asks for the same.
+// backdates learns by how much the authority backdates.
 func (a *authority) backdates(by time.Duration) {
 	a.engine.mu.Lock()
 	defer a.engine.mu.Unlock()
-	if by > a.back || by < a.back-time.Second {
-		a.back, a.dirty = by, true
-		poke(a.changed)
+	if a.back.learn(by) {
+		a.record.change()
 	}
 }

@@ -38,7 +38,7 @@ type try struct {
 
 // fly makes the call for a flight, verifies the reply, writes the audit line and lands.
 func (a *authority) fly(f *flight, s slot, begun time.Time) {
-	t := &try{authority: a, order: f.order, slot: s, turn: a.slots[s].turn, of: f.pending}
+	t := &try{authority: a, order: f.order, slot: s, turn: a.slots.all[s].turn, of: f.pending}
 	ctx, span := trace.Start(f.ctx, "sign", trace.Internal)
 	err := t.run(ctx)
 	if err != nil && a.engine.ctx.Err() != nil {

@@ -79,13 +79,13 @@ func (a *authority) status(now time.Time) Status {
 	q := a.queue.Status()
 	s := Status{
 		Authority: a.conf.Name, Waiting: q.Waiting, InFlight: q.InFlight, Namespaces: q.Tenants, Oldest: a.oldest(now),
-		Rate: q.Rate, MostRate: a.conf.Limits.Rate, Share: q.Share, HeldFor: max(0, q.Until.Sub(now), a.held.Sub(now)),
+		Rate: q.Rate, MostRate: a.conf.Limits.Rate, Share: q.Share, HeldFor: max(a.hold.left(now), q.Until.Sub(now)),
 	}
-	if a.held.After(now) {
-		s.Held = a.why.Error()
+	if a.hold.left(now) > 0 {
+		s.Held = a.hold.why.Error()
 	}
-	if a.useless != nil {
-		s.Record = text.Clean(a.useless.Error())
+	if a.record.useless != nil {
+		s.Record = text.Clean(a.record.useless.Error())
 	}
 	for rule, by := range a.stops {
 		one := Stopped{Rule: rule, Since: by.since, Error: text.Clean(by.err.Error())}
@@ -95,8 +95,8 @@ func (a *authority) status(now time.Time) Status {
 		s.Stopped = append(s.Stopped, one)
 	}
 	slices.SortFunc(s.Stopped, func(a, b Stopped) int { return strings.Compare(a.Rule, b.Rule) })
-	if a.phases != nil {
-		for _, root := range a.phases.Status() {
+	if a.roots.phases != nil {
+		for _, root := range a.roots.phases.Status() {
 			s.Roots = append(s.Roots, rootStatus(root))
 		}
 	}

@@ -28,10 +28,10 @@ func (e *Engine) updater() Updater {
 func (a *authority) sync(with Updater, ending bool) {
 	e, ctx := a.engine, a.engine.ctx
 	e.mu.Lock()
-	dirty, now := a.dirty, time.Now()
-	due := dirty || !ending && now.Sub(a.synced) >= a.syncEvery()
+	dirty, now := a.record.dirty, time.Now()
+	due := dirty || !ending && now.Sub(a.record.synced) >= a.syncEvery()
 	if due {
-		a.dirty, a.synced = false, now
+		a.record.dirty, a.record.synced = false, now
 	}
 	e.mu.Unlock()
 	if !due {
@@ -40,7 +40,7 @@ func (a *authority) sync(with Updater, ending bool) {
 	if ending {
 		ctx = context.WithoutCancel(ctx)
 	}
-	_, err := call.Do(ctx, a.conf.Timeout, a.records, func(ctx context.Context) (struct{}, error) {
+	_, err := call.Do(ctx, a.conf.Timeout, a.record.turn, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, with.Update(ctx, a.conf.Name, a.exchange)
 	})
 	if err == nil {
@@ -50,7 +50,7 @@ func (a *authority) sync(with Updater, ending bool) {
 		e.cfg.Log.Warn("cannot share what is known of an authority's roots", "authority", a.conf.Name, "error", text.Clean(err.Error()))
 	}
 	e.mu.Lock()
-	a.dirty = a.dirty || dirty
+	a.record.dirty = a.record.dirty || dirty
 	e.mu.Unlock()
 }
 
@@ -95,10 +95,10 @@ func (a *authority) takePhases(recorded []byte) (next []byte, err error) {
 	e := a.engine
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	next, err = a.phases.Sync(recorded, a.now())
+	next, err = a.roots.phases.Sync(recorded, a.now())
 	a.release()
-	if !a.phases.Bundle().Equal(a.shown) {
-		poke(a.changed)
+	if !a.roots.phases.Bundle().Equal(a.roots.shown) {
+		poke(a.record.changed)
 	}
 	return next, err
 }
@@ -107,11 +107,11 @@ func (a *authority) takePhases(recorded []byte) (next []byte, err error) {
 func (a *authority) knowsNone() bool {
 	a.engine.mu.Lock()
 	defer a.engine.mu.Unlock()
-	return a.phases.Bundle().Len() == 0
+	return a.roots.phases.Bundle().Len() == 0
 }
 
 func (a *authority) backdating() time.Duration {
 	a.engine.mu.Lock()
 	defer a.engine.mu.Unlock()
-	return a.back
+	return a.back.by
 }
