@@ -54,7 +54,7 @@ func (s *Supervisor) await(ctx context.Context, l *life, step func(context.Conte
 		// Its CA or a secret is unavailable: restarting the provider would not help.
 		wait := max(waits.Next(restarts), min(ca.RetryAfter(err), longestWord))
 		s.log.Warn("provider is not ready yet", "error", text.Clean(err.Error()), "next_try_in", wait)
-		s.report(ctx, news{l, err})
+		s.report(ctx, func() { s.waits(l, err) })
 		if l.reload == nil {
 			s.tellFirst(nil)
 		}
@@ -64,6 +64,19 @@ func (s *Supervisor) await(ctx context.Context, l *life, step func(context.Conte
 			return err
 		}
 		l.idle.Store(false)
+	}
+}
+
+// waits publishes why a life on its way to ready waits. A new plan that waits for its CA makes room
+// for a restart of the one in force.
+func (s *Supervisor) waits(l *life, err error) {
+	switch {
+	case l != s.coming:
+	case l.reload == nil:
+		s.status.LastError = text.Clean(err.Error())
+		s.publish()
+	case s.current == nil:
+		l.cancel()
 	}
 }
 

@@ -53,9 +53,7 @@ func (s *Supervisor) Prepare(ctx context.Context, p *Plan) error {
 	ctx, cancel := s.deadline(ctx)
 	defer cancel()
 	r := &reload{ctx: ctx, plan: p, reply: make(chan error, 1)}
-	select {
-	case s.reloads <- r:
-	case <-s.closed:
+	if !s.order(context.Background(), func() { s.reload(r) }) {
 		s.closeUnused(p)
 		return ca.Errorf(ca.Unavailable, "provider %q is closed", s.name)
 	}
@@ -67,12 +65,12 @@ func (s *Supervisor) Prepare(ctx context.Context, p *Plan) error {
 
 // Commit sends new calls to the prepared plan; calls in flight finish in the life before. A
 // prepared life that has ended meanwhile is started again.
-func (s *Supervisor) Commit(p *Plan) { s.order(func() { s.commit(p) }) }
+func (s *Supervisor) Commit(p *Plan) { s.order(context.Background(), func() { s.commit(p) }) }
 
 // Abort ends what Prepare started, and closes a plan that is not to be prepared any more. For the
 // plan in force it does nothing.
 func (s *Supervisor) Abort(p *Plan) {
-	if !s.order(func() { s.abort(p) }) {
+	if !s.order(context.Background(), func() { s.abort(p) }) {
 		s.closeUnused(p)
 	}
 }
@@ -91,18 +89,6 @@ func (s *Supervisor) Reload(ctx context.Context, p *Plan) error {
 		s.Commit(p)
 	}
 	return err
-}
-
-// order has run do something, and waits for it. It is false once the supervisor is closed.
-func (s *Supervisor) order(do func()) bool {
-	done := make(chan struct{})
-	select {
-	case s.orders <- func() { defer close(done); do() }:
-		<-done
-		return true
-	case <-s.closed:
-		return false
-	}
 }
 
 func (s *Supervisor) reload(r *reload) {

@@ -1,7 +1,6 @@
 package supervise
 
 import (
-	"context"
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/clock"
@@ -9,35 +8,6 @@ import (
 	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/internal/text"
 )
-
-// news is what a life reports to run: an error on its way to ready, or, with nil, new
-// settings.
-type news struct {
-	life *life
-	err  error
-}
-
-func (s *Supervisor) report(ctx context.Context, n news) {
-	select {
-	case s.news <- n:
-	case <-ctx.Done():
-	}
-}
-
-// hear publishes the events of a life. A change of settings may end the engine's wait, as it
-// follows the state. A new plan that waits for its CA makes room for a restart of the one in
-// force.
-func (s *Supervisor) hear(n news) {
-	switch {
-	case n.err != nil && n.life == s.coming && n.life.reload == nil:
-		s.status.LastError = text.Clean(n.err.Error())
-		s.publish()
-	case n.err != nil && n.life == s.coming && s.current == nil:
-		n.life.cancel()
-	case n.err == nil && n.life == s.current:
-		s.publish()
-	}
-}
 
 // renewGap is the least time between two configurations by changed files: each may log in to
 // the CA.
@@ -102,6 +72,14 @@ func (s *Supervisor) nextOffer(l *life, waits *rotation.Waits, err error) <-chan
 	return rotation.After(l.leaving, wait, clock.Wall)
 }
 
+// renewed publishes that a life has other settings, or refused some. That may end the engine's
+// wait, which follows the state.
+func (s *Supervisor) renewed(l *life) {
+	if l == s.current {
+		s.publish()
+	}
+}
+
 // renew sends the life its settings if a secret has changed. What no life took is sent again
 // when it is due, if that is of use.
 func (s *Supervisor) renew(l *life, due bool) (asked bool, err error) {
@@ -111,7 +89,7 @@ func (s *Supervisor) renew(l *life, due bool) (asked bool, err error) {
 		return false, err
 	case same(next.told, l.has.Load()):
 		if known.forget() {
-			s.report(l.leaving, news{life: l})
+			s.report(l.leaving, func() { s.renewed(l) })
 		}
 		return false, nil
 	}
@@ -124,6 +102,6 @@ func (s *Supervisor) renew(l *life, due bool) (asked bool, err error) {
 	case l.plan.ledger.hopeless():
 		s.log.Error("provider refused a changed secret, keeping the previous one", "error", text.Clean(err.Error()))
 	}
-	s.report(l.leaving, news{life: l})
+	s.report(l.leaving, func() { s.renewed(l) })
 	return true, err
 }

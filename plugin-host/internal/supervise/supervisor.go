@@ -32,7 +32,7 @@ type Options struct {
 }
 
 // Supervisor keeps a provider alive. Its goroutine, run, owns its state and starts every
-// process; each message to it is a case of its select and a method.
+// process. What others want of it are orders; what happens to a life is a case of its select.
 type Supervisor struct {
 	Client // of the plan in force
 
@@ -53,11 +53,8 @@ type Supervisor struct {
 
 // messages are what other goroutines send to run, and its answers.
 type messages struct {
-	first   chan error   // the first outcome, for Start
-	reloads chan *reload // one at a time
-	orders  chan func()  // to be run by run
-	news    chan news    // of lives
-	asks    chan ask
+	first   chan error    // the first outcome, for Start
+	orders  chan func()   // to be run by run, one at a time
 	waiting atomic.Int32  // calls whose callers wait for an answer, while there is no life
 	gone    chan struct{} // a dismissed life has ended
 }
@@ -99,8 +96,7 @@ func New(opts Options, p *Plan) *Supervisor {
 		opts: opts, name: p.Name, log: opts.Log.With("provider", p.Name), plan: p,
 		gate: gate{changed: make(chan struct{}), plan: p},
 		messages: messages{
-			first: make(chan error, 1), reloads: make(chan *reload), orders: make(chan func()), news: make(chan news), asks: make(chan ask),
-			gone: make(chan struct{}),
+			first: make(chan error, 1), orders: make(chan func()), gone: make(chan struct{}),
 		},
 		ending:  ending{closing: make(chan struct{}), closed: make(chan struct{})},
 		revival: revival{rest: func() {}},
@@ -174,14 +170,8 @@ func (s *Supervisor) run() {
 		case <-s.closing:
 			s.end()
 			return
-		case r := <-s.reloads:
-			s.reload(r)
 		case order := <-s.orders:
 			order()
-		case a := <-s.asks:
-			s.answer(a)
-		case n := <-s.news:
-			s.hear(n)
 		case err := <-s.coming.result():
 			s.settle(err)
 		case <-s.current.end():
@@ -193,6 +183,28 @@ func (s *Supervisor) run() {
 		case <-s.gone:
 			s.leaving--
 		}
+	}
+}
+
+// order has run do something, and waits for it. It is false if the supervisor is closed, or ctx
+// ends, before run does it.
+func (s *Supervisor) order(ctx context.Context, do func()) bool {
+	done := make(chan struct{})
+	select {
+	case s.orders <- func() { defer close(done); do() }:
+		<-done
+		return true
+	case <-s.closed:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// report is an order by a life, which does not wait for it.
+func (s *Supervisor) report(ctx context.Context, do func()) {
+	select {
+	case s.orders <- do:
+	case <-ctx.Done():
 	}
 }
 

@@ -15,9 +15,6 @@ import (
 // engine's schedule asks for brings a start forward, ends a start that hangs, and has a
 // life that does not answer checked out of turn.
 
-// ask has run look at what is due; run closes it.
-type ask chan struct{}
-
 // need returns the life for a call of the engine's schedule. If there is none, the next
 // may be started for it.
 func (c Client) need(ctx context.Context) (*life, error) {
@@ -40,13 +37,7 @@ func (c Client) want(ctx context.Context) (*life, error) {
 
 // ask has run look at what is due, and waits for a life.
 func (c Client) ask(ctx context.Context) (*life, error) {
-	a := make(ask)
-	select {
-	case c.s.asks <- a:
-		<-a
-	case <-c.s.closed:
-	case <-ctx.Done():
-	}
+	c.s.order(ctx, c.s.answer)
 	return c.wait(ctx)
 }
 
@@ -88,8 +79,7 @@ func (s *Supervisor) wake() {
 
 // answer does what a call for a certificate that is due asks for. A start that may be now is not left to
 // the timer: the call would find the circuit open meanwhile.
-func (s *Supervisor) answer(a ask) {
-	defer close(a)
+func (s *Supervisor) answer() {
 	s.urge(s.coming)
 	s.hasten()
 	if s.coming == nil && s.restart != nil && !s.status.NextStart.After(time.Now()) {
