@@ -92,7 +92,7 @@ func (l *leaf) ask() {
 	by := l.authorities[l.at]
 	sent := l.sentTo(by)
 	a := &attempt{
-		plan: l.plan, leaf: l, keys: l.keys, by: by, turn: l.turns[l.at], conf: by.settings(), begun: time.Now(), began: l.now(), order: sent.order,
+		plan: l.plan, leaf: l, keys: l.config.Keys, by: by, turn: l.turns[l.at], conf: by.settings(), begun: time.Now(), began: l.now(), order: sent.order,
 		onlyLast: l.onlyLast(), previous: l.credential, refused: sent.refused,
 	}
 	if l.held != nil && l.held.Ends.After(a.began) {
@@ -107,7 +107,7 @@ func (l *leaf) ask() {
 	l.recordDue(a.began) // before the authority's client can ask
 	l.spawn(func() {
 		defer cancel()
-		a.err = a.inPlace(ctx, l.tracer)
+		a.err = a.inPlace(ctx, l.config.Tracer)
 		select {
 		case l.replies <- a:
 		case <-l.ctx.Done():

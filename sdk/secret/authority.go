@@ -30,11 +30,9 @@ const maxAttempts = 256
 // more lives on until its last root may go; see retire.
 type authority struct {
 	worker
+	*engine
 	Name    string
-	now     func() time.Time
-	observe func(Event)
 	log     *slog.Logger
-	spawn   func(func())
 	plan    atomic.Pointer[authorityPlan]
 	retired bool
 	running chan struct{} // one for each attempt that runs
@@ -46,7 +44,6 @@ type authority struct {
 
 	roots    rootSet   // what the authority said of them
 	ends     deadlines // when each held certificate ends, the last first
-	keeper   *keeper   // nil: its roots are not stored
 	recorded []byte    // the last content given to the keeper
 	// restoring is when the last certificate of the last run may end, until all are
 	// restored or refused.
@@ -76,9 +73,9 @@ type authorityPlan struct {
 
 func newAuthority(m *Manager, p *authorityPlan) *authority {
 	a := &authority{
-		worker: newWorker(m.ctx), Name: p.Name, now: m.config.Now, observe: m.config.Observe, log: loglimit.Limit(m.config.Log).With("authority", p.Name),
-		spawn: m.wg.Go, running: make(chan struct{}, maxAttempts), feed: newFeed(), issued: issued{standIn: &leaf{}},
-		ends: deadlines{latest: true}, keeper: m.keeper,
+		worker: newWorker(m.ctx), engine: &m.engine, Name: p.Name, log: loglimit.Limit(m.config.Log).With("authority", p.Name),
+		running: make(chan struct{}, maxAttempts), feed: newFeed(), issued: issued{standIn: &leaf{}},
+		ends: deadlines{latest: true},
 	}
 	a.plan.Store(p)
 	return a
@@ -270,7 +267,7 @@ func (a *authority) retire(remain *authorityPlan) {
 	a.quietly(func() {
 		a.feed.stop()
 		a.plan.Store(remain)
-		a.retired, a.keeper = true, nil
+		a.retired = true
 		a.roots.leave(a.keptUntil)
 	})
 }

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/internal/version"
@@ -17,8 +16,7 @@ import (
 // once the roots of one authority are known, and grows as others arrive.
 type trustBundle struct {
 	*slot
-	now     func() time.Time
-	observe func(Event)
+	*engine
 
 	mu sync.Mutex // serializes refreshes by several authorities
 	bound
@@ -29,7 +27,7 @@ type trustBundle struct {
 
 func newTrustBundle(m *Manager, spec Spec, sources []*authority) *trustBundle {
 	return &trustBundle{
-		slot: m.places.of(spec.Name), now: m.config.Now, observe: m.config.Observe, bound: bound{spec, sources},
+		slot: m.places.of(spec.Name), engine: &m.engine, bound: bound{spec, sources},
 	}
 }
 

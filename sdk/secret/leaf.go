@@ -8,7 +8,6 @@ import (
 	"github.com/countersign-dev/countersign/internal/call"
 	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/sdk/pki"
-	"github.com/countersign-dev/countersign/sdk/trace"
 )
 
 // leaf is one KeyPair secret. Its goroutine, run, owns every field that is neither atomic
@@ -19,15 +18,8 @@ import (
 type leaf struct {
 	*slot
 	worker
-	now     func() time.Time
-	observe func(Event)
-	log     *slog.Logger
-	keeper  *keeper
-	keys    KeySource // nil: generate keys in process
-	tracer  trace.Tracer
-
-	rootAcknowledged func(bundles []string, root string) bool // see Config
-	urgent           *urgency
+	*engine
+	log *slog.Logger
 
 	done    chan struct{} // closed when run has ended
 	wakeup  chan struct{}
@@ -35,7 +27,6 @@ type leaf struct {
 
 	restorer *restorer   // nil if there is nothing to restore
 	record   chan func() // gets what to do with the record of the last run, first of all
-	spawn    func(func())
 	report   atomic.Pointer[Status]
 
 	plan
@@ -79,9 +70,8 @@ type plan struct {
 
 func newLeaf(m *Manager, p plan) *leaf {
 	l := &leaf{
-		slot: m.places.of(p.spec.Name), worker: newWorker(m.ctx), now: m.config.Now, observe: m.config.Observe,
-		log: m.config.Log.With("secret", p.spec.Name), keeper: m.keeper, keys: m.config.Keys, tracer: m.config.Tracer,
-		rootAcknowledged: m.config.RootAcknowledged, spawn: m.wg.Go, urgent: &m.urgent, plan: p, trying: trying{sent: make(map[*authority]*sent)},
+		slot: m.places.of(p.spec.Name), worker: newWorker(m.ctx), engine: &m.engine,
+		log: m.config.Log.With("secret", p.spec.Name), plan: p, trying: trying{sent: make(map[*authority]*sent)},
 		done: make(chan struct{}), wakeup: make(chan struct{}, 1), replies: make(chan *attempt),
 		advising: advising{turn: call.NewTurn(), answers: make(chan *question)},
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Manager obtains the configured secrets from their authorities and rotates them, whether
@@ -15,18 +16,26 @@ import (
 // Peek no longer returns a certificate that has expired without a successor. The expiry
 // does not notify watchers: those that hold the certificate may keep it.
 type Manager struct {
-	config  Config // without Secrets and Authorities
+	engine
 	places  places
 	current atomic.Pointer[directory]
 	reload  sync.Mutex // serializes Reload and Close
-	urgent  urgency
-	keeper  *keeper
-	kept    func() // stops the keeper
+	kept    func()     // stops the keeper
+	ctx     context.Context
+	cancel  context.CancelFunc
+}
 
-	ctx    context.Context
-	cancel context.CancelFunc
+// engine is what all parts of a Manager share.
+type engine struct {
+	config Config // without Secrets and Authorities
+	keeper *keeper
+	urgent urgency
 	wg     sync.WaitGroup
 }
+
+func (e *engine) now() time.Time  { return e.config.Now() }
+func (e *engine) observe(o Event) { e.config.Observe(o) }
+func (e *engine) spawn(f func())  { e.wg.Go(f) }
 
 var _ Source = (*Manager)(nil)
 
@@ -39,7 +48,7 @@ var _ Source = (*Manager)(nil)
 func New(config Config) (*Manager, error) {
 	config = config.withDefaults()
 	ctx, cancel := context.WithCancel(context.Background())
-	m := &Manager{config: config, keeper: newKeeper(config), ctx: ctx, cancel: cancel}
+	m := &Manager{engine: engine{config: config, keeper: newKeeper(config)}, ctx: ctx, cancel: cancel}
 	s, err := checked(config.Secrets, config.Authorities)
 	if err != nil {
 		cancel()

@@ -139,7 +139,7 @@ func (l *leaf) takeOver(a *attempt, kept keptPair) {
 
 // store saves the item for the next run.
 func (l *leaf) store(item *Item) {
-	if l.keeper == nil || len(item.Key) == 0 || l.keys != nil {
+	if l.keeper == nil || len(item.Key) == 0 || l.config.Keys != nil {
 		return
 	}
 	keyType, _ := pki.ParseKeyType(string(l.spec.KeyType)) // the Spec was checked
@@ -160,7 +160,7 @@ const rootsWithoutLeaf = 24 * time.Hour
 // no root beyond the last certificate held under it, so an old record is worth no more
 // than an old certificate.
 func (a *authority) store(served *pki.Bundle) {
-	if a.keeper == nil || served.Len() == 0 {
+	if a.keeper == nil || a.retired || served.Len() == 0 {
 		return
 	}
 	last := a.lastEnd()

@@ -23,7 +23,7 @@ const (
 // The held one is valid meanwhile, and no certificate is held back beyond its end.
 func (l *leaf) hold(a *attempt, now time.Time) (begins time.Time) {
 	begins = a.item.NotBefore
-	if l.rootAcknowledged == nil || l.held == nil || !l.held.Ends.After(now) || l.held.Root.Equal(a.chain.Root) {
+	if l.config.RootAcknowledged == nil || l.held == nil || !l.held.Ends.After(now) || l.held.Root.Equal(a.chain.Root) {
 		return begins
 	}
 	l.untilRoot = true
@@ -48,7 +48,7 @@ func (l *leaf) follow(now time.Time) {
 
 // told reports whether all who watch the trust bundles of a's authority have its root.
 func (l *leaf) told(a *attempt) bool {
-	return l.rootAcknowledged(a.by.bundleNames(), pki.Fingerprint(a.chain.Root))
+	return l.config.RootAcknowledged(a.by.bundleNames(), pki.Fingerprint(a.chain.Root))
 }
 
 // bundleNames names the trust bundles that have the authority's roots.
