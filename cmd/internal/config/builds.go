@@ -13,9 +13,6 @@ import (
 	"github.com/countersign-dev/countersign/plugin-host/lock"
 )
 
-// LockFile is the name of the lock file beside a configuration.
-const LockFile = "countersign.lock"
-
 // ToRun returns what the host is to run for the provider.
 func (p Provider) ToRun() pluginhost.Entry {
 	e := p.Entry
@@ -50,7 +47,7 @@ func (c *Config) LockPath() (path string, wanted bool) {
 	case c.Lock != "":
 		return c.Lock, true
 	case c.file != "":
-		return filepath.Join(filepath.Dir(c.file), LockFile), false
+		return filepath.Join(filepath.Dir(c.file), lock.FileName), false
 	}
 	return "", false
 }

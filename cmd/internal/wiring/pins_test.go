@@ -22,7 +22,7 @@ func TestPinBesideAPackagesLockIsWarnedOf(t *testing.T) {
 	}
 	l := lock.Lock{}
 	l.Put(lock.Provider{Name: "file", Version: "1", Protocol: 1, OS: runtime.GOOS, Arch: runtime.GOARCH, File: "countersign-provider-file", SHA256: hash})
-	own := filepath.Join(t.TempDir(), config.LockFile)
+	own := filepath.Join(t.TempDir(), lock.FileName)
 	check(t, l.Write(own))
 	check(t, l.Write(lock.InstalledPath(folder)))
 	for what, test := range map[string]struct{ providers, by string }{
