@@ -22,12 +22,12 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/countersign-dev/countersign/internal/loglimit"
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/kubernetes/istiodtls/istiod"
 	"github.com/countersign-dev/countersign/kubernetes/owned"
 	"github.com/countersign-dev/countersign/ra"
 	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
 // Name is the Secret's.
@@ -65,23 +65,17 @@ type Config struct {
 type Keeper struct {
 	cfg      Config
 	identity pki.Identity
-	changed  chan struct{} // something to write may have
-	roots    chan struct{} // the authority's roots may have
+	loop     *owned.Loop
+	changed  owned.Notice // something to write may have
+	roots    owned.Notice // the authority's roots may have
 
 	mu      sync.Mutex
 	records map[string]kept // by name, as package secret stores them
 	status  Status
-	err     error
 
 	// Of the goroutine that runs it.
-	seen     *pki.Bundle // the last roots that were not none
-	wrote    string      // what this run wrote or found right: the pair's version and the roots
-	claim    owned.Claim
-	pace     owned.Pace
-	rival    string    // who wrote the Secret before the last repair, if that is known
-	disputed bool      // and logged
-	failing  time.Time // since when
-	logged   time.Time
+	pairs *secret.Manager // nil: the Secret may not be written yet
+	seen  *pki.Bundle     // the last roots that were not none
 }
 
 // Status is the state of the Secret. It holds no key.
@@ -109,14 +103,13 @@ func New(cfg Config) (*Keeper, error) {
 		return nil, fmt.Errorf("istiodtls: %w", err)
 	}
 	cfg.TTL = cmp.Or(cfg.TTL, 24*time.Hour)
-	if cfg.Held == nil {
-		cfg.Held = func() error { return nil }
+	cfg.Held, cfg.Log = owned.Defaults(cfg.Held, cfg.Log)
+	cfg.Log = cfg.Log.With("cluster", cfg.Cluster, "object", cfg.Namespace+"/"+Name)
+	k := &Keeper{cfg: cfg, identity: identity, changed: owned.NewNotice(), roots: owned.NewNotice()}
+	k.loop = &owned.Loop{
+		Look: k.look, Rules: pace, Resync: resync, Changed: k.changed, Adopt: cfg.Adopt, Held: cfg.Held, Log: cfg.Log.With("authority", cfg.Authority),
+		What: "istiod's Secret", Lacks: "istiod's certificate is not in its Secret",
 	}
-	if cfg.Log == nil {
-		cfg.Log = slog.Default()
-	}
-	cfg.Log = loglimit.Limit(cfg.Log).With("cluster", cfg.Cluster, "object", cfg.Namespace+"/"+Name)
-	k := &Keeper{cfg: cfg, identity: identity, changed: make(chan struct{}, 1), roots: make(chan struct{}, 1), err: owned.ErrNotWritten}
 	k.status = Status{Namespace: cfg.Namespace, Authority: cfg.Authority}
 	return k, nil
 }
@@ -125,16 +118,15 @@ func New(cfg Config) (*Keeper, error) {
 // [Config.Roots], so roots is for the signature of ra.Config.RootsChanged alone.
 func (k *Keeper) Changed(authority string, _ *pki.Bundle) {
 	if authority == k.cfg.Authority {
-		poke(k.roots)
+		k.roots.Send()
+		k.changed.Send()
 	}
 }
 
 // Ready returns nil while the Secret is as it should be. Otherwise it says what is missing.
 func (k *Keeper) Ready() error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.err != nil {
-		return fmt.Errorf("cluster %q: Secret %s/%s: %w", k.cfg.Cluster, k.cfg.Namespace, Name, k.err)
+	if err := k.loop.Err(); err != nil {
+		return fmt.Errorf("cluster %q: Secret %s/%s: %w", k.cfg.Cluster, k.cfg.Namespace, Name, err)
 	}
 	return nil
 }
@@ -145,22 +137,8 @@ func (k *Keeper) Status() Status {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	s := k.status
-	if err != nil {
+	if s.Rival = k.loop.Rival(); err != nil {
 		s.Error = text.Clean(err.Error())
 	}
 	return s
-}
-
-func (k *Keeper) set(err error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.err = err
-}
-
-// poke leaves one notice in a channel that holds one.
-func poke(notices chan<- struct{}) {
-	select {
-	case notices <- struct{}{}:
-	default:
-	}
 }

@@ -38,7 +38,7 @@ func (s storage) Store(_ context.Context, name string, record secret.Record) err
 		delete(s.records, name)
 	}
 	s.mu.Unlock()
-	poke(s.changed)
+	s.changed.Send()
 	return nil
 }
 

@@ -27,7 +27,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/countersign-dev/countersign/internal/loglimit"
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/kubernetes/owned"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -76,11 +75,11 @@ type Config struct {
 // Keeper keeps the ConfigMaps of one cluster. It is safe for concurrent use.
 type Keeper struct {
 	cfg     Config
-	changed chan struct{} // the authority's roots may have
+	changed owned.Notice // the authority's roots may have
 	telling sync.Mutex
 
 	selector atomic.Pointer[labels.Selector]
-	reselect chan struct{} // it has changed
+	reselect owned.Notice // it has changed
 
 	mu     sync.Mutex
 	want   *want             // what all should have; nil: no roots were ever known
@@ -127,14 +126,9 @@ func New(cfg Config) (*Keeper, error) {
 	if cfg.Written == nil {
 		cfg.Written = func(string, *pki.Bundle) {}
 	}
-	if cfg.Held == nil {
-		cfg.Held = func() error { return nil }
-	}
-	if cfg.Log == nil {
-		cfg.Log = slog.Default()
-	}
-	cfg.Log = loglimit.Limit(cfg.Log).With("cluster", cfg.Cluster)
-	k := &Keeper{cfg: cfg, changed: make(chan struct{}, 1), reselect: make(chan struct{}, 1), places: map[string]*place{}}
+	cfg.Held, cfg.Log = owned.Defaults(cfg.Held, cfg.Log)
+	cfg.Log = cfg.Log.With("cluster", cfg.Cluster)
+	k := &Keeper{cfg: cfg, changed: owned.NewNotice(), reselect: owned.NewNotice(), places: map[string]*place{}}
 	k.selector.Store(&cfg.Namespaces)
 	return k, nil
 }
@@ -143,7 +137,7 @@ func New(cfg Config) (*Keeper, error) {
 // stay as they are.
 func (k *Keeper) SetNamespaces(chosen labels.Selector) {
 	k.selector.Store(&chosen)
-	poke(k.reselect)
+	k.reselect.Send()
 }
 
 // Tried reports whether each chosen namespace has the roots, or others keep it from having them. Until
@@ -165,17 +159,8 @@ func (k *Keeper) Tried() bool {
 // Changed says that an authority has other roots now. It never blocks: what to publish is asked
 // of [Config.Roots], so roots is for the signature of ra.Config.RootsChanged alone.
 func (k *Keeper) Changed(authority string, _ *pki.Bundle) {
-	if authority != k.cfg.Authority {
-		return
-	}
-	poke(k.changed)
-}
-
-// poke leaves one notice in a channel that holds one.
-func poke(notices chan<- struct{}) {
-	select {
-	case notices <- struct{}{}:
-	default:
+	if authority == k.cfg.Authority {
+		k.changed.Send()
 	}
 }
 

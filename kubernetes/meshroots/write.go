@@ -4,9 +4,8 @@ import (
 	"context"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	apply "k8s.io/client-go/applyconfigurations/core/v1"
 
 	"github.com/countersign-dev/countersign/kubernetes/owned"
@@ -32,7 +31,7 @@ func (r *run) keep(ctx context.Context, namespace string) (again time.Duration) 
 	if o == nil {
 		return again
 	}
-	made, err := r.write(ctx, o)
+	made, err := r.write(o).Do(ctx, r.cfg.Held)
 	if ctx.Err() != nil {
 		return 0 // the end of the run is no fault
 	}
@@ -86,30 +85,27 @@ func (k *Keeper) calm(p *place, now time.Time) time.Duration {
 
 // write creates the ConfigMap, or changes the one that was found, unless it has changed since.
 // What others have in it beside the roots stays.
-func (r *run) write(ctx context.Context, o *order) (*corev1.ConfigMap, error) {
-	if err := r.cfg.Held(); err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, owned.CallTimeout)
-	defer cancel()
-	m := apply.ConfigMap(Name, o.namespace).WithLabels(map[string]string{owned.ManagedBy: owned.Manager}).WithData(map[string]string{Key: o.text})
+func (r *run) write(o *order) owned.Write {
+	m := apply.ConfigMap(Name, o.namespace).WithLabels(owned.Labels()).WithData(map[string]string{Key: o.text})
 	if o.over != nil {
 		m.WithUID(o.over.UID).WithResourceVersion(o.over.ResourceVersion)
 	}
-	// Where nothing was found, what somebody made meanwhile is not overwritten.
-	return r.cfg.Client.CoreV1().ConfigMaps(o.namespace).Apply(ctx, m, metav1.ApplyOptions{FieldManager: owned.Manager, Force: o.over != nil})
+	return func(ctx context.Context) (types.UID, bool, error) {
+		made, err := r.cfg.Client.CoreV1().ConfigMaps(o.namespace).Apply(ctx, m, owned.Options(o.over != nil))
+		if err != nil {
+			return "", false, err
+		}
+		return made.UID, made.Data[Key] == o.text, nil
+	}
 }
 
 // wrote records what became of a write. It returns when to look again.
-func (r *run) wrote(o *order, made *corev1.ConfigMap, err error) (again time.Duration) {
+func (r *run) wrote(o *order, made types.UID, err error) (again time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := r.places[o.namespace]
 	if p == nil {
 		return 0
-	}
-	if err == nil && made.Data[Key] != o.text {
-		err = owned.ErrAltered
 	}
 	p.last, p.over, p.unseen = time.Now(), o.over, err == nil
 	if err != nil {
@@ -124,7 +120,7 @@ func (r *run) wrote(o *order, made *corev1.ConfigMap, err error) (again time.Dur
 	if p.due == o.want {
 		r.repair(o.namespace, p, o.over, p.last)
 	}
-	p.claim.Took(made.UID)
+	p.claim.Took(made)
 	r.set(p, o.want)
 	return r.calm(p, p.last)
 }

@@ -1,6 +1,6 @@
-// Package owned decides about an object of Kubernetes that other clients may change as well, and paces
-// the writes to it: a [Claim] decides whether it is ours to change, a [Pace] when to write again. Who
-// watches objects, and in which order they are written, is the caller's.
+// Package owned keeps objects of Kubernetes that other clients may change as well. A [Loop] keeps one
+// object. The caller of many, which chooses their order and rate, uses its parts: a [Claim] decides
+// whether an object is ours to change, a [Write] changes it, a [Pace] decides when to write again.
 //
 // An object is missing, ours, foreign or disputed. Ours bears the label [ManagedBy], or is one that was
 // written since the claim was made, whatever became of its labels. A foreign one is left alone unless
@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,14 +27,11 @@ const (
 	Manager   = "countersign-ra"
 )
 
-// CallTimeout limits each call to the API server.
-const CallTimeout = 10 * time.Second
-
 // The reasons why an object is not as it should be.
 var (
 	ErrNotWritten = errors.New("not written yet")
 	ErrAltered    = errors.New("the API server stored something else than was written: does an admission webhook change it?")
-	ErrForeign    = fmt.Errorf("it exists and is not ours: stop what writes it, and delete it, hand it over with the label %s=%s, or allow its adoption", ManagedBy, Manager)
+	ErrForeign    = fmt.Errorf("it exists and is not ours: stop what writes it, and delete it, hand it over with the label %s=%s, or, if it is for a mesh, allow its adoption", ManagedBy, Manager)
 )
 
 // Claim is the right to change one object. The zero Claim is ready.

@@ -2,10 +2,12 @@ package trustbundle
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/x509"
 	"time"
 
+	"github.com/countersign-dev/countersign/kubernetes/owned"
 	"github.com/countersign-dev/countersign/kubernetes/signing"
 	"github.com/countersign-dev/countersign/ra"
 	"github.com/countersign-dev/countersign/sdk/ca"
@@ -38,8 +40,8 @@ func (h holder) Issue(ctx context.Context, o *ra.Order) (ra.Certificate, error) 
 	if k == nil {
 		return h.Issuer.Issue(ctx, o)
 	}
-	if _, err := k.state(); k.had().Len() == 0 && err != nil && k.door.cfg.Roots(k.bundle.Authority).Len() > 0 {
-		return ra.Certificate{}, k.unpublished(err)
+	if _, good := k.state(); good == nil && k.door.cfg.Roots(k.bundle.Authority).Len() > 0 {
+		return ra.Certificate{}, k.unpublished(cmp.Or(k.loop.Err(), owned.ErrNotWritten))
 	}
 	cert, err := h.Issuer.Issue(ctx, o)
 	if err != nil || cert.Authority != k.bundle.Authority {
@@ -68,7 +70,7 @@ func (k *keeper) await(ctx context.Context, chain []byte) error {
 	}
 	for {
 		moved := k.moves()
-		if below(k.had(), certs[len(certs)-1]) {
+		if _, good := k.state(); below(good, certs[len(certs)-1]) {
 			return nil
 		}
 		select {

@@ -26,7 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/countersign-dev/countersign/internal/loglimit"
+	"github.com/countersign-dev/countersign/kubernetes/owned"
 	"github.com/countersign-dev/countersign/kubernetes/signing"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
@@ -93,13 +93,7 @@ func New(cfg Config) (*Door, error) {
 	if cfg.Written == nil {
 		cfg.Written = func(string, *pki.Bundle) {}
 	}
-	if cfg.Held == nil {
-		cfg.Held = func() error { return nil }
-	}
-	if cfg.Log == nil {
-		cfg.Log = slog.Default()
-	}
-	cfg.Log = loglimit.Limit(cfg.Log)
+	cfg.Held, cfg.Log = owned.Defaults(cfg.Held, cfg.Log)
 	if err := cfg.check(); err != nil {
 		return nil, fmt.Errorf("trustbundle: %w", err)
 	}
@@ -162,7 +156,7 @@ func (d *Door) Run(ctx context.Context) {
 func (d *Door) Changed(authority string, _ *pki.Bundle) {
 	for _, k := range d.keepers {
 		if k.bundle.Authority == authority {
-			poke(k.changed)
+			k.changed.Send()
 		}
 	}
 }
@@ -213,12 +207,4 @@ func (d *Door) confirm(authority string) {
 		common = common.Filter(held.Contains)
 	}
 	d.cfg.Written(authority, common)
-}
-
-// poke leaves one notice in a channel that holds one.
-func poke(notices chan<- struct{}) {
-	select {
-	case notices <- struct{}{}:
-	default:
-	}
 }

@@ -205,6 +205,9 @@ func TestFightIsSlow(t *testing.T) {
 		if n := d.lines("restored a trust"); n < 30 || n > 61 {
 			t.Errorf("logged %d times in an hour", n)
 		}
+		if n := d.lines("another client keeps writing or deleting a trust bundle"); n != 1 {
+			t.Errorf("the dispute is logged %d times", n)
+		}
 		_, before := d.server.counts()
 		d.has("ca", both) // our own roots do not wait for that
 		d.pass(3 * time.Second)
