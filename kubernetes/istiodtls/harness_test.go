@@ -14,16 +14,13 @@ import (
 
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes/fake"
-	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/countersign-dev/countersign/internal/test/logtest"
 	"github.com/countersign-dev/countersign/internal/test/ratest"
 	"github.com/countersign-dev/countersign/kubernetes/istiodtls"
 	"github.com/countersign-dev/countersign/kubernetes/istiodtls/istiod"
+	"github.com/countersign-dev/countersign/kubernetes/kubetest"
 	"github.com/countersign-dev/countersign/kubernetes/owned"
 	"github.com/countersign-dev/countersign/ra"
 	"github.com/countersign-dev/countersign/sdk/catest"
@@ -41,7 +38,7 @@ const (
 type site struct {
 	*istiodtls.Keeper
 	t      *testing.T
-	api    *fake.Clientset
+	api    *kubetest.Fake
 	ca     *catest.CA
 	engine *ra.Engine
 	cfg    istiodtls.Config
@@ -49,10 +46,9 @@ type site struct {
 	log    logtest.Log
 
 	mu     sync.Mutex
-	writes int
-	refuse func(body []byte) error // a write; optional
-	before func()                  // what somebody does before a write; optional
-	after  func()                  // what somebody does after one; optional
+	refuse func(body kubetest.Object) error // a write; optional
+	before func()                           // runs before a write; optional
+	after  func()                           // runs after a write; optional
 
 	stop context.CancelFunc
 	done chan struct{}
@@ -62,8 +58,8 @@ type site struct {
 func inBubble(t *testing.T, change func(*istiodtls.Config), test func(s *site)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s := &site{t: t, api: fake.NewClientset(), ca: catest.NewCA(catest.Options{Intermediates: 1})}
-		s.api.PrependReactor("patch", "secrets", s.write)
+		s := &site{t: t, api: kubetest.NewFake(), ca: catest.NewCA(catest.Options{Intermediates: 1})}
+		s.api.Before, s.api.After = s.beforeCall, s.afterCall
 		names := istiod.Names(system, "canary")
 		s.engine = ratest.Engine(t, ra.Config{
 			Policy: ratest.Policy(t, istiod.Rule(authority, system, []string{"home"}, names, 24*time.Hour)), Audit: &s.audit, Log: s.log.Logger(), Doors: []ra.Door{{Name: istiod.Door}},
@@ -72,7 +68,7 @@ func inBubble(t *testing.T, change func(*istiodtls.Config), test func(s *site)) 
 		})
 		defer s.engine.Close()
 		s.cfg = istiodtls.Config{
-			Cluster: "home", Client: s.api, Namespace: system, Names: names, Issuer: s.engine, Authority: authority, Roots: s.engine.Roots, Log: s.log.Logger(),
+			Cluster: "home", Client: s.api.Client(), Namespace: system, Names: names, Issuer: s.engine, Authority: authority, Roots: s.engine.Roots, Log: s.log.Logger(),
 		}
 		if change != nil {
 			change(&s.cfg)
@@ -111,28 +107,32 @@ func (s *site) set(change func()) {
 	change()
 }
 
-func (s *site) write(action clienttesting.Action) (handled bool, made runtime.Object, err error) {
+func (s *site) beforeCall(c *kubetest.Call) error {
 	s.mu.Lock()
-	s.writes++
-	refuse, before, after := s.refuse, s.before, s.after
+	refuse, before := s.refuse, s.before
 	s.mu.Unlock()
+	if c.Verb != "patch" {
+		return nil
+	}
 	if before != nil {
 		before()
 	}
 	if refuse != nil {
-		return true, nil, refuse(action.(clienttesting.PatchAction).GetPatch())
+		return refuse(c.Object)
 	}
-	if after != nil {
-		go func() { time.Sleep(time.Millisecond); after() }()
-	}
-	return false, nil, nil
+	return nil
 }
 
-func (s *site) wrote() int {
+func (s *site) afterCall(c *kubetest.Call) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.writes
+	after := s.after
+	s.mu.Unlock()
+	if c.Verb == "patch" && after != nil {
+		after()
+	}
 }
+
+func (s *site) wrote() int { return s.api.Called("patch", "secrets") }
 
 func (s *site) start() {
 	ctx, cancel := context.WithCancel(s.t.Context())
@@ -153,30 +153,17 @@ func (s *site) pass(by time.Duration) {
 }
 
 func (s *site) get() *corev1.Secret {
-	s.t.Helper()
-	found, err := s.api.CoreV1().Secrets(system).Get(s.t.Context(), istiodtls.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	must(s.t, err)
-	return found
+	return kubetest.Get[corev1.Secret](s.api, "secrets", system, istiodtls.Name)
 }
 
 // put writes the Secret as another program does.
 func (s *site) put(found *corev1.Secret) {
-	_, err := s.api.CoreV1().Secrets(system).Update(s.t.Context(), found, metav1.UpdateOptions{FieldManager: "cert-manager"})
-	if apierrors.IsNotFound(err) {
-		_, err = s.api.CoreV1().Secrets(system).Create(s.t.Context(), found, metav1.CreateOptions{FieldManager: "cert-manager"})
-	}
-	if err != nil {
-		s.t.Error(err)
-	}
+	now := metav1.Now()
+	found.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "cert-manager", Time: &now}}
+	s.api.Put(found)
 }
 
-func (s *site) remove() {
-	s.t.Helper()
-	must(s.t, s.api.CoreV1().Secrets(system).Delete(s.t.Context(), istiodtls.Name, metav1.DeleteOptions{}))
-}
+func (s *site) remove() { s.api.Remove("secrets", system, istiodtls.Name) }
 
 // serves demands a Secret that istiod can serve with, and returns its certificate.
 func (s *site) serves() *x509.Certificate {

@@ -12,11 +12,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/countersign-dev/countersign/kubernetes/istiodtls"
+	"github.com/countersign-dev/countersign/kubernetes/kubetest"
 	"github.com/countersign-dev/countersign/kubernetes/owned"
 	"github.com/countersign-dev/countersign/ra"
 	"github.com/countersign-dev/countersign/sdk/ca"
@@ -184,9 +183,7 @@ func TestSecretThatAppearsBeforeTheFirstWriteIsLeftAlone(t *testing.T) {
 		var once sync.Once
 		s.set(func() {
 			s.before = func() {
-				once.Do(func() {
-					must(t, s.api.Tracker().Create(corev1.SchemeGroupVersion.WithResource("secrets"), foreign(corev1.SecretTypeTLS, nil), system, metav1.CreateOptions{FieldManager: "cert-manager"}))
-				})
+				once.Do(func() { s.put(foreign(corev1.SecretTypeTLS, nil)) })
 			}
 		})
 		s.start()
@@ -268,11 +265,11 @@ func TestNothingIsWrittenWithoutTheLease(t *testing.T) {
 // An API server, or an admission webhook, may quote what it refuses.
 func TestRefusalDoesNotRevealTheKey(t *testing.T) {
 	inBubble(t, nil, func(s *site) {
-		var body []byte
+		var body kubetest.Object
 		s.set(func() {
-			s.refuse = func(patch []byte) error {
-				body = patch
-				return apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, istiodtls.Name, errors.New(string(patch)))
+			s.refuse = func(applied kubetest.Object) error {
+				body = applied
+				return apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, istiodtls.Name, errors.New(fmt.Sprint(applied)))
 			}
 		})
 		s.start()
@@ -321,7 +318,7 @@ func TestEndIsQuiet(t *testing.T) {
 }
 
 func TestWrongSettingsAreRefused(t *testing.T) {
-	good := istiodtls.Config{Client: fake.NewClientset(), Namespace: system, Issuer: (*ra.Engine)(nil), Roots: func(string) *pki.Bundle { return nil }}
+	good := istiodtls.Config{Client: kubetest.NewFake().Client(), Namespace: system, Issuer: (*ra.Engine)(nil), Roots: func(string) *pki.Bundle { return nil }}
 	for want, change := range map[string]func(*istiodtls.Config){
 		"are required": func(c *istiodtls.Config) { c.Namespace = "" },
 		"DNS name":     func(c *istiodtls.Config) { c.Names = []string{"istiod istio"} },

@@ -14,7 +14,8 @@ import (
 )
 
 // Fake is an API server in memory: objects of any kind, their versions and conflicts, lists,
-// watches, status and approval. It validates and authorizes nothing and takes no patches. Tests
+// watches, status and approval. Of patches it takes those of server-side apply, and records no field
+// managers. It validates and authorizes nothing. Tests
 // in a synctest bubble reach it by [Fake.Client], which uses no sockets, others by [Fake.Listen].
 // Its fields are set before it is used, or by [Fake.Set].
 type Fake struct {
@@ -53,7 +54,7 @@ type Call struct {
 	Method  string
 	URL     string
 	Header  http.Header
-	Object  Object // what is created or updated
+	Object  Object // what is created, updated or applied
 
 	// Reply is answered at once, where [Fake.Before] sets it.
 	Reply any

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // callOf reads a request.
@@ -57,7 +58,7 @@ func (f *Fake) admit(r *http.Request) (*Call, error) {
 	f.calls = append(f.calls, *c)
 	before, token, fault := f.Before, f.Token, c.meets(f.faults)
 	f.mu.Unlock()
-	if c.Verb == "create" || c.Verb == "update" {
+	if c.Verb == "create" || c.Verb == "update" || c.Verb == "patch" && r.Header.Get("Content-Type") == string(types.ApplyPatchType) {
 		if err := json.NewDecoder(r.Body).Decode(&c.Object); err != nil {
 			return c, apierrors.NewBadRequest(err.Error())
 		}

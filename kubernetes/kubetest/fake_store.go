@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"net/http"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -62,6 +63,8 @@ func (f *Fake) do(c *Call) (int, any, error) {
 		return 0, nil, apierrors.NewAlreadyExists(of, c.Name)
 	case c.Verb == "create":
 		return http.StatusCreated, f.store(k, c.Object).text, nil
+	case c.Verb == "patch" && c.Object != nil:
+		return f.apply(c, k)
 	case !exists:
 		return 0, nil, apierrors.NewNotFound(of, c.Name)
 	case c.Verb == "get":
@@ -84,6 +87,48 @@ func (f *Fake) do(c *Call) (int, any, error) {
 		c.Object = next
 	}
 	return http.StatusOK, f.store(k, c.Object).text, nil
+}
+
+// apply creates an object, or merges what is applied into the one that exists. Unless that is forced, no
+// value may change.
+func (f *Fake) apply(c *Call, k key) (int, any, error) {
+	known, exists := f.objects[k]
+	before := Object{}
+	if exists {
+		before = known.object
+	}
+	conflict := apierrors.NewConflict(schema.GroupResource{Group: c.group.Group, Resource: c.Resource}, c.Name, errors.New("it was modified"))
+	for _, name := range []string{"uid", "resourceVersion"} {
+		if sent := c.Object.meta()[name]; sent != nil && sent != before.At("metadata", name) {
+			return 0, nil, conflict
+		}
+	}
+	next := before.clone()
+	changed := merge(next, c.Object)
+	switch {
+	case exists && changed && c.Asks("force") != "true":
+		return 0, nil, conflict
+	case exists && reflect.DeepEqual(before, next):
+		return http.StatusOK, known.text, nil
+	}
+	return http.StatusOK, f.store(k, next).text, nil
+}
+
+// merge adds values to an object. It reports whether that replaced any.
+func merge(into, from map[string]any) (replaced bool) {
+	for name, value := range from {
+		below, isMap := value.(map[string]any)
+		has, _ := into[name].(map[string]any)
+		switch {
+		case isMap && has != nil:
+			replaced = merge(has, below) || replaced
+			continue
+		case into[name] != nil && !reflect.DeepEqual(into[name], value):
+			replaced = true
+		}
+		into[name] = value
+	}
+	return replaced
 }
 
 // list answers with the objects of a namespace, or of all, that have the labels.

@@ -148,3 +148,9 @@ func below(t *testing.T, folder string) []string {
 	slices.Sort(programs)
 	return programs
 }
+
+func TestRealServerAppliesLikeTheFake(t *testing.T) {
+	c := kubetest.Start(t, kubetest.Options{})
+	c.Namespace("shop")
+	applies(t, c.ClientFor(c.Admin()))
+}

@@ -12,14 +12,12 @@ import (
 
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes/fake"
-	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/countersign-dev/countersign/internal/test/logtest"
+	"github.com/countersign-dev/countersign/kubernetes/kubetest"
 	"github.com/countersign-dev/countersign/kubernetes/meshroots"
 	"github.com/countersign-dev/countersign/kubernetes/owned"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -33,16 +31,15 @@ const authority = "ca"
 type site struct {
 	*meshroots.Keeper
 	t   *testing.T
-	api *fake.Clientset
+	api *kubetest.Fake
 	log logtest.Log
 
 	mu      sync.Mutex
 	roots   *pki.Bundle
 	written *pki.Bundle
 	tells   int                                // of what is written
-	writes  map[string]int                     // by namespace
 	refuse  func(namespace string) error       // a write; optional
-	after   func(namespace string)             // what somebody does after a write; optional
+	after   func(namespace string)             // runs after a write; optional
 	alter   func(namespace string) (to string) // what an admission webhook makes of the roots; optional, and empty for nothing
 
 	stop context.CancelFunc
@@ -54,10 +51,13 @@ type site struct {
 func inBubble(t *testing.T, change func(*meshroots.Config), test func(s *site), objects ...runtime.Object) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s := &site{t: t, api: fake.NewClientset(objects...), writes: map[string]int{}}
-		s.api.PrependReactor("patch", "configmaps", s.write)
+		s := &site{t: t, api: kubetest.NewFake()}
+		for _, o := range objects {
+			s.api.Put(o)
+		}
+		s.api.Before, s.api.After = s.beforeCall, s.afterCall
 		cfg := meshroots.Config{
-			Cluster: "home", Client: s.api, Namespaces: labels.SelectorFromSet(labels.Set{"mesh": "on"}), Authority: authority, Log: s.log.Logger(),
+			Cluster: "home", Client: s.api.Client(), Namespaces: labels.SelectorFromSet(labels.Set{"mesh": "on"}), Authority: authority, Log: s.log.Logger(),
 			Roots: func(string) *pki.Bundle { s.mu.Lock(); defer s.mu.Unlock(); return s.roots },
 			Written: func(of string, roots *pki.Bundle) {
 				if of != authority {
@@ -88,25 +88,34 @@ func (s *site) set(change func()) {
 	change()
 }
 
-// write has a test refuse or alter what the keeper writes, or answer to it.
-func (s *site) write(action clienttesting.Action) (handled bool, made runtime.Object, err error) {
-	namespace := action.GetNamespace()
+// beforeCall refuses or alters what the keeper writes, as a test demands.
+func (s *site) beforeCall(c *kubetest.Call) error {
 	s.mu.Lock()
-	s.writes[namespace]++
-	refuse, after, alter := s.refuse, s.after, s.alter
+	refuse, alter := s.refuse, s.alter
 	s.mu.Unlock()
+	if c.Verb != "patch" {
+		return nil
+	}
 	if refuse != nil {
-		if err := refuse(namespace); err != nil {
-			return true, nil, err
+		if err := refuse(c.Namespace); err != nil {
+			return err
 		}
 	}
-	if alter != nil && alter(namespace) != "" {
-		return true, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: meshroots.Name}, Data: map[string]string{meshroots.Key: alter(namespace)}}, nil
+	if alter != nil && alter(c.Namespace) != "" {
+		m := foreign(c.Namespace, nil)
+		m.Data[meshroots.Key] = alter(c.Namespace)
+		c.Reply = kubetest.ObjectOf(m)
 	}
-	if after != nil {
-		go after(namespace)
+	return nil
+}
+
+func (s *site) afterCall(c *kubetest.Call) {
+	s.mu.Lock()
+	after := s.after
+	s.mu.Unlock()
+	if c.Verb == "patch" && after != nil {
+		go after(c.Namespace)
 	}
-	return false, nil, nil
 }
 
 func (s *site) start() {
@@ -148,11 +157,9 @@ func (s *site) told() int {
 
 // wrote returns how often the keeper wrote, in all or in the namespaces that are named.
 func (s *site) wrote(in ...string) (n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for namespace, times := range s.writes {
-		if len(in) == 0 || slices.Contains(in, namespace) {
-			n += times
+	for _, c := range s.api.Calls() {
+		if c.Verb == "patch" && (len(in) == 0 || slices.Contains(in, c.Namespace)) {
+			n++
 		}
 	}
 	return n
@@ -160,35 +167,20 @@ func (s *site) wrote(in ...string) (n int) {
 
 // in puts a namespace.
 func (s *site) in(name string, has map[string]string) {
-	s.t.Helper()
 	n := namespace(name)
 	n.Labels = has
-	_, err := s.api.CoreV1().Namespaces().Update(s.t.Context(), n, metav1.UpdateOptions{})
-	if apierrors.IsNotFound(err) {
-		_, err = s.api.CoreV1().Namespaces().Create(s.t.Context(), n, metav1.CreateOptions{})
-	}
-	must(s.t, err)
+	s.api.Put(n)
 }
 
 func (s *site) get(namespace string) *corev1.ConfigMap {
-	s.t.Helper()
-	m, err := s.api.CoreV1().ConfigMaps(namespace).Get(s.t.Context(), meshroots.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	must(s.t, err)
-	return m
+	return kubetest.Get[corev1.ConfigMap](s.api, "configmaps", namespace, meshroots.Name)
 }
 
 // put writes a ConfigMap as another program does.
 func (s *site) put(m *corev1.ConfigMap) {
-	_, err := s.api.CoreV1().ConfigMaps(m.Namespace).Update(s.t.Context(), m, metav1.UpdateOptions{FieldManager: "pilot-discovery"})
-	if apierrors.IsNotFound(err) {
-		_, err = s.api.CoreV1().ConfigMaps(m.Namespace).Create(s.t.Context(), m, metav1.CreateOptions{FieldManager: "pilot-discovery"})
-	}
-	if err != nil {
-		s.t.Error(err)
-	}
+	now := metav1.Now()
+	m.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "pilot-discovery", Time: &now, FieldsV1: metav1.NewFieldsV1(`{"f:data":{"f:root-cert.pem":{}}}`)}}
+	s.api.Put(m)
 }
 
 // overwrite does what istiod does: it keeps the labels.
@@ -198,10 +190,7 @@ func (s *site) overwrite(namespace string) {
 	s.put(m)
 }
 
-func (s *site) remove(namespace string) {
-	s.t.Helper()
-	must(s.t, s.api.CoreV1().ConfigMaps(namespace).Delete(s.t.Context(), meshroots.Name, metav1.DeleteOptions{}))
-}
+func (s *site) remove(namespace string) { s.api.Remove("configmaps", namespace, meshroots.Name) }
 
 // holds demands that namespaces have the roots, in ConfigMaps of ours.
 func (s *site) holds(roots *pki.Bundle, namespaces ...string) {
@@ -259,11 +248,4 @@ func many(n int) (objects []runtime.Object) {
 		objects = append(objects, namespace(fmt.Sprintf("n-%04d", i)))
 	}
 	return objects
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

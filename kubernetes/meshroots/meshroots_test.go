@@ -13,9 +13,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/countersign-dev/countersign/internal/test/ratest"
+	"github.com/countersign-dev/countersign/kubernetes/kubetest"
 	"github.com/countersign-dev/countersign/kubernetes/meshroots"
 	"github.com/countersign-dev/countersign/kubernetes/owned"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -111,15 +111,12 @@ func TestRootCountsAsWrittenWhenTheLastNamespaceHasIt(t *testing.T) {
 // What a namespace lacks that is going, or not in the mesh any more, delays no root.
 func TestNamespaceThatLeavesIsNotWaitedFor(t *testing.T) {
 	for name, leave := range map[string]func(s *site){
-		"deleted": func(s *site) {
-			must(t, s.api.CoreV1().Namespaces().Delete(t.Context(), "bank", metav1.DeleteOptions{}))
-		},
+		"deleted":    func(s *site) { s.api.Remove("namespaces", "", "bank") },
 		"not chosen": func(s *site) { s.in("bank", nil) },
 		"terminating": func(s *site) {
 			n := namespace("bank")
 			n.DeletionTimestamp = &metav1.Time{Time: time.Now()}
-			_, err := s.api.CoreV1().Namespaces().Update(t.Context(), n, metav1.UpdateOptions{})
-			must(t, err)
+			s.api.Put(n)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -174,9 +171,6 @@ func TestWhatOthersDoIsPutRight(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, nil, func(s *site) {
 				each, _ := ratest.Bundles(t, 1)
-				ours := foreign("shop", map[string]string{owned.ManagedBy: owned.Manager})
-				ours.UID, ours.Data[meshroots.Key] = "ours", string(each[0].PEM()) // the fake gives no UID
-				s.put(ours)
 				s.has(each[0])
 				s.start()
 				s.pass(time.Minute)
@@ -567,7 +561,7 @@ func TestChangedDoesNotBlock(t *testing.T) {
 }
 
 func TestWrongSettingsAreRefused(t *testing.T) {
-	good := meshroots.Config{Client: fake.NewClientset(), Namespaces: labels.Everything(), Roots: func(string) *pki.Bundle { return nil }}
+	good := meshroots.Config{Client: kubetest.NewFake().Client(), Namespaces: labels.Everything(), Roots: func(string) *pki.Bundle { return nil }}
 	for name, change := range map[string]func(*meshroots.Config){
 		"client": func(c *meshroots.Config) { c.Client = nil }, "selector": func(c *meshroots.Config) { c.Namespaces = nil }, "roots": func(c *meshroots.Config) { c.Roots = nil },
 	} {
@@ -590,9 +584,8 @@ func TestOtherConfigMapsAreLeftAlone(t *testing.T) {
 		s.has(each[0])
 		s.start()
 		s.holds(each[0], "shop")
-		m, err := s.api.CoreV1().ConfigMaps("shop").Get(t.Context(), "settings", metav1.GetOptions{})
-		if err != nil || m.Data[meshroots.Key] != "theirs" {
-			t.Errorf("%+v, %v", m, err)
+		if m := kubetest.Get[corev1.ConfigMap](s.api, "configmaps", "shop", "settings"); m == nil || m.Data[meshroots.Key] != "theirs" {
+			t.Errorf("%+v", m)
 		}
 	}, namespace("shop"))
 }
@@ -676,7 +669,8 @@ func TestConfigMapThatAppearsMeanwhileIsLeftAlone(t *testing.T) {
 		s.start()
 		s.set(func() {
 			s.refuse = func(in string) error { // just before it is written
-				return s.api.Tracker().Create(corev1.SchemeGroupVersion.WithResource("configmaps"), foreign(in, nil), in, metav1.CreateOptions{FieldManager: "pilot-discovery"})
+				s.put(foreign(in, nil))
+				return nil
 			}
 		})
 		s.in("shop", map[string]string{"mesh": "on"})
