@@ -1,12 +1,10 @@
 package e2e
 
 import (
-	"context"
 	"encoding/hex"
 	"encoding/json"
 	"encoding/pem"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -14,9 +12,7 @@ import (
 	"sync"
 	"testing"
 
-	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	tracev1 "go.opentelemetry.io/proto/otlp/trace/v1"
-	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/countersign-dev/countersign/internal/test/programs"
@@ -24,23 +20,15 @@ import (
 	"github.com/countersign-dev/countersign/sdk/catest"
 )
 
-// spanCollector takes traces over gRPC and HTTP.
+// spanCollector takes traces over HTTP.
 type spanCollector struct {
-	collector.UnimplementedTraceServiceServer
 	mu    sync.Mutex
 	took  []*tracev1.ResourceSpans
 	wrong string
 }
 
-func (c *spanCollector) Export(_ context.Context, in *collector.ExportTraceServiceRequest) (*collector.ExportTraceServiceResponse, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.took = append(c.took, in.GetResourceSpans()...)
-	return &collector.ExportTraceServiceResponse{}, nil
-}
-
 func (c *spanCollector) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
-	in := &collector.ExportTraceServiceRequest{}
+	in := &tracev1.TracesData{} // on the wire, the request is the same
 	body, err := io.ReadAll(r.Body)
 	if err != nil || r.URL.Path != "/v1/traces" || proto.Unmarshal(body, in) != nil {
 		c.mu.Lock()
@@ -48,24 +36,17 @@ func (c *spanCollector) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 		c.wrong = r.URL.Path
 		return
 	}
-	_, _ = c.Export(r.Context(), in)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.took = append(c.took, in.GetResourceSpans()...)
 }
 
-// listen serves one of the protocols and returns the URL.
-func (c *spanCollector) listen(t *testing.T, protocol string) string {
+// listen serves OTLP over HTTP and returns the URL.
+func (c *spanCollector) listen(t *testing.T) string {
 	t.Helper()
-	if protocol != "grpc" {
-		server := httptest.NewServer(c)
-		t.Cleanup(server.Close)
-		return server.URL
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	mustDo(t, err)
-	server := grpc.NewServer()
-	collector.RegisterTraceServiceServer(server, c)
-	go func() { _ = server.Serve(listener) }()
-	t.Cleanup(server.Stop)
-	return "http://" + listener.Addr().String()
+	server := httptest.NewServer(c)
+	t.Cleanup(server.Close)
+	return server.URL
 }
 
 // below returns the span of that name whose parent is the given span; nil without one.
@@ -150,38 +131,34 @@ func startTracedAgent(t *testing.T, by *tracedCA, env ...string) *agent {
 }
 
 func TestTraceLeadsFromAgentOverProviderToCA(t *testing.T) {
-	for _, protocol := range []string{"http/protobuf", "grpc"} {
-		t.Run(protocol, func(t *testing.T) {
-			t.Parallel()
-			spans, by := &spanCollector{}, &tracedCA{CA: catest.NewCA(catest.Options{})}
-			startTracedAgent(t, by, "OTEL_EXPORTER_OTLP_ENDPOINT="+spans.listen(t, protocol), "OTEL_EXPORTER_OTLP_PROTOCOL="+protocol,
-				"OTEL_SERVICE_NAME=edge-7", "OTEL_BSP_SCHEDULE_DELAY=50")
-			var root, sign, call *tracev1.Span
-			poll(t, "the spans of an issuance", func() bool {
-				root = spans.below(nil, "certificate.issue")
-				sign = spans.below(root, "sign")
-				call = spans.below(sign, "CSRSign")
-				return root != nil && sign != nil && call != nil
-			})
-			parent := "00-" + hex.EncodeToString(call.GetTraceId()) + "-" + hex.EncodeToString(call.GetSpanId()) + "-01"
-			if asked := strings.Join(by.asked(), " "); !strings.Contains(asked, parent) {
-				t.Errorf("the CA was asked in %q, not in %s", asked, parent)
-			}
-			text := spans.text()
-			for _, word := range []string{"edge-7", "vault", "spiffe://"} {
-				if !strings.Contains(text, word) {
-					t.Errorf("the spans have no %s: %q", word, text)
-				}
-			}
-			for _, never := range []string{aToken, "BEGIN ", "X-Vault"} {
-				if strings.Contains(text, never) {
-					t.Errorf("the spans have %s: %q", never, text)
-				}
-			}
-			if spans.wrong != "" {
-				t.Errorf("a request to %s could not be read", spans.wrong)
-			}
-		})
+	t.Parallel()
+	spans, by := &spanCollector{}, &tracedCA{CA: catest.NewCA(catest.Options{})}
+	startTracedAgent(t, by, "OTEL_EXPORTER_OTLP_ENDPOINT="+spans.listen(t),
+		"OTEL_SERVICE_NAME=edge-7", "OTEL_BSP_SCHEDULE_DELAY=50")
+	var root, sign, call *tracev1.Span
+	poll(t, "the spans of an issuance", func() bool {
+		root = spans.below(nil, "certificate.issue")
+		sign = spans.below(root, "sign")
+		call = spans.below(sign, "CSRSign")
+		return root != nil && sign != nil && call != nil
+	})
+	parent := "00-" + hex.EncodeToString(call.GetTraceId()) + "-" + hex.EncodeToString(call.GetSpanId()) + "-01"
+	if asked := strings.Join(by.asked(), " "); !strings.Contains(asked, parent) {
+		t.Errorf("the CA was asked in %q, not in %s", asked, parent)
+	}
+	text := spans.text()
+	for _, word := range []string{"edge-7", "vault", "spiffe://"} {
+		if !strings.Contains(text, word) {
+			t.Errorf("the spans have no %s: %q", word, text)
+		}
+	}
+	for _, never := range []string{aToken, "BEGIN ", "X-Vault"} {
+		if strings.Contains(text, never) {
+			t.Errorf("the spans have %s: %q", never, text)
+		}
+	}
+	if spans.wrong != "" {
+		t.Errorf("a request to %s could not be read", spans.wrong)
 	}
 }
 

@@ -17,8 +17,6 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/metadata"
 
 	"github.com/countersign-dev/countersign/internal/test/logtest"
 	"github.com/countersign-dev/countersign/sdk/trace"
@@ -63,7 +61,7 @@ func (e *Exporter) flushed(t *testing.T) {
 	e.Close()
 }
 
-// collector takes what is sent over both protocols. It decodes nothing: names stand in a
+// collector takes what is sent. It decodes nothing: names stand in a
 // message as they are.
 type collector struct {
 	mu   sync.Mutex
@@ -92,28 +90,6 @@ func (c *collector) has(t *testing.T, words ...string) {
 	}
 }
 
-// raw is a message that is not decoded.
-type raw struct{ content []byte }
-
-type codec struct{}
-
-func (codec) Name() string                       { return "proto" }
-func (codec) Marshal(any) ([]byte, error)        { return nil, nil }
-func (codec) Unmarshal(data []byte, v any) error { v.(*raw).content = bytes.Clone(data); return nil }
-
-// overGRPC serves calls of any method.
-func overGRPC(t *testing.T, handle func(stream grpc.ServerStream) error) (endpoint string) {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := grpc.NewServer(grpc.ForceServerCodec(codec{}), grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error { return handle(stream) }))
-	go func() { _ = server.Serve(listener) }()
-	t.Cleanup(server.Stop)
-	return "http://" + listener.Addr().String()
-}
-
 func TestNothingIsExportedUnlessAsked(t *testing.T) {
 	for _, env := range []map[string]string{
 		{},
@@ -129,28 +105,29 @@ func TestNothingIsExportedUnlessAsked(t *testing.T) {
 	}
 }
 
-func TestSpansArriveOverBothProtocols(t *testing.T) {
+func TestSpansArrive(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "api-key=open%20sesame")
-	for _, protocol := range []string{"", "http/protobuf", "grpc"} {
+	for _, protocol := range []string{"", "http/protobuf"} {
 		got := &collector{}
 		server := httptest.NewServer(got)
 		defer server.Close()
-		endpoint, path := server.URL, "/v1/traces"
-		if protocol == "grpc" {
-			endpoint, path = overGRPC(t, func(stream grpc.ServerStream) error {
-				var in raw
-				err := stream.RecvMsg(&in)
-				method, _ := grpc.MethodFromServerStream(stream)
-				got.take(method, strings.Join(metadata.ValueFromIncomingContext(stream.Context(), "api-key"), ","), in.content)
-				return errors.Join(err, stream.SendMsg(&raw{}))
-			}), "TraceService/Export"
-		}
-		e, log := exporting(t, protocol, endpoint)
+		e, log := exporting(t, protocol, server.URL)
 		e.span("certificate.issue")
 		e.flushed(t)
-		got.has(t, "certificate.issue", "countersign-agent", "1.2.3", "open sesame", path)
+		got.has(t, "certificate.issue", "countersign-agent", "1.2.3", "open sesame", "/v1/traces")
 		if strings.Contains(log.String(), "level=WARN") || strings.Contains(log.String(), "sesame") || !strings.Contains(log.String(), "exporting traces") {
 			t.Errorf("%s", log)
+		}
+	}
+}
+
+// The operator of a collector that takes gRPC learns what to change.
+func TestProtocolGRPCIsRefusedWithTheOneToUse(t *testing.T) {
+	for name, value := range map[string]string{"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "grpc", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "grpc://collector:4317"} {
+		env := map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318", name: value}
+		_, err := Open(t.Context(), Options{Getenv: func(name string) string { return env[name] }})
+		if err == nil || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "over HTTP") || !strings.Contains(err.Error(), "4318") {
+			t.Errorf("%s=%s: %v", name, value, err)
 		}
 	}
 }
@@ -198,27 +175,22 @@ func TestHangingCollectorDelaysNoCaller(t *testing.T) {
 		<-r.Context().Done()
 	}))
 	defer server.Close()
-	for protocol, endpoint := range map[string]string{
-		"http/protobuf": server.URL,
-		"grpc":          overGRPC(t, func(stream grpc.ServerStream) error { <-stream.Context().Done(); return nil }),
-	} {
-		e, log := exporting(t, protocol, endpoint)
-		done := make(chan struct{})
-		go func() {
-			for range 5000 { // the queue has 2,048
-				e.span("certificate.issue")
-			}
-			e.Close()
-			close(done)
-		}()
-		select {
-		case <-done:
-		case <-time.After(patience):
-			t.Fatalf("%s: a caller waits for the collector", protocol)
+	e, log := exporting(t, "http/protobuf", server.URL)
+	done := make(chan struct{})
+	go func() {
+		for range 5000 { // the queue has 2,048
+			e.span("certificate.issue")
 		}
-		if !strings.Contains(log.String(), "cannot export traces") {
-			t.Errorf("%s: %s", protocol, log)
-		}
+		e.Close()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(patience):
+		t.Fatal("a caller waits for the collector")
+	}
+	if !strings.Contains(log.String(), "cannot export traces") {
+		t.Errorf("%s", log)
 	}
 }
 

@@ -1,7 +1,6 @@
 package otlp
 
 import (
-	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -23,8 +22,7 @@ import (
 // mistakes in them, log secrets, or trust more than was meant.
 type settings struct {
 	on       bool
-	grpc     bool
-	endpoint *url.URL // nil: the protocol's default on this machine
+	endpoint *url.URL // nil: port 4318 of this machine
 	hidden   []ca.Token
 	tls      setting.TLS
 	timeout  time.Duration
@@ -45,7 +43,7 @@ func read(getenv func(string) string) (settings, error) {
 	if s.on = r.wanted(); !s.on {
 		return s, errors.Join(r.errs...)
 	}
-	s.grpc = r.protocol()
+	r.protocol()
 	s.endpoint = r.endpoint()
 	s.hidden = append(r.headers("OTEL_EXPORTER_OTLP_HEADERS"), r.headers("OTEL_EXPORTER_OTLP_TRACES_HEADERS")...)
 	s.timeout = r.timeout()
@@ -85,15 +83,16 @@ func (r *reader) wanted() bool {
 	}
 }
 
-func (r *reader) protocol() (grpc bool) {
+// protocol must be HTTP: a second one costs every program half a megabyte, and each collector has
+// this one.
+func (r *reader) protocol() {
 	switch name, value := r.of("PROTOCOL"); value {
-	case "grpc":
-		return true
 	case "", "http/protobuf":
+	case "grpc":
+		r.wrong(name, "is grpc, and traces are exported over HTTP only: use http/protobuf, and the collector's port for OTLP over HTTP (4318) in OTEL_EXPORTER_OTLP_ENDPOINT")
 	default:
-		r.wrong(name, "is %.256q: use grpc or http/protobuf", value)
+		r.wrong(name, "is %.256q: use http/protobuf", value)
 	}
-	return false
 }
 
 // endpoint must not have a password, which the libraries would log.
@@ -104,7 +103,7 @@ func (r *reader) endpoint() *url.URL {
 	}
 	u, err := url.Parse(value)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" {
-		r.wrong(name, "is not a URL of the form http://HOST:PORT or https://HOST:PORT, without a user")
+		r.wrong(name, "is not a URL of the form http://HOST:PORT or https://HOST:PORT of OTLP over HTTP (port 4318), without a user")
 		return nil
 	}
 	return u
@@ -178,5 +177,5 @@ func (s settings) warn(log *slog.Logger) {
 	if len(s.hidden) > 0 && !s.secure() && !local {
 		log.Warn("the headers of OTEL_EXPORTER_OTLP_HEADERS go over plain HTTP", "endpoint", text.Clean(s.endpoint.Host))
 	}
-	log.Info("exporting traces", "endpoint", text.Clean(s.endpoint.Host), "protocol", cmp.Or(map[bool]string{true: "grpc"}[s.grpc], "http/protobuf"))
+	log.Info("exporting traces", "endpoint", text.Clean(s.endpoint.Host), "protocol", "http/protobuf")
 }
