@@ -2,22 +2,21 @@ package agent
 
 import (
 	"context"
-	"runtime/debug"
 	"sync"
 
+	"github.com/countersign-dev/countersign/internal/memory"
 	"github.com/countersign-dev/countersign/sdk/agent"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// returnMemory returns the memory of the start to the system when every secret is held: an
-// idle agent produces too little garbage for the runtime to do so. The function that it
-// returns ends the wait.
+// returnMemory returns the memory of the start to the system when every secret is held. The
+// function that it returns ends the wait.
 func returnMemory(a *agent.Agent) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var waiting sync.WaitGroup
 	waiting.Go(func() {
 		if awaitSecrets(ctx, a) == nil {
-			debug.FreeOSMemory()
+			memory.Return()
 		}
 	})
 	return func() { cancel(); waiting.Wait() }
