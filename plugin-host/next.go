@@ -17,8 +17,8 @@ type Next struct {
 // Next finds and verifies the entry's binary again and starts nothing. The entry's name must
 // not change.
 func (p *Provider) Next(entry Entry) (*Next, error) {
-	if entry.Name != p.name {
-		return nil, fmt.Errorf("provider %q: cannot rename it to %q", p.name, entry.Name)
+	if name := p.supervisor.InForce().Name; entry.Name != name {
+		return nil, fmt.Errorf("provider %q: cannot rename it to %q", name, entry.Name)
 	}
 	plan, err := p.plans(entry)
 	if err != nil {

@@ -13,8 +13,7 @@ import (
 // ready, up to the caller's deadline or [Options.CallTimeout]. Abilities that it lacks return
 // [ca.ErrUnimplemented]. A watch survives restarts of the process.
 type Provider struct {
-	calls      // under the entry in force
-	name       string
+	calls                                           // under the entry in force
 	plans      func(Entry) (*supervise.Plan, error) // find and verify
 	supervisor *supervise.Supervisor
 }
@@ -66,7 +65,7 @@ func newProvider(opts Options, entry Entry, plans func(Entry) (*supervise.Plan, 
 		return nil, err
 	}
 	s := supervise.New(opts.supervise(first.Name), first)
-	return &Provider{calls: s.Client, name: entry.Name, plans: plans, supervisor: s}, nil
+	return &Provider{calls: s.Client, plans: plans, supervisor: s}, nil
 }
 
 // Begin starts the provider and returns at once. A provider that does not get ready is

@@ -121,7 +121,13 @@ type Set struct {
 
 	mu       sync.Mutex
 	bundles  map[string]*bundle // replaced as a whole
-	watchers map[string]*watchers.Set[func(name string)]
+	watchers watchers.Set[watcher]
+}
+
+// watcher gets the changes of one name.
+type watcher struct {
+	name   string
+	notify func(name string)
 }
 
 type reload struct {
@@ -139,7 +145,6 @@ func New(cfg Config, source secret.Source) (*Set, error) {
 	}
 	s := &Set{
 		cfg: cfg, source: source, poke: make(chan struct{}, 1), reloads: make(chan reload), done: make(chan struct{}),
-		watchers: make(map[string]*watchers.Set[func(string)]),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.install(cfg.Bundles)
@@ -247,37 +252,15 @@ func (o over) Watch(caller secret.Caller, name string, notify func(string)) (sto
 	if err != nil {
 		return nil, err
 	}
-	leave := o.set.watch(name, notify) // also without lists: a reload may add them
+	leave := o.set.watchers.Add(watcher{name, notify}) // also without lists: a reload may add them
 	return func() { unwatch(); leave() }, nil
 }
 
-func (s *Set) watch(name string, notify func(string)) (leave func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	of := s.watchers[name]
-	if of == nil {
-		of = &watchers.Set[func(string)]{}
-		s.watchers[name] = of
-	}
-	remove := of.Add(notify)
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if remove(); of.Len() == 0 && s.watchers[name] == of {
-			delete(s.watchers, name)
-		}
-	}
-}
-
-// notify calls the watchers without the lock.
+// notify calls the watchers of a name. Lists change so rarely that all of them are looked through.
 func (s *Set) notify(name string) {
-	s.mu.Lock()
-	of := s.watchers[name]
-	s.mu.Unlock()
-	if of == nil {
-		return
-	}
-	for _, notify := range of.All() {
-		notify(name)
+	for _, w := range s.watchers.All() {
+		if w.name == name {
+			w.notify(name)
+		}
 	}
 }

@@ -81,16 +81,6 @@ func (s *Supervisor) closeUnused(p *Plan) {
 	}
 }
 
-// Reload is Prepare and Commit.
-func (s *Supervisor) Reload(ctx context.Context, p *Plan) error {
-	p = s.Known(p)
-	err := s.Prepare(ctx, p)
-	if err == nil {
-		s.Commit(p)
-	}
-	return err
-}
-
 func (s *Supervisor) reload(r *reload) {
 	if r.ctx.Err() != nil { // it is late: what is prepared or on its way may be a newer one's
 		s.abort(r.plan)

@@ -11,6 +11,16 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
+// Reload is Prepare and Commit.
+func (s *Supervisor) Reload(ctx context.Context, p *Plan) error {
+	p = s.Known(p)
+	err := s.Prepare(ctx, p)
+	if err == nil {
+		s.Commit(p)
+	}
+	return err
+}
+
 // signs returns who signs for a client, or the error.
 func (w *world) signs(t *testing.T, c Client) (string, error) {
 	t.Helper()
