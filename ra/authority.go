@@ -31,7 +31,7 @@ type authority struct {
 func newAuthority(e *Engine, conf Authority) *authority {
 	a := &authority{
 		engine: e, conf: conf, wake: make(chan struct{}, 1), queue: schedule.New(conf.Limits.schedule()),
-		slots: newSlots(conf.Limits.InFlight), stops: stops{}, roots: rootState{heard: make(chan struct{}), turn: call.NewTurn()}, record: recordState{changed: make(chan struct{}, 1), turn: call.NewTurn()},
+		slots: slots{all: make([]slotState, conf.Limits.InFlight)}, stops: stops{}, roots: rootState{heard: make(chan struct{}), turn: call.NewTurn()}, record: recordState{changed: make(chan struct{}, 1), turn: call.NewTurn()},
 		asks: call.NewTurn(),
 	}
 	if conf.Share != nil {
@@ -47,6 +47,13 @@ func poke(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default: // it is awake already
+	}
+}
+
+// look starts what may start now. What has to wait for a time is left to run.
+func (a *authority) look() {
+	if a.dispatch() > 0 {
+		a.poke()
 	}
 }
 
@@ -132,13 +139,10 @@ func (a *authority) full(now time.Time) error {
 // certifies returns nil if the authority certifies the names of the request, whatever the
 // CSR says. It may change with the provider, so it is asked each time; the answer comes from
 // memory.
-func (a *authority) certifies(ctx context.Context, run func(job func()), turn call.Turn) error {
+func (a *authority) certifies(ctx context.Context) (struct{}, error) {
 	client, ok := a.conf.Client.(ca.NameCertifier)
 	if !ok {
-		return ca.ErrUnimplemented
+		return struct{}{}, ca.ErrUnimplemented
 	}
-	_, err := call.In(ctx, run, a.conf.Timeout, turn, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, client.CertifiesNames(ctx)
-	})
-	return err
+	return struct{}{}, client.CertifiesNames(ctx)
 }

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/call"
 	"github.com/countersign-dev/countersign/ra/internal/schedule"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -104,7 +105,7 @@ func (e *Engine) CheckAbilities(ctx context.Context) error {
 	var errs []error
 	unable := map[*authority]bool{}
 	for _, a := range e.authorities {
-		err := a.certifies(ctx, func(job func()) { go job() }, a.asks)
+		_, err := call.Do(ctx, a.conf.Timeout, a.asks, a.certifies)
 		unable[a] = err != nil && ca.ActionFor(err) == ca.Missing
 	}
 	for _, r := range e.policy.Load().rules {

@@ -66,8 +66,7 @@ func (e *Engine) start(f *flight, s slot, now time.Time) {
 	}
 	f.started = true
 	f.probe, f.pending = a.stops.begin(f.order), f.history.pending[f.order.base]
-	a.slots.take(s, now)
-	e.tasks.Go(func() { a.fly(f, s, now) })
+	a.fill(s, f, now)
 }
 
 // wanted returns an error if the policy in force does not grant the order any more. It is asked
@@ -101,6 +100,7 @@ type outcome struct {
 	answered error     // of the call itself; nil if the authority answered with a certificate
 	reach    scope     // of a failed check
 	called   bool      // the authority was asked
+	hangs    bool      // its client has not returned
 	of       time.Time // what the ID of the request was made of
 	took     time.Duration
 }
@@ -110,7 +110,7 @@ func (e *Engine) land(f *flight, s slot, out outcome) {
 	e.mu.Lock()
 	now, wall := time.Now(), e.cfg.Now()
 	a := f.authority
-	a.vacate(s, &f.item)
+	a.vacate(s, &f.item, out.hangs)
 	a.back.known = a.back.known || out.called && out.answered == nil
 	if out.called {
 		a.queue.Done(&f.item, out.answered, now)
@@ -136,7 +136,7 @@ func (e *Engine) land(f *flight, s slot, out outcome) {
 		f.keepUntil(early, now)
 	}
 	e.mu.Unlock()
-	a.poke()
+	a.look()
 	if early != nil {
 		e.cfg.Log.Warn("a certificate is kept until it begins", "authority", a.conf.Name, "rule", f.order.decision.Rule,
 			"subject", f.order.Subject.String(), "error", early)

@@ -59,7 +59,11 @@ func (e *Engine) enter(ctx context.Context, o *Order) (*flight, error) {
 			return nil, err
 		}
 	}
-	return e.join(ctx, o)
+	f, err := e.join(ctx, o)
+	if err == nil {
+		f.authority.look()
+	}
+	return f, err
 }
 
 func (e *Engine) paused(o *Order) error {
@@ -134,7 +138,6 @@ func (e *Engine) begin(ctx context.Context, o *Order, h *history) (*flight, erro
 			return nil, f.err
 		}
 	}
-	a.poke()
 	return f, nil
 }
 

@@ -8,49 +8,11 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/countersign-dev/countersign/internal/call"
 	"github.com/countersign-dev/countersign/internal/redact"
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
-	"github.com/countersign-dev/countersign/sdk/trace"
 )
-
-// try is one call of an authority and what came of it. It runs in its own goroutine and
-// touches nothing that the lock guards.
-type try struct {
-	*authority
-	order *Order
-	slot  slot
-	turn  call.Turn
-	ttl   time.Duration // asked for
-
-	bearer ca.Bearer
-	id     string
-	of     time.Time // what the ID is made of; zero: when it is sent
-	sent   time.Time
-	reply  ca.Certificate
-	chain  *pki.Chain
-	roots  *pki.Bundle // to hand out with the chain
-	called bool        // or its token was asked for
-	call   error       // of the call itself
-}
-
-// fly makes the call for a flight, verifies the reply, writes the audit line and lands.
-func (a *authority) fly(f *flight, s slot, begun time.Time) {
-	t := &try{authority: a, order: f.order, slot: s, turn: a.slots.all[s].turn, of: f.pending}
-	ctx, span := trace.Start(f.ctx, "sign", trace.Internal)
-	err := t.run(ctx)
-	if err != nil && a.engine.ctx.Err() != nil {
-		err = errClosed
-	}
-	span.End(err)
-	out := outcome{err: err, reach: t.scopeOf(err), called: t.called, answered: t.call, of: t.of, took: time.Since(begun)}
-	if err == nil {
-		out.cert = t.certificate()
-	}
-	a.engine.land(f, s, out)
-}
 
 func (t *try) run(ctx context.Context) error {
 	if err := t.engine.audit.ready(ctx, t.engine.cfg.Now()); err != nil {
@@ -98,7 +60,7 @@ func (t *try) able(ctx context.Context) error {
 	if !t.order.odd() && !t.order.nameless() {
 		return nil
 	}
-	err := t.certifies(ctx, t.apart, t.turn)
+	_, err := outside(ctx, t, "", t.certifies)
 	switch {
 	case err == nil:
 		return nil
@@ -142,29 +104,17 @@ func (t *try) ask(ctx context.Context, again string) (err error) {
 	t.of = cmp.Or(t.of, t.sent)
 	request := t.order.sign(t.of, t.ttl, again, t.bearer.Token)
 	t.id = request.ID
-	t.reply, err = call.In(ctx, t.apart, t.conf.Timeout, t.turn, func(ctx context.Context) (ca.Certificate, error) {
+	t.reply, err = outside(ctx, t, "", func(ctx context.Context) (ca.Certificate, error) {
 		return t.conf.Client.CSRSign(ctx, request)
 	})
 	return redact.Error(err, t.bearer.Token)
-}
-
-// apart runs foreign code, which keeps the slot until it returns, however late.
-func (t *try) apart(job func()) {
-	go func() {
-		job()
-		t.returned(t.slot)
-	}()
 }
 
 func (t *try) token(ctx context.Context) (ca.Bearer, error) {
 	if t.conf.Token == nil {
 		return ca.Bearer{}, nil
 	}
-	bearer, err := call.In(ctx, t.apart, t.conf.Timeout, t.turn, t.conf.Token)
-	if err != nil {
-		return bearer, fmt.Errorf("read the token: %w", err)
-	}
-	return bearer, nil
+	return outside(ctx, t, "read the token: ", t.conf.Token)
 }
 
 // verify checks the reply against the roots that are everywhere. One below a root that is
@@ -248,6 +198,9 @@ func (t *try) auditIssued(ctx context.Context) error {
 
 // failed audits what came of a call that brought nothing to give out.
 func (t *try) failed(ctx context.Context, err error) {
+	if t.left {
+		return // takeOver has
+	}
 	t.engine.cfg.Log.Warn("no certificate for a request", "authority", t.conf.Name,
 		"rule", t.order.decision.Rule, "subject", t.order.Subject.String(), "error", text.Clean(err.Error()))
 	if t.called && t.call == nil {

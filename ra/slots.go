@@ -4,7 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/countersign-dev/countersign/internal/call"
 	"github.com/countersign-dev/countersign/ra/internal/schedule"
 )
 
@@ -20,16 +19,8 @@ type slots struct {
 
 type slotState struct {
 	busy bool
-	turn call.Turn
 	hung *schedule.Item // whose call is settled, while its client has not returned
-}
-
-func newSlots(n int) slots {
-	s := slots{all: make([]slotState, n)}
-	for i := range s.all {
-		s.all[i].turn = call.NewTurn()
-	}
-	return s
+	next chan *flight   // for the worker; nil: there was no call yet
 }
 
 // free returns a place for a call.
@@ -51,26 +42,67 @@ func (s *slots) take(place slot, now time.Time) {
 	s.all[place].busy = true
 }
 
-// vacate frees the slot of a call that is settled, once its client has returned. The lock is
+// fill has the slot's worker make the call of a flight. The first call starts the worker. The lock is
 // held.
-func (a *authority) vacate(s slot, i *schedule.Item) {
+func (a *authority) fill(s slot, f *flight, now time.Time) {
 	place := &a.slots.all[s]
-	if place.busy = false; len(place.turn) > 0 {
+	a.slots.take(s, now)
+	if place.next == nil {
+		place.next = make(chan *flight, 1) // the slot is free, so it is empty
+		a.engine.tasks.Add(1)
+		go a.work(s, place.next)
+	}
+	place.next <- f
+}
+
+// work makes the calls of a slot, one after the other, until the engine is closed. No goroutine is
+// started for a call, and the stack stays as large as calls need it.
+func (a *authority) work(s slot, next <-chan *flight) {
+	for {
+		select {
+		case f := <-next:
+			if !a.fly(f, s) {
+				return
+			}
+			continue
+		case <-a.engine.ctx.Done():
+		}
+		select {
+		case f := <-next: // its callers wait
+			if !a.fly(f, s) {
+				return
+			}
+		default:
+			a.engine.tasks.Done()
+			return
+		}
+	}
+}
+
+// vacate frees the slot of a call that is settled, or has it wait for a client that hangs. The lock is
+// held.
+func (a *authority) vacate(s slot, i *schedule.Item, hangs bool) {
+	place := &a.slots.all[s]
+	if place.busy = false; hangs {
 		place.hung = i
 		a.queue.Hang(i)
 	}
 }
 
-// returned takes the slot back from a client that had kept it.
-func (a *authority) returned(s slot) {
-	a.engine.mu.Lock()
-	defer a.engine.mu.Unlock()
+// returned takes the slot back from a client that hung. It reports whether its worker goes on, which
+// is a task of the engine again then.
+func (a *authority) returned(s slot) bool {
+	e := a.engine
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	place := &a.slots.all[s]
-	if hung := place.hung; hung != nil && len(place.turn) == 0 {
-		place.hung = nil
-		a.queue.Returned(hung, time.Now())
-		a.poke()
+	a.queue.Returned(place.hung, time.Now())
+	place.hung = nil
+	a.poke()
+	if !e.closed {
+		e.tasks.Add(1)
 	}
+	return !e.closed
 }
 
 // aloneFor is how long the first call goes alone. An answer takes no longer as a rule, and a call
