@@ -32,6 +32,7 @@ import (
 
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/kubernetes/certmanager/v1alpha1"
+	"github.com/countersign-dev/countersign/kubernetes/signing"
 )
 
 const (
@@ -64,7 +65,7 @@ func (d *Door) Run(ctx context.Context, config *rest.Config) {
 		}
 		d.is(fmt.Errorf("the requests of cert-manager cannot be followed: %w", err))
 		d.cfg.Log.Error("cannot follow the requests of cert-manager, trying again", "error", text.Clean(err.Error()))
-		sleep(ctx, startAgain)
+		signing.Sleep(ctx, startAgain)
 	}
 }
 
@@ -80,15 +81,6 @@ func (q quiet) Enabled(ctx context.Context, level slog.Level) bool {
 
 func (q quiet) WithAttrs(attrs []slog.Attr) slog.Handler { return quiet{q.Handler.WithAttrs(attrs)} }
 func (q quiet) WithGroup(name string) slog.Handler       { return quiet{q.Handler.WithGroup(name)} }
-
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
 
 // run works until ctx ends or something fails.
 func (d *Door) run(ctx context.Context, config *rest.Config) error {

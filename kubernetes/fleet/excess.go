@@ -4,12 +4,14 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"time"
+
+	"github.com/countersign-dev/countersign/internal/rotation"
 )
 
 // retries schedules retries of a kubeconfig whose cluster exceeds its limits.
 type retries struct {
 	since, last time.Time // the first and latest excess in a row
-	pause       time.Duration
+	waits       rotation.Waits
 	timer       *time.Timer // for the next retry
 }
 
@@ -18,11 +20,10 @@ type retries struct {
 func (r *retries) next(giveUp time.Duration) (time.Duration, bool) {
 	now := time.Now()
 	if now.Sub(r.last) >= giveUp {
-		r.since, r.pause = now, giveUp/120
+		r.since, r.waits = now, rotation.Waits{}
 	}
 	r.last = now
-	r.pause *= 2
-	return r.pause, now.Sub(r.since) < giveUp
+	return r.waits.Next(rotation.Row{First: giveUp / 60, Most: giveUp / 2}), now.Sub(r.since) < giveUp
 }
 
 func (r *retries) end() {

@@ -7,11 +7,15 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/countersign-dev/countersign/internal/rotation"
 )
+
+// introductions bounds the pauses between two attempts to introduce ourselves.
+var introductions = rotation.Row{First: time.Second, Most: 30 * time.Second}
 
 const (
 	introduceTimeout = 10 * time.Second
-	introduceLast    = 30 * time.Second // the longest pause between two attempts
 	// recheck is how often an API server is asked whether it still accepts our credential. It
 	// does not end the watches of an account that is deleted, and caches its answer for 10 s.
 	recheck = 25 * time.Second
@@ -20,7 +24,7 @@ const (
 // introduce asks the API server who we are until it accepts our credential. Any account may
 // ask that, by the cluster role system:basic-user. It returns false if ctx ends first.
 func (c *Cluster) introduce(ctx context.Context) bool {
-	for pause := time.Second; ; pause = min(2*pause, introduceLast) {
+	for waits := (rotation.Waits{}); ; {
 		err := c.whoAmI(ctx)
 		c.conn.health.note("credential", err)
 		if err == nil {
@@ -30,7 +34,7 @@ func (c *Cluster) introduce(ctx context.Context) bool {
 		select {
 		case <-ctx.Done():
 			return false
-		case <-time.After(pause):
+		case <-time.After(waits.Next(introductions)):
 		}
 	}
 }

@@ -131,7 +131,7 @@ func TestExcessiveClusterIsEndedAlone(t *testing.T) {
 			west := r.synced(t, "west", s[2])
 			until(t, "it is failed", func() bool { return r.status("east").State == Failed })
 			got := r.status("east")
-			if !strings.Contains(got.Fault, c.want) || !strings.HasSuffix(got.Fault, "; retrying in 1m0s") || got.Serving {
+			if !strings.Contains(got.Fault, c.want) || !strings.Contains(got.Fault, "; retrying in ") || got.Serving {
 				t.Errorf("%+v", got)
 			}
 			r.ready(t)

@@ -7,12 +7,14 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/countersign-dev/countersign/internal/rotation"
 )
 
-// firstWait and longestWait bound the waits between two writes of a certificate.
-const firstWait, longestWait = time.Second, 20 * time.Second
+// rewrites bounds the waits between two writes of a certificate.
+var rewrites = rotation.Row{First: time.Second, Most: 20 * time.Second}
 
-// ErrOver means that nothing is left to do about a request: it is gone, or all is said about it.
+// ErrOver means that nothing is left to do about a request: it is gone or finished.
 var ErrOver = errors.New("the request is deleted or finished")
 
 // Gone turns "not found" into [ErrOver].
@@ -40,19 +42,20 @@ type Delivery struct {
 	// Until is when the certificate can no longer be written, by Now.
 	Until time.Time
 	Now   func() time.Time
-	// Retry hears why a write failed that is made again.
+	// Retry receives the error of a write that is made again.
 	Retry func(error)
 }
 
 // Do calls write until it succeeds, always for the same certificate, as another would cost another
 // one. It returns the last error when the time is up, when write returns [ErrOver], and when ctx ends.
 func (d Delivery) Do(ctx context.Context, write func(context.Context) error) error {
-	for wait := firstWait; ; wait = min(2*wait, longestWait) {
+	for waits := (rotation.Waits{}); ; {
 		err := write(ctx)
 		if errors.Is(err, ErrOver) || err != nil && ctx.Err() != nil {
 			return err
 		}
 		d.Gate.Wrote(d.Owner, d.UID, err)
+		wait := waits.Next(rewrites)
 		if err == nil || !d.Now().Add(wait).Before(d.Until) {
 			return err
 		}

@@ -9,14 +9,16 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/ra"
 )
 
+// pauses bounds the pauses between certificates that are asked for while statuses cannot be written.
+// A trial's certificate is written again for almost 5 minutes, so that the end of a long fault is
+// noticed soon, too.
+var pauses = rotation.Row{First: 10 * time.Second, Most: 10 * time.Minute}
+
 const (
-	// firstTrial and lastTrial bound how often a certificate is asked for while statuses cannot
-	// be written: the pauses double. A trial's certificate is written again for almost 5 minutes, so
-	// that the end of a long fault is noticed soon, too.
-	firstTrial, lastTrial = 10 * time.Second, 10 * time.Minute
 	// mostFailed is how many owners' writes must fail in a row for all to wait. One owner may be
 	// at fault itself: with huge requests, say, that etcd does not take with a chain.
 	mostFailed = 3
@@ -44,16 +46,17 @@ type Gate struct {
 	forbidden bool
 }
 
-// trial is when one may try, by the monotonic clock, the pause after that, and since when.
+// trial is when one may try, by the monotonic clock, and since when the gate is shut.
 type trial struct {
 	next  time.Time
-	pause time.Duration
+	waits rotation.Waits
 	since time.Time
 }
 
 // after returns the trial that follows one at now.
 func (t trial) after(now time.Time) trial {
-	return trial{now.Add(t.pause), min(2*t.pause, lastTrial), t.since}
+	t.next = now.Add(t.waits.Next(pauses))
+	return t
 }
 
 type waiter struct {
@@ -158,7 +161,7 @@ func (g *Gate) close(whose string) {
 		return
 	}
 	now := time.Now()
-	g.shut[whose] = trial{pause: firstTrial, since: now}.after(now)
+	g.shut[whose] = trial{since: now}.after(now)
 	for _, w := range g.waiting {
 		if whose == everyone || whose == w.owner {
 			w.cancel()

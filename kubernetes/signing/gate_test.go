@@ -45,10 +45,10 @@ func TestShutGateLetsOneTryEverMoreSeldom(t *testing.T) {
 		g := NewGate()
 		g.Wrote("shop", "1", errWrite)
 		g.Wrote("shop", "2", errWrite)
-		if got := trials(t, g, "shop", 10*time.Minute); got != 5 { // at 10, 30, 70, 150 and 310 seconds
+		if got := trials(t, g, "shop", 10*time.Minute); got < 5 || got > 6 { // at 10, 30, 70, 150, 310 and 630 seconds, give or take a quarter
 			t.Errorf("%d entered in the first 10 minutes", got)
 		}
-		if got := trials(t, g, "shop", 24*time.Hour); got < 140 || got > 145 {
+		if got := trials(t, g, "shop", 24*time.Hour); got < 140 || got > 200 {
 			t.Errorf("%d entered in a day", got)
 		}
 		g.Wrote("shop", "3", nil)
@@ -62,11 +62,14 @@ func TestShutGateLetsOneTryEverMoreSeldom(t *testing.T) {
 		}
 		g.Wrote("shop", "4", errWrite)
 		g.Wrote("shop", "5", errWrite)
-		if got := trials(t, g, "shop", 10*time.Minute); got != 5 {
+		if got := trials(t, g, "shop", 10*time.Minute); got < 5 || got > 6 {
 			t.Errorf("%d entered in 10 minutes of the next fault", got)
 		}
 	})
 }
+
+// about allows for what is drawn.
+func about(got, want time.Duration) bool { return got >= want*3/4 && got <= want*5/4 }
 
 // trials is how many of those who come each second may enter.
 func trials(t *testing.T, g *Gate, owner string, within time.Duration) (entered int) {
@@ -117,7 +120,7 @@ func TestShutGateReportsForWhomAndWhy(t *testing.T) {
 		if len(all) != 1 || all[0].Signer != "example.com/mesh" || !slices.Equal(all[0].Owners, []string{"shop"}) || all[0].Forbidden {
 			t.Fatalf("for one owner: %+v", all)
 		}
-		if all[0].Since != began || all[0].Next != began.Add(firstTrial) || len(all[0].Error) > 300 || strings.Contains(all[0].Error, "\n") {
+		if all[0].Since != began || !about(all[0].Next.Sub(began), pauses.First) || len(all[0].Error) > 300 || strings.Contains(all[0].Error, "\n") {
 			t.Errorf("for one owner: %+v", all[0])
 		}
 		time.Sleep(time.Minute)
@@ -135,7 +138,7 @@ func TestShutGateReportsForWhomAndWhy(t *testing.T) {
 		if _, leave, ok := gate.enter(t.Context(), "mill"); ok {
 			leave()
 		}
-		if next := g.Shut()[0].Next; next != time.Now().Add(2*firstTrial) {
+		if next := g.Shut()[0].Next; !about(time.Until(next), 2*pauses.First) {
 			t.Errorf("after a trial at %s, the next is at %s", time.Now(), next)
 		}
 		gate.Wrote("bank", "5", nil)

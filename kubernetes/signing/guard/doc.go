@@ -13,29 +13,29 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/kubernetes/signing"
 )
 
 const (
 	// interval is the time between looks. Both are rarely changed.
 	interval = 5 * time.Minute
-	// shortest and longest bound the pauses after a failed look, which double.
-	shortest, longest = time.Second, time.Minute
 	// callTimeout limits each call to the API server.
 	callTimeout = 10 * time.Second
 )
 
+// faults bounds the pauses after a failed look.
+var faults = rotation.Row{First: time.Second, Most: time.Minute}
+
 // repeat calls look until ctx ends: each interval, and sooner while it fails.
 func repeat(ctx context.Context, look func(context.Context) error) {
-	pause := time.Duration(0)
+	var waits rotation.Waits
 	for ctx.Err() == nil {
-		next := interval
-		if look(ctx) == nil {
-			pause = 0
-		} else {
-			pause = min(max(2*pause, shortest), longest)
-			next = pause
+		if look(ctx) != nil {
+			signing.Sleep(ctx, waits.Next(faults))
+			continue
 		}
-		signing.Sleep(ctx, next+rand.N(next/10+1))
+		waits.Reset()
+		signing.Sleep(ctx, interval+rand.N(interval/10))
 	}
 }
