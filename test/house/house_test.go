@@ -657,11 +657,6 @@ var notAnswers = map[string]string{
 	"plugin-host/internal/confine/cgroup_linux.go": "a cgroup that empties",
 	"sdk/filesecret/look.go":                       "a file that is read",
 	"cmd/internal/output/run.go":                   "a file that is written",
-	"kubernetes/signing/deliver.go":                "a write to an API server",
-	"kubernetes/signing/gate.go":                   "a trial of an API server",
-	"kubernetes/signing/guard/doc.go":              "a look at an API server's objects",
-	"kubernetes/fleet/introduce.go":                "a call to an API server",
-	"kubernetes/fleet/excess.go":                   "a cluster that exceeds its limits",
 }
 
 // What an authority answers is waited for by one table and by both clocks: rotation.Waits and its
