@@ -103,6 +103,42 @@ func (w *world) crashes(t *testing.T) {
 	w.mustSign(t, "good")
 }
 
+// byCommand are settings with a password that a command prints: no file changes with it.
+type byCommand struct{ password atomic.Pointer[string] }
+
+func (s *byCommand) Resolve(context.Context, reference.Paths) (out reference.Resolved, err error) {
+	out.Settings = map[string]any{"password": *s.password.Load()}
+	return out, nil
+}
+
+func (s *byCommand) Reread(ctx context.Context, paths reference.Paths) (reference.Resolved, error) {
+	return s.Resolve(ctx, paths)
+}
+
+func (s *byCommand) Files(reference.Paths) []string { return nil }
+
+func TestRefusalIsForgottenWithTheSecretBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, w := &byCommand{}, newWorld("good")
+		w.takes, w.p.plan.Settings = onlySesame, s
+		for i, step := range []struct{ password, refused string }{{"sesame", ""}, {"wrong", "wrong is wrong"}, {"sesame", ""}} {
+			s.password.Store(&step.password)
+			if i == 0 {
+				w.p.Begin()
+				time.Sleep(time.Second)
+			} else {
+				w.crashes(t)
+			}
+			if got := w.p.Status(); got.State != Ready || (got.LastSecret == "") != (step.refused == "") || !strings.Contains(got.LastSecret, step.refused) {
+				t.Errorf("%s: %s, %q, want %q", step.password, got.State, got.LastSecret, step.refused)
+			}
+		}
+		if err := w.close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestLifeAfterRefusedSecretGetsLastGoodOne(t *testing.T) {
 	withPassword(t, "sesame-1", onlySesame, func(t *testing.T, w *world, s inFiles) {
 		for _, word := range []string{"wrong-1", "wrong-2"} {

@@ -18,8 +18,8 @@ import (
 
 // offer are settings as they are at one moment.
 type offer struct {
-	told  *reference.Resolved
-	files stamps // that they name; looked at first, so that a later change is asked again
+	resolved *reference.Resolved
+	files    stamps // that they name; looked at first, so that a later change is asked again
 }
 
 // offers are the settings of one life: those that it has, and those that it is offered. Which of
@@ -54,11 +54,11 @@ func (s *Supervisor) secretPaths(schema string) reference.Paths {
 // cannot be read just now if an earlier one has read it.
 func (s *Supervisor) resolve(ctx context.Context, l *life) error {
 	l.read.files = look(l.paths())
-	told, err := l.plan.Settings.Resolve(ctx, l.secret)
+	resolved, err := l.plan.Settings.Resolve(ctx, l.secret)
 	if err == nil {
-		err = l.addAddress(&told)
+		err = l.addAddress(&resolved)
 	}
-	if good := l.plan.ledger.last(); err != nil && good != nil && ca.ActionFor(err) == ca.Wait {
+	if good := l.plan.ledger.read().good; err != nil && good != nil && ca.ActionFor(err) == ca.Wait {
 		s.log.Warn("cannot read a secret setting, keeping its last value", "error", text.Clean(err.Error()))
 		l.receive(good)
 		return nil
@@ -67,34 +67,34 @@ func (s *Supervisor) resolve(ctx context.Context, l *life) error {
 		return err
 	}
 	l.plan.plain.Do(func() {
-		for _, setting := range told.Plain {
+		for _, setting := range resolved.Plain {
 			s.log.Warn("secret setting in plain text in the configuration; write {file: PATH}, {env: NAME} or {command: [PROGRAM]} instead", "setting", setting)
 		}
 	})
-	s.warnStale(l, told)
-	l.receive(&told)
+	s.warnStale(l, resolved)
+	l.receive(&resolved)
 	return nil
 }
 
 // receive takes the settings that were read first.
-func (l *life) receive(told *reference.Resolved) {
-	l.keepSecret(told)
-	l.read.told = told
+func (l *life) receive(resolved *reference.Resolved) {
+	l.keepSecret(resolved)
+	l.read.resolved = resolved
 }
 
 // keepSecret keeps the secrets in settings out of the life's output and errors.
-func (l *life) keepSecret(told *reference.Resolved) {
-	l.Hide(told.Secrets)
-	l.shown.Add(told.Secrets...)
+func (l *life) keepSecret(resolved *reference.Resolved) {
+	l.Hide(resolved.Secrets)
+	l.shown.Add(resolved.Secrets...)
 }
 
 // addAddress puts the CA's address into the setting that the provider's schema names.
-func (l *life) addAddress(told *reference.Resolved) error {
-	settings, err := l.addresses.Apply(told.Settings, l.plan.Address)
+func (l *life) addAddress(resolved *reference.Resolved) error {
+	settings, err := l.addresses.Apply(resolved.Settings, l.plan.Address)
 	if err != nil {
 		return ca.Errorf(ca.Invalid, "address: %w", err)
 	}
-	told.Settings = settings
+	resolved.Settings = settings
 	return nil
 }
 
@@ -110,9 +110,9 @@ func (s *Supervisor) reread(ctx context.Context, l *life) (offer, error) {
 }
 
 // warnStale logs which secrets cannot be read any more, when that changes.
-func (s *Supervisor) warnStale(l *life, told reference.Resolved) {
+func (s *Supervisor) warnStale(l *life, resolved reference.Resolved) {
 	stale := ""
-	if err := errors.Join(told.Stale...); err != nil {
+	if err := errors.Join(resolved.Stale...); err != nil {
 		stale = text.Clean(err.Error())
 	}
 	if stale != "" && stale != l.stale {
@@ -130,13 +130,17 @@ func (l *life) hide(err error) error { return redact.Error(err, l.shown.Values()
 func (s *Supervisor) equip(ctx context.Context, l *life) error {
 	now, err := s.reread(ctx, l)
 	if err != nil {
-		now.told = l.read.told
+		now.resolved = l.read.resolved
 	}
 	var failed error
-	for _, o := range l.plan.ledger.order(now) {
+	known := l.plan.ledger.read()
+	if known.isGood(now) {
+		l.plan.ledger.forget()
+	}
+	for _, o := range known.order(now) {
 		err := s.give(ctx, l, o)
 		if err == nil {
-			if why := l.plan.ledger.why(); why != "" {
+			if why := l.plan.ledger.read().why(); why != "" {
 				s.log.Error("provider rejects its changed secrets, starting with the previous ones", "error", why)
 			}
 			return nil
@@ -155,14 +159,14 @@ func (s *Supervisor) equip(ctx context.Context, l *life) error {
 func (s *Supervisor) give(ctx context.Context, l *life, o offer) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.keepSecret(o.told)
-	err := s.configure(ctx, l, o.told)
+	l.keepSecret(o.resolved)
+	err := s.configure(ctx, l, o.resolved)
 	if err == nil {
-		l.has.Store(o.told)
+		l.has.Store(o.resolved)
 		l.plan.ledger.take(o)
 		return nil
 	}
-	if !l.plan.ledger.isOther(o) {
+	if l.plan.ledger.read().isGood(o) {
 		return err
 	}
 	ended := l.endsBy(ctx, err)
@@ -176,10 +180,10 @@ func (s *Supervisor) give(ctx context.Context, l *life, o offer) error {
 }
 
 // configure sends a life settings; the caller holds l.mu.
-func (s *Supervisor) configure(ctx context.Context, l *life, told *reference.Resolved) error {
+func (s *Supervisor) configure(ctx context.Context, l *life, resolved *reference.Resolved) error {
 	ctx, cancel := s.inTime(ctx, s.opts.CallTimeout)
 	defer cancel()
-	if err := l.Configure(ctx, told.Settings); err != nil {
+	if err := l.Configure(ctx, resolved.Settings); err != nil {
 		return fmt.Errorf("settings: %w", l.hide(err))
 	}
 	return l.hide(l.Ready(ctx))

@@ -21,7 +21,7 @@ func (s *Supervisor) settle(err error) {
 		s.takeOver(l)
 	case l.reload != nil:
 		s.turnDown(l, err)
-	case ca.ReasonFor(err) == ca.Invalid && !l.plan.ledger.proven():
+	case ca.ReasonFor(err) == ca.Invalid && !l.plan.ledger.read().taken:
 		s.stop(l)
 		s.refused(l, err)
 	default:

@@ -56,7 +56,7 @@ func (p *Plan) files(secret reference.Paths) []string {
 // same configuration: a new binary is not to fail because of a secret that is wrong just now.
 func (p *Plan) inherit(other *Plan) {
 	if reflect.DeepEqual(p.Written, other.Written) {
-		p.ledger.good = other.ledger.last()
+		p.ledger.is.good = other.ledger.read().good
 	}
 }
 

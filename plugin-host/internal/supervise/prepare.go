@@ -29,7 +29,7 @@ func (s *Supervisor) prepare(ctx context.Context, l *life) error {
 	if err := s.await(ctx, l, s.resolve); err != nil {
 		return err
 	}
-	if !l.plan.ledger.proven() {
+	if !l.plan.ledger.read().taken {
 		if err := s.validate(ctx, l); err != nil && !l.plan.ledger.turnDown(l.read, err, false) {
 			return err
 		}
@@ -121,7 +121,7 @@ func (s *Supervisor) greet(ctx context.Context, l *life) (err error) {
 func (s *Supervisor) validate(ctx context.Context, l *life) error {
 	ctx, cancel := s.inTime(ctx, s.opts.CallTimeout)
 	defer cancel()
-	diagnostics, err := l.Validate(ctx, l.read.told.Settings)
+	diagnostics, err := l.Validate(ctx, l.read.resolved.Settings)
 	if err != nil && ca.ActionFor(err) != ca.Missing {
 		return fmt.Errorf("settings: %w", l.hide(err))
 	}

@@ -92,7 +92,7 @@ func (s *Supervisor) reload(r *reload) {
 	case r.plan == s.plan:
 		s.nudge()
 		r.reply <- nil
-	case !s.plan.ledger.proven():
+	case !s.plan.ledger.read().taken:
 		s.next = &next{plan: r.plan}
 		r.reply <- nil
 	default:

@@ -63,7 +63,7 @@ func (l *life) offerAgain() {
 // nextOffer returns when a secret is offered again after err. A refusal by the CA may count
 // against an account there.
 func (s *Supervisor) nextOffer(l *life, waits *rotation.Waits, err error) <-chan struct{} {
-	if err == nil || l.plan.ledger.hopeless() {
+	if err == nil || l.plan.ledger.read().hopeless() {
 		waits.Reset()
 		return nil
 	}
@@ -85,9 +85,9 @@ func (s *Supervisor) renewed(l *life) {
 func (s *Supervisor) renew(l *life, due bool) (asked bool, err error) {
 	next, err := s.reread(l.leaving, l)
 	switch known := &l.plan.ledger; {
-	case err != nil || known.declines(next, due):
+	case err != nil || known.read().declines(next, due):
 		return false, err
-	case same(next.told, l.has.Load()):
+	case same(next.resolved, l.has.Load()):
 		if known.forget() {
 			s.report(l.leaving, func() { s.renewed(l) })
 		}
@@ -99,7 +99,7 @@ func (s *Supervisor) renew(l *life, due bool) (asked bool, err error) {
 		return false, err
 	case err == nil:
 		s.log.Info("provider accepted a changed secret")
-	case l.plan.ledger.hopeless():
+	case l.plan.ledger.read().hopeless():
 		s.log.Error("provider refused a changed secret, keeping the previous one", "error", text.Clean(err.Error()))
 	}
 	s.report(l.leaving, func() { s.renewed(l) })

@@ -243,7 +243,7 @@ func (s *Supervisor) enter(state State) {
 }
 
 func (s *Supervisor) publish() {
-	s.status.LastSecret = s.plan.ledger.why()
+	s.status.LastSecret = s.plan.ledger.read().why()
 	s.gate.move(s.status, s.plan, s.current)
 	s.opts.OnState(s.status)
 }
