@@ -15,7 +15,6 @@ import (
 	"github.com/countersign-dev/countersign/kubernetes/signing/guard"
 	"github.com/countersign-dev/countersign/ra"
 	"github.com/countersign-dev/countersign/ra/istioca"
-	"github.com/countersign-dev/countersign/sdk/secret"
 	"github.com/countersign-dev/countersign/sdk/tlsconfig"
 )
 
@@ -29,7 +28,7 @@ type door struct {
 	counts          *counts
 	callers         callers
 	server          *istioca.Server
-	address         atomic.Pointer[string]    // that it listens on; nil until it does
+	address         atomic.Pointer[string]    // that it listens on; nil while it does not
 	engine          atomic.Pointer[ra.Engine] // nil before run
 	opened          chan struct{}             // closed once there is an engine
 	quotas          atomic.Pointer[quotas]    // nil before run
@@ -113,38 +112,16 @@ func (d *door) run(ctx context.Context) error {
 	looking, stop := context.WithCancel(context.WithoutCancel(ctx)) // calls that drain need them
 	defer d.clientCAWatches.run(looking, d.of, d.callers.clusters)()
 	defer stop()
-	return d.serve(ctx)
+	return d.server.Run(ctx, newCertified(d))
 }
 
-// serve listens once there is a certificate: until then a client's connection is refused at once, and
-// it finds another replica.
-func (d *door) serve(ctx context.Context) error {
-	if _, err := secret.Get(ctx, d.certificate, secret.Caller{}, agent.DefaultSecret); err != nil {
-		if errors.Is(err, context.Cause(ctx)) {
-			err = nil // the program ends
-		}
-		return err
-	}
-	on, err := d.listen()
-	if err != nil {
-		return err
-	}
-	address := on.Addr().String()
-	d.address.Store(&address)
-	d.of.log.Info("serving Istio's CA API", "address", address)
-	return d.server.Run(ctx, on)
-}
-
-// ready returns nil while calls are served. A door that is not configured is.
+// ready returns nil while new connections are taken, and their calls are served. A door that is not
+// configured is ready.
 func (d *door) ready() error {
 	if d == nil {
 		return nil
 	}
-	engine := d.engine.Load()
-	if engine == nil {
-		return errors.New("the door for meshes is not open yet")
-	}
-	if err := engine.AuditFault(); err != nil {
+	if err := d.serves(); err != nil {
 		return err
 	}
 	if err := d.certificate.ready(); err != nil {
@@ -152,6 +129,19 @@ func (d *door) ready() error {
 	}
 	if d.address.Load() == nil {
 		return errors.New("the service for proxies does not listen yet")
+	}
+	return nil
+}
+
+// serves returns nil while calls are served. Those of a connection that exists need no certificate of
+// the door's.
+func (d *door) serves() error {
+	engine := d.engine.Load()
+	if engine == nil {
+		return errors.New("the door for meshes is not open yet")
+	}
+	if err := engine.AuditFault(); err != nil {
+		return err
 	}
 	if err := d.quotas.Load().ready(); err != nil {
 		return err

@@ -35,7 +35,7 @@ type verifier struct {
 func (d *door) settings(c *config.Config) (istioca.Config, error) {
 	cfg := istioca.Config{
 		Issuer: d, IssuerClusters: map[string]string{}, NodeProxies: c.Proxies(), Pods: d.pods, CertSigners: c.CertSigners(),
-		HoldNames: c.Istio.CSRNames == config.CSRNamesHeld, Ready: d.ready, Observe: d.called, Log: d.of.log,
+		HoldNames: c.Istio.CSRNames == config.CSRNamesHeld, Ready: d.serves, Observe: d.called, Log: d.of.log,
 	}
 	cfg.Limits, cfg.Times = c.Istio.Bounds()
 	var err error

@@ -16,8 +16,8 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// rotation is that of the certificate: half of its life, give or take a tenth.
-var rotation = agent.Rotation{Ratio: 0.5, Jitter: 0.1}
+// ownRotation is that of the certificate: half of its life, give or take a tenth.
+var ownRotation = agent.Rotation{Ratio: 0.5, Jitter: 0.1}
 
 // ownCertificate is the door's own: from files, or signed by an authority and renewed as the
 // agent renews its own.
@@ -35,7 +35,7 @@ func openCertificate(c *config.Config, issuer ra.Issuer, log *slog.Logger) (*own
 	if own.InFiles() {
 		return fileCertificate(own, log)
 	}
-	spec, err := wiring.Spec(own.Secret(), rotation)
+	spec, err := wiring.Spec(own.Secret(), ownRotation)
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,8 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -193,11 +195,11 @@ func TestReloadRefusesWhoIsTakenOut(t *testing.T) {
 
 // inFiles returns the configuration of a mesh whose server has its certificate from files, and what
 // writes another one into them.
-func inFiles(t *testing.T) (text, dir string, ca *certtest.Pair, issue func()) {
+func inFiles(t *testing.T) (text, dir string, ca *certtest.Pair, issue func(life time.Duration)) {
 	t.Helper()
 	ca, dir = certtest.Root(t), t.TempDir()
-	issue = func() {
-		template := certtest.Leaf(t, time.Hour)
+	issue = func(life time.Duration) {
+		template := certtest.Leaf(t, life)
 		template.DNSNames = []string{caAddress}
 		pair := ca.Issue(t, template)
 		key, err := pki.EncodeKey(pair.Key)
@@ -207,7 +209,7 @@ func inFiles(t *testing.T) (text, dir string, ca *certtest.Pair, issue func()) {
 		write(t, filepath.Join(dir, "key.pem"), string(key))
 		write(t, filepath.Join(dir, "chain.pem"), string(pki.EncodeCertificates([]*x509.Certificate{pair.Cert})))
 	}
-	issue()
+	issue(time.Hour)
 	text = strings.ReplaceAll(forMesh, "{dns_names: [countersign-ra.countersign.svc]}", "{chain_file: "+dir+"/chain.pem, key_file: "+dir+"/key.pem}")
 	return text, dir, ca, issue
 }
@@ -229,9 +231,34 @@ func TestReplicaWithoutACertificateDoesNotListen(t *testing.T) {
 	if address := r.report(t).Istio.Address; address != "127.0.0.1:0" {
 		t.Errorf("it listens on %s", address)
 	}
-	issue()
+	issue(time.Hour)
 	r.until(t, "it is ready", func() bool { return r.readyz() == http.StatusOK })
 	as(t, r.dial(t, pki.EncodeCertificates([]*x509.Certificate{ca.Cert})), "web-token", "").gets(nil, webID)
+}
+
+// Its certificate ends while it runs: who is connected is served, and who connects finds another replica.
+func TestReplicaWhoseCertificateEndsStopsListening(t *testing.T) {
+	t.Parallel()
+	text, _, ca, issue := inFiles(t)
+	r, _, _ := newMesh(t, text)
+	address, root := r.report(t).Istio.Address, pki.EncodeCertificates([]*x509.Certificate{ca.Cert})
+	connected := as(t, r.dial(t, root), "web-token", "")
+	connected.gets(nil, webID)
+	issue(10 * time.Second)
+	r.until(t, "it refuses connections", func() bool {
+		conn, err := net.Dial("tcp", address)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return errors.Is(err, syscall.ECONNREFUSED)
+	})
+	if code, why := r.page("/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(why, "the certificate of Istio's CA API is missing") {
+		t.Errorf("/readyz: %d %s", code, why)
+	}
+	connected.gets(nil, webID)
+	issue(time.Hour)
+	r.until(t, "it is ready", func() bool { return r.readyz() == http.StatusOK })
+	as(t, r.dial(t, root), "web-token", "").gets(nil, webID)
 }
 
 func TestCertificateFromFilesRotatesUnderTheListener(t *testing.T) {
@@ -247,7 +274,7 @@ func TestCertificateFromFilesRotatesUnderTheListener(t *testing.T) {
 		return conn.ConnectionState().PeerCertificates[0].SerialNumber.String()
 	}
 	first := shown()
-	issue()
+	issue(time.Hour)
 	r.until(t, "the next certificate is shown", func() bool { return shown() != first })
 	as(t, r.dial(t, pki.EncodeCertificates([]*x509.Certificate{ca.Cert})), "web-token", "").gets(nil, webID)
 }
