@@ -49,6 +49,13 @@ func (e *Engine) settle(f *flight, cert Certificate, err error) {
 	close(f.done)
 }
 
+// waiting returns how many callers wait for a flight; 1 if all have left.
+func (e *Engine) waiting(f *flight) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return max(1, f.callers)
+}
+
 // start makes the call for a flight whose turn has come, or ends it. The lock is held.
 func (e *Engine) start(f *flight, s slot, now time.Time) {
 	a := f.authority
@@ -100,6 +107,7 @@ type outcome struct {
 	answered error     // of the call itself; nil if the authority answered with a certificate
 	reach    scope     // of a failed check
 	called   bool      // the authority was asked
+	signed   bool      // it signed a certificate, which may have been discarded
 	hangs    bool      // its client has not returned
 	of       time.Time // what the ID of the request was made of
 	took     time.Duration
@@ -128,7 +136,7 @@ func (e *Engine) land(f *flight, s slot, out outcome) {
 	case early == nil:
 		f.history.issued(out.cert.Ends)
 	}
-	if out.answered != nil || !out.called {
+	if !out.signed {
 		e.refund(f.history, f.order.Subject.tenant())
 	}
 	e.settle(f, out.cert, toCaller(out.err))

@@ -161,6 +161,26 @@ func TestFailuresSpendNoBudget(t *testing.T) {
 	})
 }
 
+// A reply that was discarded cost a certificate, whatever the call after it brings.
+func TestDiscardedReplySpendsBudgetThoughTheNextCallFails(t *testing.T) {
+	inBubble(t, func(c *ra.Config) { c.Budget = ra.Budget{Holder: 1, HolderEvery: 1000 * time.Hour} }, func(h *house) {
+		h.ca.Backdate = 2*time.Minute + 29*time.Second
+		h.ca.Before = func(context.Context, ca.SignRequest) error {
+			if h.ca.Issued() > 0 {
+				return ca.ErrUnavailable
+			}
+			return nil
+		}
+		h.refused(request(), ca.ErrUnavailable)
+		if n := len(h.paper.Lines(h.t, "discarded")); n != 1 {
+			h.t.Errorf("%d certificates are discarded", n)
+		}
+		h.ca.Set(func() { h.ca.Before = nil })
+		time.Sleep(15 * time.Minute)
+		h.refused(request(), ca.ErrRateLimited)
+	})
+}
+
 // Whoever runs a command for each token has it run as often as the authority is asked.
 func TestFailingTokenIsReadSeldom(t *testing.T) {
 	var reads atomic.Int32
@@ -200,6 +220,26 @@ func TestEqualRequestsMakeOneCall(t *testing.T) {
 		}
 		if n := len(h.ca.Requests()); n != 1 {
 			t.Errorf("%d calls", n)
+		}
+	})
+}
+
+// All who wait for one call are refused with it, and the audit log counts each.
+func TestRefusalOfOneCallIsCountedForEachCaller(t *testing.T) {
+	inBubble(t, nil, func(h *house) {
+		h.ca.Before = func(context.Context, ca.SignRequest) error { time.Sleep(10 * time.Second); return ca.ErrDenied }
+		var all []<-chan error
+		for range 5 {
+			all = append(all, h.in(h.t.Context(), "shop", 1))
+		}
+		for _, done := range all {
+			if err := <-done; !errors.Is(err, ca.ErrDenied) {
+				h.t.Error(err)
+			}
+		}
+		h.Close()
+		if n := h.paper.Refusals(h.t); n != len(all) || len(h.ca.Requests()) != 1 {
+			h.t.Errorf("%d refusals are recorded of %d, after %d calls", n, len(all), len(h.ca.Requests()))
 		}
 	})
 }

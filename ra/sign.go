@@ -92,6 +92,7 @@ func (t *try) once(ctx context.Context, again string) error {
 	if t.call = err; err != nil {
 		return fmt.Errorf("authority %q: %w", t.conf.Name, err)
 	}
+	t.signed = true
 	return t.verify()
 }
 
@@ -208,7 +209,9 @@ func (t *try) failed(ctx context.Context, err error) {
 		return
 	}
 	if ca.ActionFor(err) == ca.EndAttempt {
-		t.engine.refusals.refuse(ctx, t.line(), ca.ReasonFor(err), err)
+		for range t.engine.waiting(t.flight) { // each gets the refusal
+			t.engine.refusals.refuse(ctx, t.line(), ca.ReasonFor(err), err)
+		}
 	}
 }
 

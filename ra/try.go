@@ -31,6 +31,7 @@ type try struct {
 	chain  *pki.Chain
 	roots  *pki.Bundle // to hand out with the chain
 	called bool        // or its token was asked for
+	signed bool        // a certificate was, whatever became of it
 	call   error       // of the call itself
 }
 
@@ -66,7 +67,7 @@ func (t *try) land(err error, hangs bool) {
 	}
 	t.span.End(err)
 	out := outcome{
-		err: err, reach: t.scopeOf(err), called: t.called, answered: t.call, hangs: hangs, of: t.of,
+		err: err, reach: t.scopeOf(err), called: t.called, signed: t.signed, answered: t.call, hangs: hangs, of: t.of,
 		took: time.Since(t.flight.item.Began()),
 	}
 	if err == nil {
