@@ -9,6 +9,8 @@ require (
 	go.uber.org/goleak v1.3.0
 )
 
+require golang.org/x/sys v0.48.0 // indirect
+
 require (
 	github.com/countersign-dev/countersign v0.0.0
 	github.com/google/uuid v1.6.0 // indirect
