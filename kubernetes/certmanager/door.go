@@ -19,34 +19,24 @@ package certmanager
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	issuerapi "github.com/cert-manager/issuer-lib/api/v1alpha1"
 
-	"github.com/countersign-dev/countersign/internal/clock"
-	"github.com/countersign-dev/countersign/internal/loglimit"
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/kubernetes/certmanager/v1alpha1"
+	"github.com/countersign-dev/countersign/kubernetes/signing"
 	"github.com/countersign-dev/countersign/ra"
 )
 
-// Config configures a [Door].
+// Config configures a [Door]. Its Issuer has the door [EngineDoor] of each authority, and its events name
+// the authority as their signer.
 type Config struct {
-	// Cluster is the verified name of the cluster, for [ra.Subject].
-	Cluster string
-	// Issuer has the door [EngineDoor] of each authority.
-	Issuer ra.Issuer
+	signing.Config
 	// Authorities are those that issuers may name. Default: none.
 	Authorities []Authority
-	// Now is the wall clock. Default: the system's.
-	Now func() time.Time
-	// Observe hears of each outcome, for metrics. It must not block. Default: none.
-	Observe func(Event)
-	// Log is for operators. Default: [slog.Default].
-	Log *slog.Logger
 }
 
 // Authority says which issuers may name an authority.
@@ -60,16 +50,7 @@ type Authority struct {
 	Namespaces []string
 }
 
-// Event is an outcome. Its texts are few, and none comes from a request.
-type Event struct {
-	// Authority is a name from [Config.Authorities]; empty, if the issuer names none of these.
-	Authority string
-	// Result is "issued", "failed" (it is never asked for again), "pending" (it comes back), or
-	// "not ready" (the issuer).
-	Result string
-}
-
-// The results of an [Event].
+// The results of a [signing.Event].
 const (
 	resultIssued   = "issued"
 	resultFailed   = "failed"
@@ -86,7 +67,8 @@ type Door struct {
 
 // New checks the settings. It asks the API server nothing before Run.
 func New(cfg Config) (*Door, error) {
-	d := &Door{cfg: cfg.withDefaults(), authorities: map[string]Authority{}}
+	cfg.Config = cfg.WithDefaults()
+	d := &Door{cfg: cfg, authorities: map[string]Authority{}}
 	if cfg.Cluster == "" || cfg.Issuer == nil {
 		return nil, errors.New("certmanager: Config needs Cluster and Issuer")
 	}
@@ -98,20 +80,6 @@ func New(cfg Config) (*Door, error) {
 	}
 	d.is(errStarting)
 	return d, nil
-}
-
-func (c Config) withDefaults() Config {
-	if c.Now == nil {
-		c.Now = clock.Wall
-	}
-	if c.Observe == nil {
-		c.Observe = func(Event) {}
-	}
-	if c.Log == nil {
-		c.Log = slog.Default()
-	}
-	c.Log = loglimit.Limit(c.Log).With("cluster", c.Cluster)
-	return c
 }
 
 // EngineDoor returns the engine's door for an authority. It has one for each, so that a rule is

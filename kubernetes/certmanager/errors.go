@@ -26,7 +26,7 @@ const (
 // comes back, or its issuer is not ready. A plain error is never returned, as issuer-lib makes it
 // final after some time.
 func (h *hooks) errorOf(uid types.UID, err error) error {
-	if no, ok := errors.AsType[refusal](err); ok {
+	if no, ok := signing.Refused(err); ok {
 		return signer.PermanentError{Err: no}
 	}
 	if errors.Is(err, errAtWork) {
@@ -47,7 +47,7 @@ func (h *hooks) errorOf(uid types.UID, err error) error {
 	return signer.PendingError{Err: said, RequeueAfter: out.Again}
 }
 
-// resultOf returns the result for an [Event].
+// resultOf returns the result for a [signing.Event].
 func resultOf(err error) string {
 	switch {
 	case err == nil:

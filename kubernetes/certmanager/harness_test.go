@@ -24,6 +24,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/test/logtest"
 	"github.com/countersign-dev/countersign/internal/test/ratest"
 	"github.com/countersign-dev/countersign/kubernetes/certmanager/v1alpha1"
+	"github.com/countersign-dev/countersign/kubernetes/signing"
 	"github.com/countersign-dev/countersign/ra"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -106,7 +107,7 @@ func (h *house) open() {
 		Authorities: []ra.Authority{{Name: "ca", Client: ratest.Certifier{CA: h.ca}, Limits: h.limits}, {Name: "plain", Client: catest.NewCA(catest.Options{}), Limits: h.limits}},
 	})
 	door, err := New(Config{
-		Cluster: "home", Issuer: h.engine, Log: h.log.Logger(), Observe: h.observe,
+		Config:      signing.Config{Cluster: "home", Issuer: h.engine, Log: h.log.Logger(), Observe: h.observe},
 		Authorities: []Authority{{Name: "ca", ClusterIssuers: true, Namespaces: []string{"shop", "team-*"}}, {Name: "plain", Namespaces: []string{"shop"}}},
 	})
 	must(h.t, err)
@@ -126,10 +127,10 @@ func (h *house) close() {
 	h.engine.Close()
 }
 
-func (h *house) observe(e Event) {
+func (h *house) observe(e signing.Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.events[e.Authority+" "+e.Result]++
+	h.events[e.Signer+" "+e.Result]++
 }
 
 func (h *house) happened(event string) int {

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/countersign-dev/countersign/internal/text"
+	"github.com/countersign-dev/countersign/kubernetes/signing"
 	"github.com/countersign-dev/countersign/ra"
 )
 
@@ -111,7 +112,7 @@ func (h *hooks) certify(ctx context.Context, cr signer.CertificateRequestObject,
 func (h *hooks) answer(cr signer.CertificateRequestObject, authority string, err error) error {
 	result := resultOf(err)
 	h.troubles.note(authority, err)
-	h.cfg.Observe(Event{Authority: authority, Result: result})
+	h.cfg.Observe(signing.Event{Signer: authority, Result: result})
 	switch result {
 	case resultFailed:
 		h.cfg.Log.Info("certificate request refused", "namespace", cr.GetNamespace(), "request", text.Clean(cr.GetName()), "authority", authority, "message", text.Clean(err.Error()))

@@ -17,14 +17,11 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// refusal is a final word on a request. Its text is for whoever made it.
-type refusal string
+func refused(format string, args ...any) error {
+	return &signing.Refusal{Message: fmt.Sprintf(format, args...)}
+}
 
-func (r refusal) Error() string { return string(r) }
-
-func refused(format string, args ...any) error { return refusal(fmt.Sprintf(format, args...)) }
-
-// judge compares a request with what the policy grants its namespace. A [refusal] is recorded.
+// judge compares a request with what the policy grants its namespace. A refusal is recorded.
 func (d *Door) judge(ctx context.Context, cr signer.CertificateRequestObject, authority string) (*ra.Order, error) {
 	req := ra.Request{
 		Subject: ra.Subject{Kind: ra.Namespace, Cluster: d.cfg.Cluster, Namespace: cr.GetNamespace(), Verified: "certificate request"},
@@ -62,7 +59,7 @@ func ofPolicy(err error, authority string) error {
 	return refused("the policy for authority %s grants the namespace nothing: %s", text.Quote(authority), out.Message)
 }
 
-// check compares what is asked for with what is granted. An error is a [refusal].
+// check compares what is asked for with what is granted. An error is a refusal.
 func check(o *ra.Order, details signer.CertificateDetails) error {
 	granted := o.Decision()
 	if err := checkDetails(details, granted.Usages); err != nil {

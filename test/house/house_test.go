@@ -180,7 +180,7 @@ var arrows = map[string][]string{
 	"kubernetes/istiodtls/istiod":       {"ra"},
 	"kubernetes/meshroots":              {"kubernetes/owned", "kubernetes/signing", "internal/rotation", "internal/text", "sdk/pki"},
 	"kubernetes/livepods":               {"ra/istioca", "kubernetes/signing"},
-	"kubernetes/signing":                {"internal/rotation", "internal/text", "sdk/ca", "ra"},
+	"kubernetes/signing":                {"internal/clock", "internal/loglimit", "internal/rotation", "internal/text", "sdk/ca", "ra"},
 	"kubernetes/kubetest":               {"internal/test/certtest", "internal/test/proctest"},
 	"plugin-host":                       {"internal/host/address", "internal/host/reference", "internal/text", "plugin-host/internal/attach", "plugin-host/internal/confine", "plugin-host/internal/process", "plugin-host/internal/supervise", "internal/host/verified", "sdk/ca", "sdk/provider/wire"},
 	"cmd/internal/otlp":                 {"internal/text", "internal/transport", "sdk/ca", "sdk/provider/setting", "sdk/trace"},
@@ -193,16 +193,16 @@ var arrows = map[string][]string{
 	"plugin-host/internal/attach":       {"plugin-host/internal/process", "internal/host/verified", "sdk/ca", "sdk/provider/wire", "sdk/unixpeer"},
 	"internal/program/output":           {"internal/text"},
 	"plugin-host/providertest":          {"internal/host/command", "internal/host/reference", "plugin-host", "internal/program/output", "proto/provider/v1", "sdk/ca", "sdk/catest/conformance", "sdk/pki", "sdk/provider/wire"},
-	"kubernetes/certmanager":            {"kubernetes/certmanager/v1alpha1", "kubernetes/signing", "internal/clock", "internal/loglimit", "internal/text", "sdk/ca", "sdk/pki", "ra"},
+	"kubernetes/certmanager":            {"kubernetes/certmanager/v1alpha1", "kubernetes/signing", "internal/text", "sdk/ca", "sdk/pki", "ra"},
 	"kubernetes/certmanager/v1alpha1":   {},
 
 	"kubernetes/record":              {"ra/share", "sdk/ca"},
 	"kubernetes/signing/real":        {},
-	"kubernetes/signing/podcert":     {"kubernetes/signing", "internal/clock", "internal/loglimit", "internal/text", "sdk/ca", "ra"},
+	"kubernetes/signing/podcert":     {"kubernetes/signing", "internal/clock", "internal/text", "sdk/ca", "ra"},
 	"kubernetes/owned":               {"internal/loglimit", "internal/rotation", "internal/text"},
 	"kubernetes/signing/trustbundle": {"kubernetes/owned", "kubernetes/signing", "internal/rotation", "sdk/ca", "sdk/pki", "ra"},
 	"kubernetes/signing/guard":       {"kubernetes/signing", "internal/loglimit", "internal/rotation", "internal/text", "sdk/ca", "sdk/pki", "ra"},
-	"kubernetes/signing/csr":         {"kubernetes/signing", "internal/clock", "internal/loglimit", "internal/text", "sdk/ca", "sdk/pki", "ra"},
+	"kubernetes/signing/csr":         {"kubernetes/signing", "internal/text", "sdk/ca", "sdk/pki", "ra"},
 	"kubernetes/signing/lease":       {"internal/peers", "internal/text", "sdk/ca", "ra"},
 }
 

@@ -19,6 +19,7 @@ import (
 
 	"github.com/countersign-dev/countersign/internal/test/ratest"
 	"github.com/countersign-dev/countersign/kubernetes/kubetest"
+	"github.com/countersign-dev/countersign/kubernetes/signing"
 	"github.com/countersign-dev/countersign/kubernetes/signing/csr"
 	"github.com/countersign-dev/countersign/ra"
 	"github.com/countersign-dev/countersign/sdk/ca"
@@ -461,7 +462,7 @@ func TestFirstListIsTheLatest(t *testing.T) {
 
 func TestWrongSettingsAreRefused(t *testing.T) {
 	good := csr.Config{
-		Cluster: "home", Client: kubetest.NewFake().Client(), Issuer: issuing{},
+		Config: signing.Config{Cluster: "home", Issuer: issuing{}}, Client: kubetest.NewFake().Client(),
 		Signers: []csr.Signer{{Name: signer}},
 	}
 	for want, change := range map[string]func(*csr.Config){

@@ -26,10 +26,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"maps"
-	"slices"
-	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -38,29 +34,17 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/countersign-dev/countersign/internal/clock"
-	"github.com/countersign-dev/countersign/internal/loglimit"
 	"github.com/countersign-dev/countersign/kubernetes/signing"
-	"github.com/countersign-dev/countersign/ra"
 )
 
 type request = certificatesv1.CertificateSigningRequest
 
-// Config configures a [Door].
+// Config configures a [Door]. Its Issuer has the door [signing.CSRDoor] of each signer.
 type Config struct {
-	// Cluster is the verified name of the cluster, for [ra.Subject].
-	Cluster string
-	// Client is a client of that cluster. It should allow 50 calls a second or more.
-	Client kubernetes.Interface
-	// Issuer has the door [signing.CSRDoor] of each signer.
-	Issuer  ra.Issuer
+	signing.Config
+	// Client is a client of that cluster. It should allow 50 calls a second or more. Required.
+	Client  kubernetes.Interface
 	Signers []Signer
-	// Now is the wall clock. Default: the system's.
-	Now func() time.Time
-	// Observe hears of each outcome, for metrics. It must not block. Default: none.
-	Observe func(Event)
-	// Log is for operators. Default: [slog.Default].
-	Log *slog.Logger
 }
 
 // Signer is a signer name that the door serves.
@@ -72,16 +56,7 @@ type Signer struct {
 	Approve bool
 }
 
-// Event is an outcome. Its texts are few, and none comes from a request.
-type Event struct {
-	// Signer is a name from [Config.Signers].
-	Signer string
-	// Result is "approved", "issued", "denied", "failed", "pending" (it comes back), or
-	// "undelivered" (a certificate that the API server has not taken).
-	Result string
-}
-
-// The results of an [Event].
+// The results of a [signing.Event].
 const (
 	resultApproved    = "approved"
 	resultIssued      = "issued"
@@ -104,38 +79,25 @@ type Door struct {
 
 // New checks the settings. It asks the API server nothing before Run.
 func New(cfg Config) (*Door, error) {
-	d := &Door{cfg: cfg.withDefaults(), signers: map[string]Signer{}, reads: signing.NewSlots(), writes: signing.NewSlots(), gates: signing.Gates{}}
-	if cfg.Cluster == "" || cfg.Client == nil || cfg.Issuer == nil || len(cfg.Signers) == 0 {
-		return nil, errors.New("csr: Config needs Cluster, Client, Issuer and Signers")
+	if cfg.Cluster == "" || cfg.Client == nil || cfg.Issuer == nil {
+		return nil, errors.New("csr: Config needs Cluster, Client and Issuer")
 	}
+	cfg.Config = cfg.WithDefaults()
+	d := &Door{cfg: cfg, signers: map[string]Signer{}, reads: signing.NewSlots(), writes: signing.NewSlots()}
+	var names []string
 	for _, s := range cfg.Signers {
-		if err := signing.CheckName(s.Name); err != nil {
-			return nil, err
-		}
-		if _, twice := d.signers[s.Name]; twice {
-			return nil, fmt.Errorf("the signer %q is there twice", s.Name)
-		}
-		d.signers[s.Name], d.gates[s.Name] = s, signing.NewGate()
+		names = append(names, s.Name)
+		d.signers[s.Name] = s
+	}
+	var err error
+	if d.gates, err = signing.NewGates(names); err != nil {
+		return nil, fmt.Errorf("csr: %w", err)
 	}
 	d.follower = &signing.Follower[*request]{
-		What: "certificate signing requests", Signers: slices.Collect(maps.Keys(d.signers)), Informer: d.informer,
+		What: "certificate signing requests", Signers: names, Informer: d.informer,
 		Open: d.open, Owner: owner, Handle: d.handle, Log: d.cfg.Log,
 	}
 	return d, nil
-}
-
-func (c Config) withDefaults() Config {
-	if c.Now == nil {
-		c.Now = clock.Wall
-	}
-	if c.Observe == nil {
-		c.Observe = func(Event) {}
-	}
-	if c.Log == nil {
-		c.Log = slog.Default()
-	}
-	c.Log = loglimit.Limit(c.Log).With("cluster", c.Cluster)
-	return c
 }
 
 // Run works until ctx ends and all is quiet. It may be called again then, as leadership comes and

@@ -52,7 +52,7 @@ func (d *Door) serve(ctx context.Context, live *request) error {
 	if err == nil {
 		cert, err = d.issue(ctx, live, order)
 	}
-	if no, final := errors.AsType[*refusal](err); final {
+	if no, final := signing.Refused(err); final {
 		return d.refuse(ctx, live, no)
 	}
 	if err != nil {
@@ -95,7 +95,7 @@ func lookUp[T metav1.Object](ctx context.Context, d *Door, r *request, kind, nam
 	return nil
 }
 
-// issue returns a certificate, a *refusal, or an error that leaves the request pending.
+// issue returns a certificate, a refusal, or an error that leaves the request pending.
 func (d *Door) issue(ctx context.Context, r *request, o *ra.Order) (ra.Certificate, error) {
 	cert, err := d.gates[r.Spec.SignerName].Issue(ctx, d.cfg.Issuer, owner(r), o)
 	if err == nil || errors.Is(err, signing.ErrShut) {
@@ -133,7 +133,7 @@ func (d *Door) pending(r *request, err error) time.Duration {
 }
 
 func (d *Door) observe(r *request, result string) {
-	d.cfg.Observe(Event{Signer: r.Spec.SignerName, Result: result})
+	d.cfg.Observe(signing.Event{Signer: r.Spec.SignerName, Result: result})
 }
 
 func doorOf(r *request) string { return signing.CSRDoor(r.Spec.SignerName).Name }

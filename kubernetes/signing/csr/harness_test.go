@@ -90,16 +90,15 @@ func newCluster(t *testing.T) *cluster {
 		Authorities: []ra.Authority{{Name: "ca", Client: ratest.Certifier{CA: c.ca}, Limits: ratest.Unlimited}},
 	})
 	c.conf = csr.Config{
-		Cluster: "home", Client: c.api.Client(), Issuer: c.engine, Log: c.log.Logger(),
-		Signers: []csr.Signer{{Name: signer, Approve: true}},
-		Observe: func(e csr.Event) {
+		Client: c.api.Client(), Signers: []csr.Signer{{Name: signer, Approve: true}},
+		Config: signing.Config{Cluster: "home", Issuer: c.engine, Log: c.log.Logger(), Observe: func(e signing.Event) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			if e.Signer != signer {
 				t.Errorf("the signer of an event is %q", e.Signer)
 			}
 			c.events[e.Result]++
-		},
+		}},
 	}
 	return c
 }

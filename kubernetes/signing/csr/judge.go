@@ -3,7 +3,6 @@ package csr
 import (
 	"context"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 
 	"github.com/countersign-dev/countersign/internal/text"
+	"github.com/countersign-dev/countersign/kubernetes/signing"
 	"github.com/countersign-dev/countersign/ra"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
@@ -31,16 +31,11 @@ const (
 	reasonKeyType   = "UnsupportedKeyType"
 )
 
-// refusal is a final word on a request. Its text is for whoever made it.
-type refusal struct{ reason, message string }
-
-func (r *refusal) Error() string { return r.message }
-
 func refused(reason, format string, args ...any) error {
-	return &refusal{reason, fmt.Sprintf(format, args...)}
+	return &signing.Refusal{Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
-// judge compares a request with what the policy grants. A *refusal is recorded.
+// judge compares a request with what the policy grants. A refusal is recorded.
 func (d *Door) judge(ctx context.Context, r *request) (*ra.Order, error) {
 	req, err := d.asked(r)
 	if err != nil {
@@ -54,15 +49,15 @@ func (d *Door) judge(ctx context.Context, r *request) (*ra.Order, error) {
 	return o, recorded(ctx, o, check(o, r.Spec.Usages))
 }
 
-// recorded records a *refusal, and returns it.
+// recorded records a refusal, and returns it.
 func recorded(ctx context.Context, o *ra.Order, err error) error {
-	if no, final := errors.AsType[*refusal](err); final {
+	if no, final := signing.Refused(err); final {
 		o.Refuse(ctx, no)
 	}
 	return err
 }
 
-// asked is what a request asks the engine for. An error is a *refusal.
+// asked is what a request asks the engine for. An error is a refusal.
 func (d *Door) asked(r *request) (ra.Request, error) {
 	req := ra.Request{Door: doorOf(r), CSR: r.Spec.Request, Object: string(r.UID), Asked: r.CreationTimestamp.Time}
 	var err error
@@ -79,7 +74,7 @@ func (d *Door) asked(r *request) (ra.Request, error) {
 	return req, nil
 }
 
-// check compares the CSR with what is granted. An error is a *refusal.
+// check compares the CSR with what is granted. An error is a refusal.
 func check(o *ra.Order, usages []certificatesv1.KeyUsage) error {
 	csr, names, err := o.ParsedCSR()
 	if err == nil {

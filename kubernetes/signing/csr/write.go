@@ -38,16 +38,16 @@ func (d *Door) approve(ctx context.Context, r *request, rule string) (approved *
 }
 
 // refuse writes a final word on a request: Denied if it is not approved, and Failed if it is.
-func (d *Door) refuse(ctx context.Context, r *request, no *refusal) error {
+func (d *Door) refuse(ctx context.Context, r *request, no *signing.Refusal) error {
 	kind, result := certificatesv1.CertificateDenied, resultDenied
 	err := d.writes.Finish(ctx, owner(r), func(ctx context.Context) error {
 		_, err := d.change(ctx, r, func(ctx context.Context, live *request) (*request, error) {
 			if !has(live, certificatesv1.CertificateApproved) {
-				setCondition(live, kind, no.reason, no.message, d.cfg.Now())
+				setCondition(live, kind, no.Reason, no.Message, d.cfg.Now())
 				return d.requests().UpdateApproval(ctx, live.Name, live, metav1.UpdateOptions{})
 			}
 			kind, result = certificatesv1.CertificateFailed, resultFailed
-			setCondition(live, kind, no.reason, no.message, d.cfg.Now())
+			setCondition(live, kind, no.Reason, no.Message, d.cfg.Now())
 			return d.requests().UpdateStatus(ctx, live, metav1.UpdateOptions{})
 		})
 		return err
@@ -57,7 +57,7 @@ func (d *Door) refuse(ctx context.Context, r *request, no *refusal) error {
 	}
 	d.observe(r, result)
 	d.cfg.Log.Info("certificate signing request refused", "request", text.Clean(r.Name), "requester", text.Clean(r.Spec.Username),
-		"signer", r.Spec.SignerName, "condition", kind, "reason", no.reason, "message", text.Clean(no.message))
+		"signer", r.Spec.SignerName, "condition", kind, "reason", no.Reason, "message", text.Clean(no.Message))
 	return nil
 }
 

@@ -247,7 +247,7 @@ func TestSettingsThatCannotWork(t *testing.T) {
 			"no client":          func(conf *podcert.Config) { conf.Client = nil },
 			"no issuer":          func(conf *podcert.Config) { conf.Issuer = nil },
 			"no signer":          func(conf *podcert.Config) { conf.Signers = nil },
-			"Kubernetes' signer": func(conf *podcert.Config) { conf.Signers[0].Name = "kubernetes.io/kube-apiserver-client-pod" },
+			"Kubernetes' signer": func(conf *podcert.Config) { conf.Signers[0] = "kubernetes.io/kube-apiserver-client-pod" },
 			"one twice":          func(conf *podcert.Config) { conf.Signers = append(conf.Signers, conf.Signers[0]) },
 		} {
 			conf := c.conf

@@ -28,10 +28,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"maps"
-	"slices"
-	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -39,46 +35,21 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/countersign-dev/countersign/internal/clock"
-	"github.com/countersign-dev/countersign/internal/loglimit"
 	"github.com/countersign-dev/countersign/kubernetes/signing"
-	"github.com/countersign-dev/countersign/ra"
 )
 
 type request = certificatesv1.PodCertificateRequest
 
-// Config configures a [Door].
+// Config configures a [Door]. Its Issuer has the door [signing.PodDoor] of each signer.
 type Config struct {
-	// Cluster is the verified name of the cluster, for [ra.Subject].
-	Cluster string
-	// Client is a client of that cluster. It should allow 50 calls a second or more.
+	signing.Config
+	// Client is a client of that cluster. It should allow 50 calls a second or more. Required.
 	Client kubernetes.Interface
-	// Issuer has the door [signing.PodDoor] of each signer.
-	Issuer  ra.Issuer
-	Signers []Signer
-	// Now is the wall clock. Default: the system's.
-	Now func() time.Time
-	// Observe hears of each outcome, for metrics. It must not block. Default: none.
-	Observe func(Event)
-	// Log is for operators. Default: [slog.Default].
-	Log *slog.Logger
+	// Signers are the names that the door serves, such as example.com/workloads. Required.
+	Signers []string
 }
 
-// Signer is a signer name that the door serves.
-type Signer struct {
-	// Name is the signer's name, such as example.com/workloads.
-	Name string
-}
-
-// Event is an outcome. Its texts are few, and none comes from a request.
-type Event struct {
-	// Signer is a name from [Config.Signers].
-	Signer string
-	// Result is "issued", "denied", "failed", "pending" (it comes back), or "undelivered" (a
-	// certificate that the API server has not taken).
-	Result string
-}
-
+// The results of a [signing.Event], beside those of a [signing.Refusal].
 const (
 	resultIssued      = "issued"
 	resultPending     = "pending"
@@ -88,7 +59,6 @@ const (
 // Door signs the requests of one cluster.
 type Door struct {
 	cfg     Config
-	signers map[string]Signer
 	lookups *signing.Slots
 	writes  *signing.Slots
 	known   *known
@@ -99,38 +69,20 @@ type Door struct {
 
 // New checks the settings. It asks the API server nothing before Run.
 func New(cfg Config) (*Door, error) {
-	d := &Door{cfg: cfg.withDefaults(), signers: map[string]Signer{}, lookups: signing.NewSlots(), writes: signing.NewSlots(), known: newKnown(), gates: signing.Gates{}}
-	if cfg.Cluster == "" || cfg.Client == nil || cfg.Issuer == nil || len(cfg.Signers) == 0 {
-		return nil, errors.New("podcert: Config needs Cluster, Client, Issuer and Signers")
+	if cfg.Cluster == "" || cfg.Client == nil || cfg.Issuer == nil {
+		return nil, errors.New("podcert: Config needs Cluster, Client and Issuer")
 	}
-	for _, s := range cfg.Signers {
-		if err := signing.CheckName(s.Name); err != nil {
-			return nil, err
-		}
-		if _, twice := d.signers[s.Name]; twice {
-			return nil, fmt.Errorf("the signer %q is configured twice", s.Name)
-		}
-		d.signers[s.Name], d.gates[s.Name] = s, signing.NewGate()
+	gates, err := signing.NewGates(cfg.Signers)
+	if err != nil {
+		return nil, fmt.Errorf("podcert: %w", err)
 	}
+	cfg.Config = cfg.WithDefaults()
+	d := &Door{cfg: cfg, lookups: signing.NewSlots(), writes: signing.NewSlots(), known: newKnown(), gates: gates}
 	d.follower = &signing.Follower[*request]{
-		What: "pod certificate requests", Signers: slices.Collect(maps.Keys(d.signers)), Informer: d.informer,
+		What: "pod certificate requests", Signers: cfg.Signers, Informer: d.informer,
 		Open: d.open, Owner: (*request).GetNamespace, Handle: d.handle, Log: d.cfg.Log,
 	}
 	return d, nil
-}
-
-func (c Config) withDefaults() Config {
-	if c.Now == nil {
-		c.Now = clock.Wall
-	}
-	if c.Observe == nil {
-		c.Observe = func(Event) {}
-	}
-	if c.Log == nil {
-		c.Log = slog.Default()
-	}
-	c.Log = loglimit.Limit(c.Log).With("cluster", c.Cluster)
-	return c
 }
 
 // Run works until ctx ends and all is quiet. It may be called again then, as leadership comes
@@ -157,7 +109,7 @@ func (d *Door) informer(signer string) cache.SharedIndexInformer {
 
 // open reports whether there is anything to do. It does not trust the server to have chosen.
 func (d *Door) open(r *request) bool {
-	_, ours := d.signers[r.Spec.SignerName]
+	_, ours := d.gates[r.Spec.SignerName]
 	return ours && !finished(r)
 }
 

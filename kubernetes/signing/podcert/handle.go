@@ -21,7 +21,7 @@ func (d *Door) handle(ctx context.Context, r *request) time.Duration {
 	if err == nil {
 		err = d.deliver(ctx, r, o, cert)
 	}
-	if no, final := errors.AsType[*finalError](err); final {
+	if no, final := signing.Refused(err); final {
 		err = d.refuse(ctx, r, no)
 	}
 	switch {
@@ -33,12 +33,12 @@ func (d *Door) handle(ctx context.Context, r *request) time.Duration {
 	return d.pending(r, err)
 }
 
-// issue returns a certificate, a *finalError, which is recorded, or an error that leaves the request
+// issue returns a certificate, a refusal, which is recorded, or an error that leaves the request
 // pending.
 func (d *Door) issue(ctx context.Context, r *request) (o *ra.Order, cert ra.Certificate, err error) {
 	req, err := d.verified(ctx, r)
 	if err != nil {
-		if no, final := errors.AsType[*finalError](err); final {
+		if no, final := signing.Refused(err); final {
 			req.Subject.Verified = "" // the request's own claim
 			d.cfg.Issuer.Refuse(ctx, req, no)
 		}
@@ -116,5 +116,5 @@ func (d *Door) pending(r *request, err error) time.Duration {
 }
 
 func (d *Door) observe(r *request, result string) {
-	d.cfg.Observe(Event{Signer: r.Spec.SignerName, Result: result})
+	d.cfg.Observe(signing.Event{Signer: r.Spec.SignerName, Result: result})
 }

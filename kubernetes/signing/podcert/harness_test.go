@@ -101,15 +101,15 @@ func newCluster(t *testing.T) *cluster {
 		Authorities: []ra.Authority{{Name: "ca", Client: ratest.Certifier{CA: c.ca}, Limits: ratest.Unlimited}},
 	}
 	c.conf = podcert.Config{
-		Cluster: "home", Client: c.api.Client(), Signers: []podcert.Signer{{Name: signer}}, Log: c.log.Logger(),
-		Observe: func(e podcert.Event) {
+		Client: c.api.Client(), Signers: []string{signer},
+		Config: signing.Config{Cluster: "home", Log: c.log.Logger(), Observe: func(e signing.Event) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			if e.Signer != signer {
 				t.Errorf("the signer of an event is %q", e.Signer)
 			}
 			c.events[e.Result]++
-		},
+		}},
 	}
 	return c
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+
+	"github.com/countersign-dev/countersign/kubernetes/signing"
 )
 
 // maxCSR is the API server's limit (k8s.io/kubernetes, MaxStubPKCS10RequestSize), in bytes.
@@ -30,23 +32,13 @@ const (
 	reasonMismatch    = "IdentityMismatch"
 )
 
-// finalError is a final word on a request. Its text is for the pod's author: kubectl describe pod
-// shows it.
-type finalError struct {
-	condition string // Denied or Failed
-	reason    string
-	message   string
-}
-
-func (r *finalError) Error() string { return r.message }
-
 func denied(reason, format string, args ...any) error {
-	return &finalError{certificatesv1.PodCertificateRequestConditionTypeDenied, reason, fmt.Sprintf(format, args...)}
+	return &signing.Refusal{Condition: certificatesv1.PodCertificateRequestConditionTypeDenied, Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
 // failed is for a CSR that is wrong: a kubelet's never is.
 func failed(format string, args ...any) error {
-	return &finalError{certificatesv1.PodCertificateRequestConditionTypeFailed, reasonCSR, fmt.Sprintf(format, args...)}
+	return &signing.Refusal{Condition: certificatesv1.PodCertificateRequestConditionTypeFailed, Reason: reasonCSR, Message: fmt.Sprintf(format, args...)}
 }
 
 // judge checks what the request says by itself and returns the DNS names that the pod's author asks

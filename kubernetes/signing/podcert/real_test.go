@@ -83,8 +83,8 @@ func (r *real) run() {
 	})
 	r.t.Cleanup(engine.Close)
 	door, err := podcert.New(podcert.Config{
-		Cluster: "home", Client: r.ClientFor(r.Account("countersign", "ra")), Issuer: engine, Signers: []podcert.Signer{{Name: signer}},
-		Log: r.log.Logger(), Observe: func(e podcert.Event) { r.results <- e.Result },
+		Config: signing.Config{Cluster: "home", Issuer: engine, Log: r.log.Logger(), Observe: func(e signing.Event) { r.results <- e.Result }},
+		Client: r.ClientFor(r.Account("countersign", "ra")), Signers: []string{signer},
 	})
 	if err != nil {
 		r.t.Fatal(err)

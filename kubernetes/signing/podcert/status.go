@@ -82,14 +82,14 @@ func (d *Door) undelivered(r *request, err error, wrong bool) error {
 }
 
 // refuse writes a final word, unless the live request is another than the one that was judged.
-func (d *Door) refuse(ctx context.Context, r *request, no *finalError) error {
+func (d *Door) refuse(ctx context.Context, r *request, no *signing.Refusal) error {
 	live, err := d.current(ctx, r)
 	if err == nil && !equality.Semantic.DeepEqual(live.Spec, r.Spec) {
 		err = errors.New("the request has changed since it was judged")
 	}
 	if err == nil {
 		err = d.put(ctx, live, certificatesv1.PodCertificateRequestStatus{
-			Conditions: []metav1.Condition{condition(no.condition, no.reason, no.message, d.cfg.Now())},
+			Conditions: []metav1.Condition{condition(no.Condition, no.Reason, no.Message, d.cfg.Now())},
 		})
 	}
 	if errors.Is(err, signing.ErrOver) {
@@ -98,9 +98,9 @@ func (d *Door) refuse(ctx context.Context, r *request, no *finalError) error {
 	if err != nil {
 		return fmt.Errorf("cannot write that the request is refused: %w", err)
 	}
-	d.observe(r, strings.ToLower(no.condition))
+	d.observe(r, strings.ToLower(no.Condition))
 	d.cfg.Log.Info("pod certificate request refused", "request", r.Namespace+"/"+r.Name, "pod", r.Spec.PodName,
-		"signer", r.Spec.SignerName, "condition", no.condition, "reason", no.reason, "message", clean(no))
+		"signer", r.Spec.SignerName, "condition", no.Condition, "reason", no.Reason, "message", clean(no))
 	return nil
 }
 

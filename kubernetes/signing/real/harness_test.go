@@ -135,12 +135,11 @@ func (o *registrar) makeGuard() *guard.ClientCA {
 func (o *registrar) openDoors(issuer ra.Issuer) {
 	o.t.Helper()
 	var err error
-	o.pods, err = podcert.New(podcert.Config{
-		Cluster: cluster, Client: o.client(), Issuer: issuer, Signers: []podcert.Signer{{Name: signer}}, Log: o.log.Logger(),
-	})
+	common := signing.Config{Cluster: cluster, Issuer: issuer, Log: o.log.Logger()}
+	o.pods, err = podcert.New(podcert.Config{Config: common, Client: o.client(), Signers: []string{signer}})
 	must(o.t, err)
 	requests, err := csr.New(csr.Config{
-		Cluster: cluster, Client: o.client(), Issuer: issuer, Log: o.log.Logger(),
+		Config: common, Client: o.client(),
 		Signers: []csr.Signer{{Name: signer, Approve: true}, {Name: byHand}},
 	})
 	must(o.t, err)

@@ -8,6 +8,7 @@ import (
 	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/config"
 	"github.com/countersign-dev/countersign/kubernetes/certmanager"
 	"github.com/countersign-dev/countersign/kubernetes/fleet"
+	"github.com/countersign-dev/countersign/kubernetes/signing"
 	"github.com/countersign-dev/countersign/kubernetes/signing/csr"
 	"github.com/countersign-dev/countersign/kubernetes/signing/guard"
 	"github.com/countersign-dev/countersign/kubernetes/signing/podcert"
@@ -73,29 +74,28 @@ func (o *clusterRun) make(t *leaderSession, former *guard.ClientCA) error {
 		}
 		issuer = o.bundles.Hold(issuer)
 	}
-	if pods, names := podSigners(t.config.Signers); len(pods) > 0 {
-		o.pods, errs[2] = podcert.New(podcert.Config{
-			Cluster: id, Client: client, Issuer: issuer, Signers: pods, Observe: t.metrics.podRequest(id), Log: t.log,
-		})
-		o.admission, errs[3] = guard.NewAdmission(guard.AdmissionConfig{Cluster: id, Client: client, Signers: names, Log: t.log})
+	door := func(kind string) signing.Config {
+		return signing.Config{Cluster: id, Issuer: issuer, Observe: t.metrics.request(id, kind), Log: t.log}
+	}
+	if pods := podSigners(t.config.Signers); len(pods) > 0 {
+		o.pods, errs[2] = podcert.New(podcert.Config{Config: door("PodCertificateRequest"), Client: client, Signers: pods})
+		o.admission, errs[3] = guard.NewAdmission(guard.AdmissionConfig{Cluster: id, Client: client, Signers: pods, Log: t.log})
 	}
 	errs[5] = o.makeMesh(t, issuer, t.written.hook(id, meshRoots))
 	if signers := requestSigners(t.config.Signers); len(signers) > 0 {
-		o.requests, errs[4] = csr.New(csr.Config{
-			Cluster: id, Client: client, Issuer: issuer, Signers: signers, Observe: t.metrics.signingRequest(id), Log: t.log,
-		})
+		o.requests, errs[4] = csr.New(csr.Config{Config: door("CertificateSigningRequest"), Client: client, Signers: signers})
 	}
-	errs[6] = o.makeCertManager(t, issuer)
+	errs[6] = o.makeCertManager(t.config.CertManager, door("CertificateRequest"))
 	return errors.Join(errs[:]...)
 }
 
-func podSigners(signers []config.Signer) (all []podcert.Signer, names []string) {
+func podSigners(signers []config.Signer) (all []string) {
 	for _, s := range signers {
 		if s.PodCertificates.Enabled {
-			all, names = append(all, podcert.Signer{Name: s.Name}), append(names, s.Name)
+			all = append(all, s.Name)
 		}
 	}
-	return all, names
+	return all
 }
 
 func requestSigners(signers []config.Signer) (all []csr.Signer) {

@@ -5,9 +5,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/status"
-	"github.com/countersign-dev/countersign/kubernetes/certmanager"
-	"github.com/countersign-dev/countersign/kubernetes/signing/csr"
-	"github.com/countersign-dev/countersign/kubernetes/signing/podcert"
+	"github.com/countersign-dev/countersign/kubernetes/signing"
 	"github.com/countersign-dev/countersign/ra"
 )
 
@@ -61,23 +59,9 @@ func (m *metrics) outcome(e ra.Event) {
 	}
 }
 
-func (m *metrics) podRequest(cluster string) func(podcert.Event) {
-	return func(e podcert.Event) {
-		m.requests.WithLabelValues(cluster, "PodCertificateRequest", e.Signer, e.Result).Inc()
-	}
-}
-
-func (m *metrics) signingRequest(cluster string) func(csr.Event) {
-	return func(e csr.Event) {
-		m.requests.WithLabelValues(cluster, "CertificateSigningRequest", e.Signer, e.Result).Inc()
-	}
-}
-
-// certManager counts the outcomes of cert-manager's requests by authority, in place of a signer.
-func (m *metrics) certManager(cluster string) func(certmanager.Event) {
-	return func(e certmanager.Event) {
-		m.requests.WithLabelValues(cluster, "CertificateRequest", e.Authority, e.Result).Inc()
-	}
+// request counts the outcomes of a kind of requests.
+func (m *metrics) request(cluster, kind string) func(signing.Event) {
+	return func(e signing.Event) { m.requests.WithLabelValues(cluster, kind, e.Signer, e.Result).Inc() }
 }
 
 // watch adds the values collected on each scrape.
