@@ -1,11 +1,14 @@
 package guard
 
 import (
+	"bytes"
 	"context"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -52,6 +55,9 @@ type ClientCA struct {
 	mu    sync.Mutex
 	known map[string]string // where a CA stands, by its public key; nil before the first look
 	err   error             // of the last look
+	// passed are the certificates that were looked up in known last, for each authority and kind: a set
+	// is looked up once, as those of all requests are the same.
+	passed map[[2]string][]*x509.Certificate
 }
 
 // NewClientCA checks the settings. It asks nothing.
@@ -62,7 +68,7 @@ func NewClientCA(cfg ClientCAConfig) (*ClientCA, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	g := &ClientCA{cfg: cfg, err: errors.New("not read yet")}
+	g := &ClientCA{cfg: cfg, err: errors.New("not read yet"), passed: map[[2]string][]*x509.Certificate{}}
 	if former := cfg.Former; former != nil {
 		g.cfg.Former = nil // keep no chain of them
 		former.mu.Lock()
@@ -103,13 +109,24 @@ func (g *ClientCA) CheckChain(authority string, chain []byte) error {
 }
 
 // aboveLeaf returns the intermediates of a chain. An authority whose chain cannot be read needs
-// mending as much as one that is a client CA: each try costs a certificate.
+// mending as much as one that is a client CA: each try costs a certificate. The leaf itself is the
+// engine's to parse.
 func aboveLeaf(authority string, chain []byte) ([]*x509.Certificate, error) {
-	certs, err := pki.ParseCertificates(chain)
-	if err != nil {
-		return nil, wait(ca.Errorf(ca.NotConfigured, "the chain of authority %q: %w", authority, err), late)
+	unreadable := func(err error) error {
+		return wait(ca.Errorf(ca.NotConfigured, "the chain of authority %q: %w", authority, err), late)
 	}
-	return certs[1:], nil
+	leaf, above := pem.Decode(chain)
+	if leaf == nil || leaf.Type != "CERTIFICATE" {
+		return nil, unreadable(errors.New("it does not begin with a certificate in PEM"))
+	}
+	if len(bytes.TrimSpace(above)) == 0 {
+		return nil, nil
+	}
+	certs, err := pki.ParseCertificates(above)
+	if err != nil {
+		return nil, unreadable(err)
+	}
+	return certs, nil
 }
 
 func (g *ClientCA) check(authority, what string, certs []*x509.Certificate) error {
@@ -118,6 +135,10 @@ func (g *ClientCA) check(authority, what string, certs []*x509.Certificate) erro
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	of := [2]string{authority, what}
+	if last, looked := g.passed[of]; looked && slices.EqualFunc(last, certs, (*x509.Certificate).Equal) {
+		return nil
+	}
 	for _, cert := range certs {
 		if where, bad := g.known[keyOf(cert)]; bad {
 			return wait(ca.Errorf(ca.NotConfigured,
@@ -125,6 +146,7 @@ func (g *ClientCA) check(authority, what string, certs []*x509.Certificate) erro
 				authority, g.cfg.Cluster, what, pki.Fingerprint(cert), where, authNamespace, authConfigMap), late)
 		}
 	}
+	g.passed[of] = certs
 	return nil
 }
 
@@ -137,6 +159,7 @@ func (g *ClientCA) look(ctx context.Context) error {
 	defer g.mu.Unlock()
 	if err == nil {
 		g.known, g.err = known, nil
+		clear(g.passed)
 		return nil
 	}
 	g.err = errors.New(text.Clean(err.Error()))
