@@ -21,6 +21,8 @@ type authority struct {
 	above []*x509.Certificate // what follows a leaf in its chain: cert first, without the root
 	roots *pki.Bundle
 
+	abovePEM, rootsPEM []byte // each reply has them
+
 	leftOut []error // roots of the file that cannot be used
 
 	// The validity of the whole path, and so the bounds of a leaf's.
@@ -146,6 +148,7 @@ func depthFault(path []*x509.Certificate) error {
 // follow sets the chain and the validity from the path.
 func (a *authority) follow(path []*x509.Certificate) {
 	a.above = path[:len(path)-1]
+	a.abovePEM, a.rootsPEM = pki.EncodeCertificates(a.above), a.roots.PEM()
 	a.notBefore, a.notAfter = a.cert.NotBefore, a.cert.NotAfter
 	for _, cert := range path {
 		if cert.NotBefore.After(a.notBefore) {

@@ -9,9 +9,10 @@
 package fileca
 
 import (
+	"bytes"
 	"cmp"
 	"context"
-	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -160,8 +161,8 @@ func (c *CA) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, e
 	if err != nil {
 		return ca.Certificate{}, ca.Errorf(ca.Internal, "%w", err)
 	}
-	chain := append([]*x509.Certificate{leaf}, a.above...)
-	return ca.Certificate{Chain: pki.EncodeCertificates(chain), Roots: a.roots.PEM()}, nil
+	chain := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: leaf})
+	return ca.Certificate{Chain: append(chain, a.abovePEM...), Roots: bytes.Clone(a.rootsPEM)}, nil
 }
 
 // CertifiesNames implements [ca.NameCertifier].

@@ -41,9 +41,9 @@ func (l limits) checkRequest(req ca.SignRequest) (*x509.CertificateRequest, pki.
 	return csr, id, nil
 }
 
-// sign makes the leaf with the names of id and the key of the CSR. It ignores everything else
+// sign makes the leaf (DER) with the names of id and the key of the CSR. It ignores everything else
 // in the CSR.
-func (a *authority) sign(csr *x509.CertificateRequest, id pki.Identity, begin, end time.Time) (*x509.Certificate, error) {
+func (a *authority) sign(csr *x509.CertificateRequest, id pki.Identity, begin, end time.Time) ([]byte, error) {
 	keyID := sha256.Sum256(csr.RawSubjectPublicKeyInfo)
 	// Without a subject, CreateCertificate marks the alternative names critical; without a
 	// serial number, it draws one (RFC 5280, sections 4.2.1.6 and 4.1.2.2).
@@ -64,7 +64,7 @@ func (a *authority) sign(csr *x509.CertificateRequest, id pki.Identity, begin, e
 	if err != nil {
 		return nil, fmt.Errorf("sign: %w", err)
 	}
-	return pki.ParseCertificate(der)
+	return der, nil
 }
 
 // keyUsage allows signatures and, with RSA, the key transport of TLS 1.2.
