@@ -79,6 +79,10 @@ func (s *Server) Run(ctx context.Context, on net.Listener) error {
 	return nil
 }
 
+// handlers are the goroutines that answer calls, one after the other: a new one's stack would grow anew
+// for each signature. Calls beyond these have one each.
+const handlers = 64
+
 func (s *Server) newGRPC() *grpc.Server {
 	l, t := s.cfg.Limits, s.cfg.Times
 	server := grpc.NewServer(
@@ -93,6 +97,7 @@ func (s *Server) newGRPC() *grpc.Server {
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: t.PingEvery, Timeout: t.PingTimeout, MaxConnectionIdle: t.Idle}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: t.PingAtMost, PermitWithoutStream: true}),
 		grpc.WaitForHandlers(true),
+		grpc.NumStreamWorkers(handlers),
 	)
 	server.RegisterService(s.service(), nil)
 	return server
