@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	meshapi "istio.io/api/mesh/v1alpha1"
+	securityapi "istio.io/api/security/v1beta1"
 	"istio.io/istio/pkg/cluster"
 	"istio.io/istio/pkg/config/mesh"
 	"istio.io/istio/pkg/security"
@@ -30,7 +31,8 @@ import (
 
 // authority serves istiod's CA on CA_LISTEN, with the files of its Secret cacerts in ROOT_CA_DIR and
 // a certificate for the names in CA_NAMES. It takes client certificates, and the tokens that the API
-// server of KUBECONFIG reviews. A line of JSON says where it listens.
+// server of KUBECONFIG reviews; with CA_JWT_ISSUER, those of that issuer instead, whose keys are at
+// CA_JWKS_URL. A line of JSON says where it listens.
 func authority(ctx context.Context) error {
 	signer, err := pluggedIn(os.Getenv("ROOT_CA_DIR"))
 	if err != nil {
@@ -91,8 +93,21 @@ func serverTLS(signer *ca.IstioCA) (*tls.Config, error) {
 	return &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: clients, MinVersion: tls.VersionTLS12}, nil
 }
 
-// authenticators are those of an istiod in a cluster, in istiod's order.
+// authenticators are those of an istiod, in istiod's order.
 func authenticators() ([]security.Authenticator, error) {
+	var tokens security.Authenticator
+	var err error
+	if issuer := os.Getenv("CA_JWT_ISSUER"); issuer != "" {
+		rule := &securityapi.JWTRule{Issuer: issuer, JwksUri: os.Getenv("CA_JWKS_URL"), Audiences: []string{"istio-ca"}}
+		tokens, err = authenticate.NewJwtAuthenticator(rule, defaults{})
+	} else {
+		tokens, err = reviewed()
+	}
+	return []security.Authenticator{&authenticate.ClientCertAuthenticator{}, tokens}, err
+}
+
+// reviewed has an API server review tokens, as an istiod in a cluster does.
+func reviewed() (security.Authenticator, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", os.Getenv("KUBECONFIG"))
 	if err != nil {
 		return nil, fmt.Errorf("failed to read KUBECONFIG: %w", err)
@@ -102,13 +117,10 @@ func authenticators() ([]security.Authenticator, error) {
 		return nil, err
 	}
 	id := cluster.ID(os.Getenv("CLUSTER_ID"))
-	return []security.Authenticator{
-		&authenticate.ClientCertAuthenticator{},
-		kubeauth.NewKubeJWTAuthenticator(defaults{}, client, id, nil, nil),
-	}, nil
+	return kubeauth.NewKubeJWTAuthenticator(defaults{}, client, id, nil, nil), nil
 }
 
-// defaults is the configuration of a mesh that has none.
-type defaults struct{}
+// defaults is the configuration of a mesh that has none. It never changes.
+type defaults struct{ mesh.Watcher }
 
 func (defaults) Mesh() *meshapi.MeshConfig { return mesh.DefaultMeshConfig() }

@@ -285,3 +285,21 @@ func (s *apiServer) chain(t *testing.T, namespace, name string) []*x509.Certific
 	}
 	return chain
 }
+
+// poll waits for what a process does.
+func poll(t *testing.T, p *proctest.Process, what string, is func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !is() {
+		select {
+		case <-deadline.C:
+			t.Fatalf("not within %s: %s", patience, what)
+		case <-p.Done():
+			t.Fatalf("it ended before %s", what)
+		case <-tick.C:
+		}
+	}
+}

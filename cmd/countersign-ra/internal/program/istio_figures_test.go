@@ -38,7 +38,6 @@ import (
 
 	"github.com/countersign-dev/countersign/internal/test/certtest"
 	"github.com/countersign-dev/countersign/internal/test/figures"
-	"github.com/countersign-dev/countersign/internal/test/oidctest"
 	"github.com/countersign-dev/countersign/internal/test/proctest"
 	"github.com/countersign-dev/countersign/internal/test/programs"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -50,7 +49,8 @@ var (
 	idle         = flag.String("idle", "", "measure the memory of so many idle connections, such as 1000,10000")
 )
 
-// TestDoorFigures measures the shipped programs, and beside them what a certificate costs at least.
+// TestDoorFigures measures the shipped programs, and beside them istiod's CA and what a certificate costs
+// at least.
 // Times depend on what else the machine does; CPU for each certificate hardly does.
 func TestDoorFigures(t *testing.T) {
 	if *certificates == 0 {
@@ -70,7 +70,7 @@ func TestDoorFigures(t *testing.T) {
 }
 
 func measureDoor(t *testing.T) {
-	fmt.Println("| CreateCertificate, provider file, client on the same cores | callers | median (p99) | certificates a second | CPU for each: all (client, countersign-ra, provider) | bare: certificates a second, CPU for each | CPU : bare |\n|---|---|---|---|---|---|---|")
+	fmt.Println("| CreateCertificate, provider file, client on the same cores | callers | median (p99) | certificates a second | CPU for each: all (client, countersign-ra, provider) | istiod: certificates a second, CPU for each: all (client, istiod) | rate : istiod | CPU : istiod | bare: CPU for each |\n|---|---|---|---|---|---|---|---|---|")
 	before := load()
 	for _, kind := range []struct {
 		says string
@@ -78,13 +78,15 @@ func measureDoor(t *testing.T) {
 	}{{"RSA 2048", newRSA(t)}, {"ECDSA P-256", newECDSA(t)}} {
 		authority := newRootOf(t, kind.key)
 		b := newDoorBench(t, authority)
-		least := startLeast(t, authority)
+		peer, least := startPeer(t, authority), startLeast(t, authority)
 		for _, callers := range []int{1, 64, 512} {
-			got, bare := b.measure(callers), least.measure(callers)
-			fmt.Printf("| the CA's key is %s | %d | %.1f ms (%.1f ms) | %.0f | %.2f ms (%.2f, %.2f, %.2f) | %.0f, %.2f ms | %.2f |\n", kind.says, callers,
-				inMS(got.median), inMS(got.p99), got.rate, inMS(got.all()), inMS(got.client), inMS(got.ra), inMS(got.provider), bare.rate, inMS(bare.all()), float64(got.all())/float64(bare.all()))
+			got, other, bare := b.measure(callers), peer.measure(callers), least.measure(callers)
+			fmt.Printf("| the CA's key is %s | %d | %.1f ms (%.1f ms) | %.0f | %.2f ms (%.2f, %.2f, %.2f) | %.0f, %.2f ms (%.2f, %.2f) | %.2f | %.2f | %.2f ms |\n", kind.says, callers,
+				inMS(got.median), inMS(got.p99), got.rate, inMS(got.all()), inMS(got.client), inMS(got.ra), inMS(got.provider),
+				other.rate, inMS(other.all()), inMS(other.client), inMS(other.ra), got.rate/other.rate, float64(got.all())/float64(other.all()), inMS(bare.all()))
 		}
 		b.replica.Kill()
+		peer.Kill()
 	}
 	b := newDoorBench(t, newRootOf(t, newECDSA(t)))
 	fmt.Println("\n| idle connections of countersign-ra, one stub each | resident memory for each | heap and stacks in use for each |\n|---|---|---|")
@@ -176,7 +178,7 @@ type crowd struct {
 	address string
 	root    []byte
 	tokens  *tickets
-	pids    [2]int // of countersign-ra and the provider; zero: there are none
+	pids    [2]int // of countersign-ra or istiod, and of the provider; zero: there are none
 }
 
 type doorBench struct {
@@ -185,10 +187,10 @@ type doorBench struct {
 }
 
 func newDoorBench(t *testing.T, authority rootOf) *doorBench {
-	issuer := oidctest.New(t, issuerURL)
+	issuer := newRS256(t)
 	dir := files(t, newAPIServer(t), forFigures)
 	authority.write(t, filepath.Join(dir, "ca"))
-	write(t, filepath.Join(dir, "jwks.json"), string(issuer.JWKS()))
+	write(t, filepath.Join(dir, "jwks.json"), string(issuer.jwks()))
 	cmd := exec.Command(programs.Path(t, "countersign-ra"), "serve", "--config", filepath.Join(dir, "c.yaml"))
 	cmd.Env = append(proctest.Environ(dir), "COUNTERSIGN_PROVIDER_PATH="+programs.Folder(t, "countersign-provider-file"))
 	r := launch(t, dir, cmd)
@@ -361,7 +363,7 @@ func (b *doorBench) memory() (resident, used float64) {
 // tickets are tokens of an OpenID Connect issuer, and CSRs to go with them. An account asks eight
 // times, as each has a budget, and each time with another key.
 type tickets struct {
-	issuer *oidctest.Issuer
+	issuer *rs256
 
 	mu    sync.Mutex
 	ready []string
@@ -377,7 +379,7 @@ func (i *tickets) make(t *testing.T, n int) {
 	defer i.mu.Unlock()
 	for len(i.ready)*eachAsks-i.taken < n {
 		account := len(i.ready)
-		i.ready = append(i.ready, signed(t, i.issuer, fmt.Sprintf("system:serviceaccount:ns-%d:sa-%d", account%100, account), "istio-ca"))
+		i.ready = append(i.ready, i.issuer.token(t, fmt.Sprintf("system:serviceaccount:ns-%d:sa-%d", account%100, account)))
 	}
 }
 
@@ -431,7 +433,7 @@ func startLeast(t *testing.T, authority rootOf) *crowd {
 	}
 	go func() { _ = server.Serve(on) }()
 	t.Cleanup(server.Stop)
-	return &crowd{t: t, address: on.Addr().String(), root: authority.pem, tokens: &tickets{issuer: oidctest.New(t, issuerURL)}}
+	return &crowd{t: t, address: on.Addr().String(), root: authority.pem, tokens: &tickets{issuer: newRS256(t)}}
 }
 
 // CreateCertificate implements Istio's CA API.

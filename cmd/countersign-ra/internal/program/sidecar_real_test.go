@@ -121,24 +121,6 @@ func (s *sidecar) startEnvoy(t *testing.T, socket string) {
 	})
 }
 
-// poll waits for what a process does.
-func poll(t *testing.T, p *proctest.Process, what string, is func() bool) {
-	t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for !is() {
-		select {
-		case <-deadline.C:
-			t.Fatalf("not within %s: %s", patience, what)
-		case <-p.Done():
-			t.Fatalf("it ended before %s", what)
-		case <-tick.C:
-		}
-	}
-}
-
 // portsOf returns the addresses of an Envoy's open listeners.
 func portsOf(admin string) map[string]string {
 	var at struct {
