@@ -27,8 +27,8 @@ func (a authority) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certific
 	return ca.Certificate{Chain: cert.Chain, Roots: cert.Roots.PEM(), Signer: cert.Authority}, nil
 }
 
-// Roots implements [ca.RootSource]. An authority may tell its roots with certificates only: until
-// they are known it has nothing to tell.
+// Roots implements [ca.RootSource]. Some authorities send their roots only with certificates: until
+// the first, there are none.
 func (a authority) Roots(context.Context) ([]byte, error) {
 	if roots := a.cfg.Roots(a.cfg.Authority); roots.Len() > 0 {
 		return roots.PEM(), nil

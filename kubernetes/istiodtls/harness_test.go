@@ -91,7 +91,7 @@ func (s *site) next() {
 	s.set(func() { s.Keeper = k })
 }
 
-// rootsChanged tells the present keeper, if there is one yet.
+// rootsChanged notifies the present keeper, if there is one yet.
 func (s *site) rootsChanged(authority string, roots *pki.Bundle) {
 	s.mu.Lock()
 	k := s.Keeper
@@ -170,7 +170,7 @@ func (s *site) serves() *x509.Certificate {
 	s.t.Helper()
 	found := s.get()
 	if found == nil || found.Type != corev1.SecretTypeTLS || found.Labels[owned.ManagedBy] != owned.Manager {
-		s.t.Fatalf("there is no Secret of ours\n%s", &s.log)
+		s.t.Fatalf("our Secret is missing\n%s", &s.log)
 	}
 	pair, err := tls.X509KeyPair(found.Data["tls.crt"], found.Data["tls.key"])
 	must(s.t, err)
@@ -190,7 +190,7 @@ func (s *site) serves() *x509.Certificate {
 	return pair.Leaf
 }
 
-// quiet demands that nothing of a key is logged or told.
+// quiet demands that no part of a key is logged or returned.
 func (s *site) quiet(key []byte) {
 	s.t.Helper()
 	block, _ := pem.Decode(key)
@@ -200,7 +200,7 @@ func (s *site) quiet(key []byte) {
 		said += err.Error()
 	}
 	if strings.Contains(said, body) {
-		s.t.Error("a key is told")
+		s.t.Error("a key leaks")
 	}
 }
 

@@ -7,8 +7,8 @@
 // the audit log, and below roots that are delivered. What it needs to know after a change of the
 // leader is in the Secret, too, so that the next leader goes on with the certificate that is there.
 //
-// A Secret that exists and is not ours is left alone unless [Config].Adopt says otherwise, and no
-// certificate is asked for then. What somebody else changes or deletes is restored; the more often
+// A Secret that exists and is not ours is left alone unless [Config].Adopt is set, and no
+// certificate is requested then. What another client changes or deletes is restored; the more often
 // that is needed, the slower, down to once in ten minutes.
 package istiodtls
 
@@ -86,7 +86,7 @@ type Status struct {
 	NotAfter    time.Time
 	// Rival is a program that keeps writing the Secret, too, where that is known.
 	Rival string
-	// Error says why it is not as it should be; empty if it is.
+	// Error is why it is not as it should be; empty if it is.
 	Error string
 }
 
@@ -114,7 +114,7 @@ func New(cfg Config) (*Keeper, error) {
 	return k, nil
 }
 
-// Changed says that an authority has other roots now. It never blocks: what to write is asked of
+// Changed reports that an authority has other roots now. It never blocks: what to write comes from
 // [Config.Roots], so roots is for the signature of ra.Config.RootsChanged alone.
 func (k *Keeper) Changed(authority string, _ *pki.Bundle) {
 	if authority == k.cfg.Authority {
@@ -123,7 +123,7 @@ func (k *Keeper) Changed(authority string, _ *pki.Bundle) {
 	}
 }
 
-// Ready returns nil while the Secret is as it should be. Otherwise it says what is missing.
+// Ready returns nil while the Secret is as it should be. Otherwise it returns what is missing.
 func (k *Keeper) Ready() error {
 	if err := k.loop.Err(); err != nil {
 		return fmt.Errorf("cluster %q: Secret %s/%s: %w", k.cfg.Cluster, k.cfg.Namespace, Name, err)

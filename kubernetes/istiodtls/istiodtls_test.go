@@ -46,7 +46,7 @@ func TestSecretIsMadeAndRenewed(t *testing.T) {
 			}
 		}
 		if n := len(s.ca.Requests()); n != 2 || strings.Count(s.audit.String(), `"issued"`) != 2 {
-			t.Errorf("%d requests, and the audit log says:\n%s", n, s.audit.String())
+			t.Errorf("%d requests, and the audit log has:\n%s", n, s.audit.String())
 		}
 		if n := s.wrote(); n > 4 {
 			t.Errorf("%d writes", n)

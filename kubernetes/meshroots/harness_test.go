@@ -61,7 +61,7 @@ func inBubble(t *testing.T, change func(*meshroots.Config), test func(s *site), 
 			Roots: func(string) *pki.Bundle { s.mu.Lock(); defer s.mu.Unlock(); return s.roots },
 			Written: func(of string, roots *pki.Bundle) {
 				if of != authority {
-					t.Errorf("written is said of %q", of)
+					t.Errorf("written is reported of %q", of)
 				}
 				s.set(func() { s.written = roots; s.tells++ })
 			},
@@ -148,7 +148,7 @@ func (s *site) confirmed() *pki.Bundle {
 	return s.written
 }
 
-// told returns how often the keeper told what is written.
+// told returns how often the keeper reported what is written.
 func (s *site) told() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -192,7 +192,7 @@ func (s *site) overwrite(namespace string) {
 
 func (s *site) remove(namespace string) { s.api.Remove("configmaps", namespace, meshroots.Name) }
 
-// holds demands that namespaces have the roots, in ConfigMaps of ours.
+// holds demands that namespaces have the roots, in our ConfigMaps.
 func (s *site) holds(roots *pki.Bundle, namespaces ...string) {
 	s.t.Helper()
 	for _, namespace := range namespaces {
@@ -213,7 +213,7 @@ func (s *site) lacks(namespaces ...string) {
 	}
 }
 
-// ready demands that all namespaces have roots, and that this was told.
+// ready demands that all namespaces have roots, and that this was reported.
 func (s *site) ready(roots *pki.Bundle) {
 	s.t.Helper()
 	if err := s.Ready(); err != nil || !s.confirmed().Equal(roots) {

@@ -43,7 +43,7 @@ func TestConfigMapsAreTrimmed(t *testing.T) {
 	}
 }
 
-// BenchmarkMemory tells the bytes that are kept for each namespace, without client-go's index.
+// BenchmarkMemory measures the bytes that are kept for each namespace, without client-go's index.
 func BenchmarkMemory(b *testing.B) {
 	const namespaces = 10_000
 	for b.Loop() {

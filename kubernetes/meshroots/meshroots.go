@@ -4,8 +4,8 @@
 // roots change.
 //
 // An authority that is away, and names no roots, changes nothing, and no ConfigMap is ever
-// deleted. What somebody else changes or deletes is restored. A ConfigMap that exists and is not
-// ours is left alone unless [Config].Adopt says otherwise.
+// deleted. What another client changes or deletes is restored. A ConfigMap that exists and is not
+// ours is left alone unless [Config].Adopt is set.
 //
 // istiod with its own CA writes these ConfigMaps, too. Two that write by turns would have the
 // mesh change its roots all the time, so repairs in a namespace become slow, down to one in ten
@@ -32,7 +32,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// The names that a mesh knows.
+// The names that the programs of a mesh read.
 const (
 	Name = "istio-ca-root-cert"
 	Key  = "root-cert.pem"
@@ -110,11 +110,11 @@ type Status struct {
 	// Left are namespaces that no new root waits for, as others have kept their ConfigMap from
 	// having the roots for an hour.
 	Left []string
-	// Disputed is in how many somebody else keeps writing, and Rival a program that does,
+	// Disputed is in how many another client keeps writing, and Rival a program that does,
 	// where that is known.
 	Disputed int
 	Rival    string
-	// Error says why the roots are not everywhere, by example; empty if they are.
+	// Error is why the roots are not everywhere, by example; empty if they are.
 	Error string
 }
 
@@ -156,8 +156,8 @@ func (k *Keeper) Tried() bool {
 	return true
 }
 
-// Changed says that an authority has other roots now. It never blocks: what to publish is asked
-// of [Config.Roots], so roots is for the signature of ra.Config.RootsChanged alone.
+// Changed reports that an authority has other roots now. It never blocks: what to publish comes
+// from [Config.Roots], so roots is for the signature of ra.Config.RootsChanged alone.
 func (k *Keeper) Changed(authority string, _ *pki.Bundle) {
 	if authority == k.cfg.Authority {
 		k.changed.Send()
@@ -165,7 +165,7 @@ func (k *Keeper) Changed(authority string, _ *pki.Bundle) {
 }
 
 // Ready returns nil while all chosen namespaces have the roots, or these are not known yet.
-// Otherwise it says what is missing.
+// Otherwise it returns what is missing.
 func (k *Keeper) Ready() error {
 	known := k.cfg.Roots(k.cfg.Authority).Len() > 0
 	k.mu.Lock()

@@ -84,7 +84,7 @@ func (r *run) list() {
 }
 
 // others reports whether a namespace has other roots than it should have, or had. One that has
-// none harms nobody: its pods keep theirs, and new ones cannot start.
+// none does no harm: its pods keep theirs, and new ones cannot start.
 func (r *run) others() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -139,7 +139,7 @@ func (r *run) follow(ctx context.Context) {
 }
 
 // refresh asks for the roots, and has all namespaces looked at if they changed. None change
-// nothing: nobody knows them at present.
+// nothing: they are not known at present.
 func (r *run) refresh() {
 	roots := r.cfg.Roots(r.cfg.Authority)
 	if roots.Len() == 0 {

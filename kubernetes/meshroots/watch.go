@@ -37,21 +37,21 @@ func (r *run) watch() error {
 			return err
 		}
 	}
-	if _, err := r.namespaces.AddEventHandler(r.tells(func(name cache.ObjectName) string { return name.Name })); err != nil {
+	if _, err := r.namespaces.AddEventHandler(r.handler(func(name cache.ObjectName) string { return name.Name })); err != nil {
 		return err
 	}
-	_, err := r.maps.AddEventHandler(r.tells(func(name cache.ObjectName) string { return name.Namespace }))
+	_, err := r.maps.AddEventHandler(r.handler(func(name cache.ObjectName) string { return name.Namespace }))
 	return err
 }
 
-// tells has a namespace looked at that something happened in.
-func (r *run) tells(of func(cache.ObjectName) string) cache.ResourceEventHandler {
-	tell := func(object any) {
+// handler queues the namespace of each event.
+func (r *run) handler(of func(cache.ObjectName) string) cache.ResourceEventHandler {
+	queue := func(object any) {
 		if name, err := cache.DeletionHandlingObjectToName(object); err == nil {
 			r.add(of(name))
 		}
 	}
-	return cache.ResourceEventHandlerFuncs{AddFunc: tell, DeleteFunc: tell, UpdateFunc: func(_, after any) { tell(after) }}
+	return cache.ResourceEventHandlerFuncs{AddFunc: queue, DeleteFunc: queue, UpdateFunc: func(_, after any) { queue(after) }}
 }
 
 // await returns false if ctx ends before all is known.

@@ -33,7 +33,7 @@ func (r *run) keep(ctx context.Context, namespace string) (again time.Duration) 
 	}
 	made, err := r.write(o).Do(ctx, r.cfg.Held)
 	if ctx.Err() != nil {
-		return 0 // the end of the run is no fault
+		return 0 // a call that the end of the run cut off is not a fault
 	}
 	return r.wrote(o, made, err)
 }
@@ -109,7 +109,7 @@ func (r *run) wrote(o *order, made types.UID, err error) (again time.Duration) {
 	}
 	p.last, p.over, p.unseen = time.Now(), o.over, err == nil
 	if err != nil {
-		if !apierrors.IsConflict(err) { // then the watch will tell what there is
+		if !apierrors.IsConflict(err) { // then the watch will show what there is
 			p.err = err
 		}
 		if owned.Refused(err) { // or changed by another client before each write

@@ -1,5 +1,5 @@
 // Package istiod has the names under which istiod serves ([Names]), and the rule by which the
-// registration authority certifies them ([Rule]). It knows no cluster, so that a configuration
+// registration authority certifies them ([Rule]). It reaches no cluster, so that a configuration
 // can be checked without one.
 package istiod
 
@@ -42,7 +42,7 @@ func Rule(authority, namespace string, clusters, names []string, ttl time.Durati
 	}
 }
 
-// Subject is istiod in a namespace of a cluster, who the operator says that it is.
+// Subject is istiod in a namespace of a cluster, as the operator configures it.
 func Subject(cluster, namespace string) ra.Subject {
 	return ra.Subject{Kind: ra.ServiceAccount, Cluster: cluster, Namespace: namespace, ServiceAccount: account, Verified: "configuration"}
 }

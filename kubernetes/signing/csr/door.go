@@ -1,12 +1,12 @@
 // Package csr signs CertificateSigningRequests (certificates.k8s.io/v1) for signer names of our
 // own. A [Door] follows those of its signers; it approves what the policy grants, if the operator
-// lets it ([Signer.Approve]), and signs what is approved, whoever approved it: an approval only
-// says that somebody wants it signed, and the policy decides all the same.
+// lets it ([Signer.Approve]), and signs what is approved, by any approver: an approval is
+// not a grant, and the policy decides all the same.
 //
-// The requester is who the API server says created the request (spec.username): see [SubjectOf]. A
+// The requester is the user that the API server recorded as its creator (spec.username): see [SubjectOf]. A
 // request is right if its subject is empty, its names are exactly those that the policy gives the
 // requester, and its usages are within the rule's. What can never be right is Denied before it is
-// approved and Failed after that; both are final, so they are only said about the live object.
+// approved and Failed after that; both are final, so they are only written after a look at the live object.
 // Everything else stays pending: a CA or an API server that is away, a quota, an unknown error.
 //
 //	informer ──▶ signing.Work ──▶ live object ──▶ judge ──▶ approve ──▶ Issue ──▶ status.certificate
@@ -51,8 +51,8 @@ type Config struct {
 type Signer struct {
 	// Name is the signer's name, such as example.com/workloads.
 	Name string
-	// Approve approves what the policy grants and denies what it never will. Default: somebody
-	// else approves.
+	// Approve approves what the policy grants and denies what it never will. Default: another
+	// client approves.
 	Approve bool
 }
 
@@ -126,7 +126,7 @@ func (d *Door) open(r *request) bool {
 	return ours && !finished(r) && (s.Approve || has(r, certificatesv1.CertificateApproved))
 }
 
-// finished reports whether all is said about a request.
+// finished reports whether a request has its final status.
 func finished(r *request) bool {
 	return len(r.Status.Certificate) > 0 || has(r, certificatesv1.CertificateDenied) || has(r, certificatesv1.CertificateFailed)
 }
@@ -140,7 +140,7 @@ func has(r *request, kind certificatesv1.RequestConditionType) bool {
 	return false
 }
 
-// trim leaves what tells whether there is anything to do: all else is read from the live object.
+// trim leaves what decides whether there is anything to do: all else is read from the live object.
 func trim(object any) (any, error) {
 	r, ok := object.(*request)
 	if !ok {

@@ -124,7 +124,7 @@ func outcome(err error) error {
 // pending logs why a request has to wait, and returns for how long.
 func (d *Door) pending(r *request, err error) time.Duration {
 	again, level := signing.Pending(err)
-	// Somebody may make thousands of requests that all have to wait, and each look costs calls.
+	// One client may make thousands of requests that all have to wait, and each look costs calls.
 	again = max(again, signing.Spread(min(d.cfg.Now().Sub(r.CreationTimestamp.Time)/10, longestPause)))
 	d.observe(r, resultPending)
 	d.cfg.Log.Log(context.Background(), level, "certificate signing request stays pending", "request", text.Clean(r.Name),

@@ -103,8 +103,8 @@ func checkNames(names pki.Identity) error {
 	return nil
 }
 
-// checkSubject refuses any subject: with one such as O=system:masters, whoever takes the CA for one
-// of users would take its holder for a user.
+// checkSubject refuses any subject: with one such as O=system:masters, a server that trusts the
+// CA for users would take its holder for a user.
 func checkSubject(csr *x509.CertificateRequest) error {
 	if strings.Contains(strings.ToLower(string(csr.RawSubject)), "system:") {
 		return refused(reasonSubject, "the subject %.256q of the certificate signing request names a user or a group of Kubernetes itself: leave it empty", csr.Subject)

@@ -31,11 +31,11 @@ const (
 )
 
 // SubjectOf returns who made a request, by the fields of the spec that the API server sets itself
-// and nobody can change: a service account (system:serviceaccount:NAMESPACE:NAME), a node
+// and no client can change: a service account (system:serviceaccount:NAMESPACE:NAME), a node
 // (system:node:NAME), or a user. A service account's and a node's name count only together with
 // the group that the API server puts it in.
 //
-// A token that is bound to a pod also tells the pod and its node (spec.extra). The API server has
+// A token that is bound to a pod also names the pod and its node (spec.extra). The API server has
 // verified them, and impersonating them takes the right to impersonate userextras under the very
 // key, next to the service account.
 func SubjectOf(cluster string, spec *certificatesv1.CertificateSigningRequestSpec) (ra.Subject, error) {
@@ -69,8 +69,8 @@ func accountOf(s ra.Subject, account string, spec *certificatesv1.CertificateSig
 	return s, nil
 }
 
-// owner returns with whom a request shares its turns and its calls of the API server: with all of
-// the service accounts of the requester's namespace, else with the requester's own.
+// owner returns the group of requests that share turns and calls of the API server: those of all
+// service accounts of the requester's namespace, else the requester's own.
 func owner(r *request) string {
 	account, isAccount := strings.CutPrefix(r.Spec.Username, accountPrefix)
 	if !isAccount {

@@ -18,7 +18,7 @@ import (
 // reasonGranted is the reason of our approvals.
 const reasonGranted = "CountersignPolicy"
 
-// approve says that the policy grants the request, and returns it with that.
+// approve writes that the policy grants the request, and returns the approved request.
 func (d *Door) approve(ctx context.Context, r *request, rule string) (approved *request, err error) {
 	err = d.writes.Do(ctx, owner(r), func(ctx context.Context) error {
 		approved, err = d.change(ctx, r, func(ctx context.Context, live *request) (*request, error) {
@@ -61,7 +61,7 @@ func (d *Door) refuse(ctx context.Context, r *request, no *signing.Refusal) erro
 	return nil
 }
 
-// deliver writes a certificate into the status, whatever the API server says.
+// deliver writes a certificate into the status, again after each error.
 func (d *Door) deliver(ctx context.Context, r *request, o *ra.Order, cert ra.Certificate) {
 	delivery := signing.Delivery{
 		Gate: d.gates[r.Spec.SignerName], Owner: owner(r), UID: r.UID, Until: cert.NotAfter, Now: d.cfg.Now,

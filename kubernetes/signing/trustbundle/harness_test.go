@@ -93,7 +93,7 @@ type desk struct {
 	mu      sync.Mutex
 	roots   map[string]*pki.Bundle
 	written map[string]*pki.Bundle
-	heard   []*pki.Bundle // all that was told
+	heard   []*pki.Bundle // all that was reported
 	stop    context.CancelFunc
 	done    chan struct{}
 }
@@ -158,7 +158,7 @@ func (d *desk) knows(authority string, roots *pki.Bundle) {
 	d.roots[authority] = roots
 }
 
-// has has the authority have those roots, and says so.
+// has has the authority have those roots, and notifies the door.
 func (d *desk) has(authority string, roots *pki.Bundle) {
 	d.knows(authority, roots)
 	d.Changed(authority, roots)

@@ -60,9 +60,9 @@ func (k *keeper) unpublished(err error) error {
 	return out
 }
 
-// await returns once the object holds the root of a chain, or has held it: pods have it then, and what
-// somebody took from the object since is no reason to let their certificates end. The engine tells of
-// new roots by Changed.
+// await returns once the object holds the root of a chain, or has held it: pods have it then, and their
+// certificates must not end because another client has since removed it. The engine calls Changed for
+// new roots.
 func (k *keeper) await(ctx context.Context, chain []byte) error {
 	certs, err := pki.ParseCertificates(chain)
 	if err != nil {

@@ -36,7 +36,7 @@ type keeper struct {
 	mu   sync.Mutex
 	held *pki.Bundle   // which roots of the authority this run found in it last; nil: not read yet
 	good *pki.Bundle   // which it had when it was last as it should be; nil: never in this run
-	move chan struct{} // closed when either changes; nil while nobody waits
+	move chan struct{} // closed when either changes; nil while no call waits
 
 	seen *pki.Bundle // the last roots that were not none; of the goroutine that runs it
 }

@@ -5,11 +5,11 @@
 //
 // The object is called DOMAIN:PATH:SUFFIX after the signer DOMAIN/PATH, holds all roots of the
 // authority as PEM, and bears the label [owned.ManagedBy], which a pod's volume may select by. An authority that is away, and names no roots,
-// changes nothing. What somebody else changes or deletes is restored; the more often that is
+// changes nothing. What another client changes or deletes is restored; the more often that is
 // needed, the slower, down to once a minute. An object that exists and is not ours is left alone
-// unless [Bundle.Adopt] says otherwise.
+// unless [Bundle.Adopt] is set.
 //
-// Whoever has the verb attest on the signer can publish more bundles for it, and a pod that
+// An account with the verb attest on the signer can publish more bundles for it, and a pod that
 // selects bundles by signer name mounts the roots of all of them: RBAC guards that, not this package.
 package trustbundle
 
@@ -34,7 +34,7 @@ import (
 // maxSize is the API server's limit (certificates.MaxTrustBundleSize).
 const maxSize = 1 << 20
 
-// Bundle says whose roots to publish for a signer name.
+// Bundle names the authority whose roots to publish for a signer name.
 type Bundle struct {
 	Signer    string
 	Authority string
@@ -57,9 +57,9 @@ type Config struct {
 	Bundles []Bundle
 	// Roots returns the roots to publish, from memory; none, if none are known. Required.
 	Roots func(authority string) *pki.Bundle
-	// Written hears which roots all bundles of an authority in this cluster hold, often
-	// with the same ones; fewer, perhaps none, if somebody has removed some that cannot be put
-	// back, or had when Run began. It must not block. Default: none.
+	// Written receives the roots that all bundles of an authority in this cluster hold, often
+	// the same ones; fewer, perhaps none, if another client has removed some that cannot be
+	// restored, or had when Run began. It must not block. Default: none.
 	Written func(authority string, roots *pki.Bundle)
 	// Held returns nil while this replica may write: lease.Held. Default: always.
 	Held func() error
@@ -72,7 +72,7 @@ type Door struct {
 	cfg     Config
 	keepers []*keeper
 
-	order sync.Mutex // held while Config.Written is called: what it hears last is what is known
+	order sync.Mutex // held while Config.Written is called: the last call has the newest roots
 }
 
 // Status is the state of one bundle.
@@ -80,7 +80,7 @@ type Status struct {
 	Signer, Authority, Object string
 	// Roots are the fingerprints that the object was last seen with; none before that.
 	Roots []string
-	// Error says why it is not as it should be; empty if it is.
+	// Error is why it is not as it should be; empty if it is.
 	Error string
 }
 
@@ -134,7 +134,7 @@ func (b Bundle) check() error {
 	return nil
 }
 
-// DefaultName returns the name of a signer's object unless a [Bundle] says otherwise. It is what
+// DefaultName returns the name of a signer's object unless a [Bundle] has another. It is what
 // the rights of deploy/kustomize/ra are for.
 func DefaultName(signer string) string { return prefix(signer) + "bundle" }
 
@@ -151,8 +151,8 @@ func (d *Door) Run(ctx context.Context) {
 	wg.Wait()
 }
 
-// Changed says that an authority has other roots now. It never blocks: what to publish is asked
-// of [Config.Roots], so roots is for the signature of ra.Config.RootsChanged alone.
+// Changed reports that an authority has other roots now. It never blocks: what to publish comes
+// from [Config.Roots], so roots is for the signature of ra.Config.RootsChanged alone.
 func (d *Door) Changed(authority string, _ *pki.Bundle) {
 	for _, k := range d.keepers {
 		if k.bundle.Authority == authority {
@@ -162,7 +162,7 @@ func (d *Door) Changed(authority string, _ *pki.Bundle) {
 }
 
 // Ready returns nil while each bundle holds the roots of its authority, or these are not known
-// yet. Otherwise it says what is missing.
+// yet. Otherwise it returns what is missing.
 func (d *Door) Ready() error {
 	var errs []error
 	for _, k := range d.keepers {
@@ -188,7 +188,7 @@ func (d *Door) Status() []Status {
 	return all
 }
 
-// confirm tells which roots all bundles of the authority hold, unless one was not seen yet.
+// confirm reports which roots all bundles of the authority hold, unless one was not seen yet.
 func (d *Door) confirm(authority string) {
 	d.order.Lock()
 	defer d.order.Unlock()

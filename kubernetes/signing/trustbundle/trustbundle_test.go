@@ -33,7 +33,7 @@ func TestRootsArePublishedAndConfirmed(t *testing.T) {
 		d.pass(2 * time.Second)
 		d.holds(each[0])
 		d.knows("ca", both)
-		if d.Ready() == nil { // nobody has told the keeper yet
+		if d.Ready() == nil { // the keeper has no notice yet
 			t.Error("ready with a root that is not published")
 		}
 		d.has("ca", both)
@@ -160,7 +160,7 @@ func TestRemovedRootsAreNotConfirmed(t *testing.T) {
 				d.forget()
 				d.pass(10 * time.Minute)
 				if got := d.confirmed("ca"); got != nil {
-					t.Errorf("nobody can tell, and confirmed are %v", got.Fingerprints())
+					t.Errorf("the state is unknown, and confirmed are %v", got.Fingerprints())
 				}
 				d.server.Set(func() { d.server.err = nil })
 				d.pass(2 * time.Minute)
@@ -433,7 +433,7 @@ func TestRootIsConfirmedWhenAllBundlesHoldIt(t *testing.T) {
 
 func TestChangedDoesNotBlock(t *testing.T) {
 	inBubble(t, nil, func(d *desk) {
-		for range 100 { // nobody runs it
+		for range 100 { // without a Run
 			d.Changed("ca", nil)
 			d.Changed("unknown", nil)
 		}
