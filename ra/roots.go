@@ -20,11 +20,11 @@ type rootState struct {
 	phases *rootphase.Machine // nil until the record is read
 	clock  rootphase.Clock    // by which the phases go
 	behind []string           // clusters that no new root waits for, sorted
-	shown  *pki.Bundle        // the bundle that RootsChanged was last told
+	shown  *pki.Bundle        // the bundle that RootsChanged got last
 	given  *pki.Bundle        // the roots of the last reply that had others than the one before
-	mute   bool               // they are all that it tells
+	mute   bool               // the authority has no other source of roots than replies
 	parsed atomic.Pointer[parsedRoots]
-	heard  chan struct{} // closed once roots are known, or will not be told apart from replies
+	heard  chan struct{} // closed once roots are known, or come in replies alone
 	once   sync.Once     // closes heard
 	turn   call.Turn     // for RootSource and RootWatcher
 }

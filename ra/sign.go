@@ -215,7 +215,7 @@ func (t *try) failed(ctx context.Context, err error) {
 	}
 }
 
-// discarded audits a certificate that the authority signed and nobody gets. There is nothing
+// discarded audits a certificate that the authority signed and no caller gets. There is nothing
 // to withhold if that fails.
 func (t *try) discarded(ctx context.Context, err error) {
 	line := t.line()

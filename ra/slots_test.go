@@ -95,6 +95,6 @@ func TestClosingDoesNotWaitForAHangingClient(t *testing.T) {
 		if err := <-done; !errors.Is(err, ca.ErrUnavailable) || time.Since(begin) > time.Second {
 			t.Errorf("got %v after %s", err, time.Since(begin))
 		}
-		close(release) // its goroutine ends, or the bubble says so
+		close(release) // its goroutine ends, or synctest fails the test
 	})
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-// after is a call that takes its time, whatever its context says.
+// after is a call that takes its time and ignores its context.
 func after(wait time.Duration) func(context.Context) (string, error) {
 	return func(context.Context) (string, error) {
 		time.Sleep(wait)
@@ -33,15 +33,15 @@ func TestWatchedCallThatReturnsInTimeIsNotLate(t *testing.T) {
 func TestWatchedCallThatHangsIsSettledElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		var told []error
+		var reasons []error
 		var at time.Duration
-		late := func(err error) { told, at = append(told, err), time.Since(began) }
+		late := func(err error) { reasons, at = append(reasons, err), time.Since(began) }
 		got, tooLate, _ := call.Watched(t.Context(), 5*time.Second, late, after(time.Minute))
 		if got != "" || !tooLate || time.Since(began) != time.Minute {
 			t.Errorf("%q, %v after %s", got, tooLate, time.Since(began))
 		}
-		if len(told) != 1 || !errors.Is(told[0], ca.ErrDeadline) || at != 6*time.Second {
-			t.Errorf("told %v after %s, want once after 6s", told, at)
+		if len(reasons) != 1 || !errors.Is(reasons[0], ca.ErrDeadline) || at != 6*time.Second {
+			t.Errorf("late was called with %v after %s, want once after 6s", reasons, at)
 		}
 	})
 }

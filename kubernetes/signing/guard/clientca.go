@@ -1,10 +1,8 @@
 package guard
 
 import (
-	"bytes"
 	"context"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -111,22 +109,31 @@ func (g *ClientCA) CheckChain(authority string, chain []byte) error {
 // aboveLeaf returns the intermediates of a chain. An authority whose chain cannot be read needs
 // mending as much as one that is a client CA: each try costs a certificate. The leaf itself is the
 // engine's to parse.
-func aboveLeaf(authority string, chain []byte) ([]*x509.Certificate, error) {
-	unreadable := func(err error) error {
-		return wait(ca.Errorf(ca.NotConfigured, "the chain of authority %q: %w", authority, err), late)
+func aboveLeaf(authority string, chain []byte) (above []*x509.Certificate, err error) {
+	blocks := 0
+	for block, err := range pki.Blocks(chain) {
+		var cert *x509.Certificate
+		switch {
+		case err == nil && block.Type != "CERTIFICATE":
+			err = fmt.Errorf("it has a block %.64q", block.Type)
+		case err == nil && blocks > 0:
+			cert, err = pki.ParseCertificate(block.Bytes)
+		}
+		if err != nil {
+			return nil, unreadable(authority, err)
+		}
+		if blocks++; cert != nil {
+			above = append(above, cert)
+		}
 	}
-	leaf, above := pem.Decode(chain)
-	if leaf == nil || leaf.Type != "CERTIFICATE" {
-		return nil, unreadable(errors.New("it does not begin with a certificate in PEM"))
+	if blocks == 0 {
+		return nil, unreadable(authority, errors.New("it has no certificate"))
 	}
-	if len(bytes.TrimSpace(above)) == 0 {
-		return nil, nil
-	}
-	certs, err := pki.ParseCertificates(above)
-	if err != nil {
-		return nil, unreadable(err)
-	}
-	return certs, nil
+	return above, nil
+}
+
+func unreadable(authority string, err error) error {
+	return wait(ca.Errorf(ca.NotConfigured, "the chain of authority %q: %w", authority, err), late)
 }
 
 func (g *ClientCA) check(authority, what string, certs []*x509.Certificate) error {
