@@ -132,6 +132,8 @@ type Decision struct {
 	MaxTTL    time.Duration
 	KeyTypes  []string
 	Usages    Usages
+
+	chosen bool // whether tenants choose a part of the names
 }
 
 // Passed is a rule that did not match, and why.
@@ -198,6 +200,7 @@ func (p *Policy) decide(r *rule, s Subject) Decision {
 		return Decision{Denied: "no rule matches"}
 	}
 	d := Decision{Rule: r.Name, Requested: r.Names.Requested, Authority: r.Authority, MaxTTL: r.MaxTTL, KeyTypes: r.KeyTypes, Usages: r.Usages}
+	d.chosen = r.names.chosen()
 	var err error
 	if d.Identity, err = r.names.fill(s); err != nil {
 		d.Identity, d.Denied = pki.Identity{}, err.Error()

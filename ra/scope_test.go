@@ -35,7 +35,8 @@ func (a *altered) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certifica
 // fault has the reply to one caller fail a check.
 type fault struct {
 	check string
-	door  string // default: kubelet
+	door  string    // default: kubelet
+	names *ra.Names // of the rule; default: a template with attributes that tenants choose
 	ask   func(*ra.Request)
 	leaf  func(leaf *x509.Certificate)
 	reply func(reply *ca.Certificate)
@@ -51,11 +52,14 @@ func ends(in time.Duration) func(*x509.Certificate) {
 func lifetime(ttl time.Duration) func(*ra.Request) { return func(r *ra.Request) { r.TTL = ttl } }
 
 var faults = map[string]fault{
-	"no certificate": {check: "format", reply: func(r *ca.Certificate) { r.Chain = []byte("none") }, whom: "rule"},
-	"another key":    {check: "key", reply: func(r *ca.Certificate) { r.Chain = r.Roots }, whom: "rule"},
-	"a CA":           {check: "ca", leaf: func(l *x509.Certificate) { l.IsCA, l.BasicConstraintsValid = true, true }, whom: "rule"},
-	"not for TLS":    {check: "usage", leaf: func(l *x509.Certificate) { l.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning} }, whom: "rule"},
-	"other names":    {check: "names", leaf: otherNames, whom: "rule"},
+	"no certificate":                 {check: "format", reply: func(r *ca.Certificate) { r.Chain = []byte("none") }, whom: "rule"},
+	"another key":                    {check: "key", reply: func(r *ca.Certificate) { r.Chain = r.Roots }, whom: "rule"},
+	"a CA":                           {check: "ca", leaf: func(l *x509.Certificate) { l.IsCA, l.BasicConstraintsValid = true, true }, whom: "rule"},
+	"not for TLS":                    {check: "usage", leaf: func(l *x509.Certificate) { l.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning} }, whom: "rule"},
+	"other names":                    {check: "names", leaf: otherNames, names: &ra.Names{DNSNames: []string{"web.example.org"}}, whom: "rule"},
+	"other names than a cluster's":   {check: "names", leaf: otherNames, names: &ra.Names{DNSNames: []string{"web.{cluster}.example.org"}}, whom: "rule"},
+	"other names than the account's": {check: "names", leaf: otherNames},
+	"other names than the pod's":     {check: "names", leaf: otherNames, names: &ra.Names{DNSNames: []string{"{pod}.pods.example.org"}}},
 	"other names, which the CSR has": {check: "names", door: istio, leaf: otherNames, ask: func(r *ra.Request) {
 		r.CSR = csr(0, &x509.CertificateRequest{DNSNames: []string{"other.example.org"}})
 	}},
@@ -75,10 +79,13 @@ var faults = map[string]fault{
 
 // Each check of a reply has a row in the table of scopes, and each row a fault.
 func TestScopeOfAFailedCheck(t *testing.T) {
-	rule := mesh()
-	rule.Names.Requested = []string{"*.apps.example.org"}
 	for name, f := range faults {
 		t.Run(name, func(t *testing.T) {
+			rule := mesh()
+			if f.names != nil {
+				rule.Names = *f.names
+			}
+			rule.Names.Requested = []string{"*.apps.example.org"}
 			authority := &altered{}
 			inBubble(t, func(c *ra.Config) {
 				c.Policy = policy(t, rule)

@@ -88,6 +88,9 @@ func (a *authority) status(now time.Time) Status {
 		s.Record = text.Clean(a.record.useless.Error())
 	}
 	for rule, by := range a.stops {
+		if by.upTo == 0 {
+			continue
+		}
 		one := Stopped{Rule: rule, Since: by.since, Error: text.Clean(by.err.Error())}
 		if by.upTo != forAll {
 			one.UpTo = by.upTo

@@ -2,6 +2,7 @@ package ra
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/rotation"
@@ -11,7 +12,8 @@ import (
 // stop keeps a rule's requests from an authority whose replies cannot be given out: each
 // would cost a certificate. One request at a time tries again, ever more seldom.
 type stop struct {
-	upTo    time.Duration // requests for more lifetime are not stopped
+	upTo    time.Duration // requests for more lifetime are not stopped; 0: none is
+	tenants []string      // whose replies failed for names that they chose
 	since   time.Time     // by the wall clock
 	until   time.Time     // monotonic: when the next may try
 	probing bool
@@ -57,7 +59,7 @@ func (s stops) settle(o *Order, probe *stop, reach scope, err error, now, wall t
 		probe.probing = false
 	}
 	if err == nil {
-		if found := s.of(o); found != nil {
+		if found := s[o.decision.Rule]; found != nil && (found.upTo == 0 || o.ttl <= found.upTo) {
 			delete(s, o.decision.Rule)
 		}
 		return false
@@ -67,12 +69,17 @@ func (s stops) settle(o *Order, probe *stop, reach scope, err error, now, wall t
 	}
 	found := s[o.decision.Rule]
 	if found == nil {
-		found = &stop{since: wall}
+		found = &stop{}
 		s[o.decision.Rule] = found
-		stopped = true
+	}
+	if reach == tenants && !found.shared(o.Subject.tenant()) {
+		return false
+	}
+	if stopped = found.upTo == 0; stopped {
+		found.since = wall
 	}
 	found.upTo = max(found.upTo, o.ttl)
-	if reach == wholeRule {
+	if reach != shorter {
 		found.upTo = forAll
 	}
 	if probe != nil || stopped { // not each of those that were in flight together
@@ -80,6 +87,18 @@ func (s stops) settle(o *Order, probe *stop, reach scope, err error, now, wall t
 	}
 	found.err = err
 	return stopped
+}
+
+// enoughTenants are the tenants whose replies must fail, with no good one in between, until that
+// is the authority's fault. Lanes pause an authority after as many.
+const enoughTenants = 3
+
+// shared notes the tenant, and reports whether all requests of the rule fare alike.
+func (s *stop) shared(tenant string) bool {
+	if s.upTo < forAll && len(s.tenants) < enoughTenants && !slices.Contains(s.tenants, tenant) {
+		s.tenants = append(s.tenants, tenant)
+	}
+	return s.upTo == forAll || len(s.tenants) >= enoughTenants
 }
 
 const aDay = 24 * time.Hour // what callers hold, as far as waits go

@@ -66,6 +66,35 @@ func TestAuthorityDoorCannotTakeIsStopped(t *testing.T) {
 	}
 }
 
+// Names that pods of one namespace, or of two, chose and the authority changes stop no other pod, and
+// neither do those of a third after a good reply.
+func TestNamesThatTenantsChooseStopNoOtherTenant(t *testing.T) {
+	inBubble(t, nil, func(h *house) {
+		spoil := func(namespaces ...string) {
+			h.ca.Set(func() {
+				h.ca.Change = func(leaf *x509.Certificate, _ *x509.CertificateRequest) { leaf.DNSNames = []string{"ca.example.org"} }
+			})
+			for n := range 6 {
+				if err := <-h.in(h.t.Context(), namespaces[n%len(namespaces)], n); !errors.Is(err, ca.ErrUnavailable) {
+					h.t.Fatalf("got %v", err)
+				}
+			}
+			h.ca.Set(func() { h.ca.Change = nil })
+		}
+		spoil("mallory-1", "mallory-2")
+		if s := h.Status()[0].Stopped; len(s) != 0 {
+			h.t.Errorf("the status shows %+v", s)
+		}
+		if err := <-h.in(h.t.Context(), "shop", 1); err != nil {
+			h.t.Errorf("another tenant: %v", err)
+		}
+		spoil("mallory-3")
+		if err := <-h.in(h.t.Context(), "shop", 2); err != nil {
+			h.t.Errorf("another tenant, after a good reply: %v", err)
+		}
+	})
+}
+
 // A request for the very least that the door takes must not stop those for more.
 func TestShortestLifetimeStopsNoOtherRequest(t *testing.T) {
 	inBubble(t, nil, func(h *house) {

@@ -63,6 +63,10 @@ var attributes = map[string]func(Subject) string{
 	"user":              func(s Subject) string { return s.User },
 }
 
+// chosenAttributes are names that tenants choose. Operators name clusters, nodes and users, and the
+// API server makes the UIDs.
+var chosenAttributes = []string{"namespace", "serviceAccount", "pod"}
+
 // needs are the attributes that tell one subject of a kind from another.
 var needs = map[Kind][]string{
 	Pod:            {"namespace", "serviceAccount", "pod", "podUID"},

@@ -185,6 +185,18 @@ func parseNames(n Names) (t templates, err error) {
 	return t, t.try()
 }
 
+// chosen reports whether a granted name has an attribute whose value tenants choose, such as the name
+// of a pod. An authority may refuse or change the names of one subject for it, and no others.
+func (t templates) chosen() bool {
+	granted := t.dns
+	if t.spiffe != nil {
+		granted = append(slices.Clone(granted), *t.spiffe)
+	}
+	return slices.ContainsFunc(granted, func(name template) bool {
+		return slices.ContainsFunc(name.parts, func(p part) bool { return slices.Contains(chosenAttributes, p.attribute) })
+	})
+}
+
 // try fills the templates with a sample, so that what is written out is checked early.
 func (t templates) try() error {
 	id, err := t.fill(Subject{

@@ -57,6 +57,7 @@ type scope int
 
 const (
 	caller    scope = iota // who asked, whose history has it wait
+	tenants                // once those of several tenants fail alike, all requests of the rule
 	shorter                // requests of the rule for no longer lifetime: they fare no better
 	wholeRule              // all requests of the rule
 )
@@ -74,10 +75,13 @@ func ofRule(*try) scope    { return wholeRule }
 func ofShorter(*try) scope { return shorter }
 
 // ofNames is for a leaf with other names: those that the caller's CSR may have brought in, or that
-// the authority makes of names that the caller chose.
+// the authority makes of names that the caller chose, or its tenant for the rule's templates.
 func (t *try) ofNames() scope {
-	if t.order.odd() || len(t.order.DNSNames) > 0 || t.order.NamesOfCSR {
+	switch {
+	case t.order.odd() || len(t.order.DNSNames) > 0 || t.order.NamesOfCSR:
 		return caller
+	case t.order.decision.chosen:
+		return tenants
 	}
 	return wholeRule
 }
