@@ -11,9 +11,10 @@
 // # Goroutines
 //
 // An Engine has one goroutine that writes counted refusals each minute and, for each
-// authority, one that starts calls, one that moves the phases of its roots and one that
-// listens for new ones. Each call in flight has two; a client that ignores its context
-// keeps one of them and its slot, which counts toward its namespace's half of the slots. A
+// authority, one that starts calls once their time comes, one that moves the phases of its roots
+// and one that listens for new ones. Each slot has a worker, which its first call starts and which
+// makes its calls one after the other. A client that ignores its context keeps the worker and the
+// slot, which counts toward its namespace's half of the slots. A
 // caller waits in its own goroutine and may leave at any time. One lock guards all state of an
 // Engine and is never held over foreign code: clients, tokens, the audit log, the store and
 // hooks.
