@@ -16,7 +16,7 @@ import (
 // 253 at most.
 const maxAttribute = 253
 
-// Kind says what a subject is, such as [Pod].
+// Kind is the type of a subject, such as [Pod].
 type Kind string
 
 // The kinds of subjects.
@@ -25,7 +25,7 @@ const (
 	ServiceAccount Kind = "service_account" // a service account, wherever it runs
 	Node           Kind = "node"
 	User           Kind = "user"      // a user of a cluster's API, by name
-	Namespace      Kind = "namespace" // a namespace: whoever may make requests in it
+	Namespace      Kind = "namespace" // a namespace: all that may create requests in it
 )
 
 var kinds = []Kind{Pod, ServiceAccount, Node, User, Namespace}
@@ -45,7 +45,7 @@ type Subject struct {
 	NodeUID           string `json:"node_uid,omitempty"`
 	User              string `json:"user,omitempty"`
 
-	// Verified says how, for the audit log, such as "token review".
+	// Verified is the method of verification for the audit log, such as "token review".
 	Verified string `json:"verified,omitempty"`
 }
 
@@ -67,7 +67,7 @@ var attributes = map[string]func(Subject) string{
 // API server makes the UIDs.
 var chosenAttributes = []string{"namespace", "serviceAccount", "pod"}
 
-// needs are the attributes that tell one subject of a kind from another.
+// needs are the attributes that identify a subject of each kind.
 var needs = map[Kind][]string{
 	Pod:            {"namespace", "serviceAccount", "pod", "podUID"},
 	ServiceAccount: {"namespace", "serviceAccount"},
@@ -122,7 +122,7 @@ func (s Subject) bounded() Subject {
 	return s
 }
 
-// tenant is whom a turn belongs to: a namespace of a cluster, or all nodes or users of one.
+// tenant identifies a namespace of a cluster, or all of its nodes or users, for fair queueing.
 func (s Subject) tenant() string {
 	if s.Namespace == "" {
 		return s.Cluster + "//" + string(s.Kind)

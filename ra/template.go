@@ -27,7 +27,7 @@ type Names struct {
 	// IPAddresses are written out: no address of a pod is verified.
 	IPAddresses []string
 	// Requested are further DNS names that a subject may ask for with [Request.DNSNames],
-	// such as *.{namespace}.apps.example.org. Whoever makes the request chooses among them,
+	// such as *.{namespace}.apps.example.org. The requester chooses among them,
 	// so they should end in something of the subject's own. The first label may be '*', for
 	// one label of any text; all else is as in DNSNames. A rule may have these alone, and then
 	// gives a request without names nothing. Default: none.
@@ -40,7 +40,7 @@ type template struct {
 	prefix string
 	parts  []part
 	by     string              // what separates the parts
-	fits   func(string) string // says why a value is no part of its own
+	fits   func(string) string // returns why a value is not a single part; empty if it is
 }
 
 // part is a label or segment: a text, or an attribute that fills all of it.
@@ -88,7 +88,7 @@ func parseSPIFFE(text string) (template, error) {
 	domain, path, slash := strings.Cut(rest, "/")
 	switch {
 	case !ok || !slash:
-		return template{}, fmt.Errorf("the template %.256q is no SPIFFE ID: use spiffe://<trust domain>/<path>", text)
+		return template{}, fmt.Errorf("the template %.256q is not a SPIFFE ID: use spiffe://<trust domain>/<path>", text)
 	case strings.ContainsAny(domain, "{}"):
 		return template{}, fmt.Errorf("the template %.256q takes its trust domain from an attribute: write it out", text)
 	}
@@ -114,7 +114,7 @@ func (t template) fill(s Subject) (string, error) {
 	return t.prefix + strings.Join(filled, t.by), nil
 }
 
-// labelFault says why a value is no DNS label of its own (RFC 1123, section 2.1). Upper
+// labelFault returns why a value is not a single DNS label (RFC 1123, section 2.1). Upper
 // case is refused, as it would be folded, and so is a label in another script, as it looks
 // like one of ours ("xn--", RFC 5890).
 func labelFault(value string) string {
@@ -131,7 +131,7 @@ func labelFault(value string) string {
 	return ""
 }
 
-// segmentFault says why a value is no path segment of its own (SPIFFE-ID standard,
+// segmentFault returns why a value is not a single path segment (SPIFFE-ID standard,
 // section 2.2).
 func segmentFault(value string) string {
 	const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._"

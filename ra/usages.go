@@ -13,8 +13,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// Usages says what a certificate must be good for in TLS: all of it, and no other end of a
-// connection.
+// Usages are the ends of a TLS connection that a certificate must serve. It may serve no other.
 type Usages string
 
 // The usages that a rule can demand.
@@ -50,8 +49,8 @@ var knownKeys = []string{
 	"ecdsa-p256", "ecdsa-p384", "ecdsa-p521", "ed25519", "ml-dsa-44", "ml-dsa-65", "ml-dsa-87", "rsa-2048", "rsa-3072", "rsa-4096", "rsa-8192",
 }
 
-// keyType names the type of a public key, such as "rsa-3072"; empty if it is none of those
-// that are certified.
+// keyType returns the type of a public key, such as "rsa-3072"; empty if keys of that type are not
+// certified.
 func keyType(key crypto.PublicKey) string {
 	switch key := key.(type) {
 	case *ecdsa.PublicKey:

@@ -63,7 +63,7 @@ const (
 )
 
 // scopes have for each check of a reply who can cause its failure, and so what it stops. What the
-// caller's own number, names or CSR can fail stops the caller alone, or anybody could stop a rule.
+// caller's own number, names or CSR can fail stops the caller alone: no tenant stops another.
 var scopes = map[string]func(*try) scope{
 	"format": ofRule, "key": ofRule, "ca": ofRule, "usage": ofRule, // Prepare refuses CSRs that ask for others
 	"roots": ofRule, "chain": ofRule, "not-before": ofRule, "backdating": ofRule,
