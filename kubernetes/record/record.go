@@ -80,7 +80,7 @@ func (o Object) get(ctx context.Context) (c content, err error) {
 		}
 	}
 	if apierrors.IsNotFound(err) {
-		return o.with(nil, ""), nil
+		return o.empty(), nil
 	}
 	if err != nil {
 		return c, fmt.Errorf("cannot read the %s: %w", o, err)
@@ -91,12 +91,9 @@ func (o Object) get(ctx context.Context) (c content, err error) {
 	return c, nil
 }
 
-// with returns content for the object that has, or had, a version.
-func (o Object) with(data map[string]string, version string) content {
-	if data == nil {
-		data = map[string]string{}
-	}
-	return content{metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, ResourceVersion: version}, data}
+// empty returns the content of an object that does not exist.
+func (o Object) empty() content {
+	return content{metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name}, map[string]string{}}
 }
 
 // put replaces the object of the content's version. The error wraps [share.ErrConflict] if that is not

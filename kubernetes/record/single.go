@@ -2,6 +2,7 @@ package record
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/countersign-dev/countersign/ra/share"
 )
@@ -38,7 +39,19 @@ func (s *Single) Load(ctx context.Context) (record []byte, version string, err e
 	return []byte(c.data[s.key]), c.ResourceVersion, nil
 }
 
-// Save implements [share.Store]. An object that was deleted meanwhile is a conflict, too.
+// Save implements [share.Store]. An object that was deleted meanwhile is a conflict, too. What others
+// keep in the object stays: its labels, annotations and other keys.
 func (s *Single) Save(ctx context.Context, record []byte, version string) error {
-	return s.object.put(ctx, s.object.with(map[string]string{s.key: string(record)}, version))
+	c := s.object.empty()
+	if version != "" {
+		var err error
+		if c, err = s.object.get(ctx); err != nil {
+			return err
+		}
+		if c.ResourceVersion != version {
+			return fmt.Errorf("cannot write the %s: %w", s.object, share.ErrConflict)
+		}
+	}
+	c.data[s.key] = string(record)
+	return s.object.put(ctx, c)
 }

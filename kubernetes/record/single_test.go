@@ -9,6 +9,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -78,6 +79,50 @@ func TestRecordIsReplacedOnlyAsItWasRead(t *testing.T) {
 			t.Errorf("%q, %q, %v", record, version, err)
 		}
 	})
+}
+
+// The labels, annotations and keys of others stay: a tool that marks what it deploys, or backs it up,
+// would set them again after each write.
+func TestWriteKeepsWhatOthersAdded(t *testing.T) {
+	ofEachStore(t, func(t *testing.T, resource string, f *kubetest.Fake, store share.Store) {
+		meta := metav1.ObjectMeta{Namespace: "ra", Name: storeName, Labels: map[string]string{"team": "mesh"}, Annotations: map[string]string{"note": "theirs"}}
+		if resource == "leases" {
+			f.Put(&coordinationv1.Lease{ObjectMeta: meta})
+		} else {
+			f.Put(&corev1.ConfigMap{ObjectMeta: meta, Data: map[string]string{"other": "theirs"}})
+		}
+		_, version, err := store.Load(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := store.Save(t.Context(), []byte("one"), version); err != nil {
+			t.Fatal(err)
+		}
+		if record, _, err := store.Load(t.Context()); err != nil || string(record) != "one" {
+			t.Errorf("%q, %v", record, err)
+		}
+		kept, data := read(t, f, resource)
+		if kept.Labels["team"] != "mesh" || kept.Annotations["note"] != "theirs" || resource == "configmaps" && data["other"] != "theirs" {
+			t.Errorf("after a write: labels %v, annotations %v, data %v", kept.Labels, kept.Annotations, data)
+		}
+	})
+}
+
+// read returns the metadata of the object of a store, and the data of a ConfigMap.
+func read(t *testing.T, f *kubetest.Fake, resource string) (metav1.ObjectMeta, map[string]string) {
+	t.Helper()
+	if resource == "leases" {
+		lease, err := f.Client().CoordinationV1().Leases("ra").Get(t.Context(), storeName, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return lease.ObjectMeta, nil
+	}
+	kept, err := f.Client().CoreV1().ConfigMaps("ra").Get(t.Context(), storeName, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kept.ObjectMeta, kept.Data
 }
 
 func TestUnreachableServerIsNeitherConflictNorEmptyRecord(t *testing.T) {
