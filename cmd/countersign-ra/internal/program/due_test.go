@@ -80,9 +80,12 @@ func TestReplicaIsNotReadyWhileItCannotAudit(t *testing.T) {
 	e, answer := waits(t, full)
 	defer e.Close()
 	answer()
-	d := &door{}
-	d.engine.Store(e)
-	for what, err := range map[string]error{"the leader": (&leaderSession{engine: e}).ready("home"), "the door": d.ready()} {
+	leads, serves := &service{}, &service{door: &door{}}
+	leads.session.Store(&leaderSession{engine: e})
+	serves.door.engine.Store(e)
+	for what, err := range map[string]error{
+		"the leader signs": leads.signs(), "the leader": leads.auditFault(), "the door serves": serves.door.ready(), "the door": serves.auditFault(),
+	} {
 		if err == nil || !strings.Contains(err.Error(), "no space left") {
 			t.Errorf("%s: %v", what, err)
 		}

@@ -1,6 +1,7 @@
 package program
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -124,6 +125,14 @@ func (d *door) ready() error {
 	if err := d.serves(); err != nil {
 		return err
 	}
+	return d.listens()
+}
+
+// listens returns nil while new connections are taken. A door that is not configured needs none.
+func (d *door) listens() error {
+	if d == nil {
+		return nil
+	}
 	if err := d.certificate.ready(); err != nil {
 		return fmt.Errorf("the certificate of Istio's CA API is missing: %w", err)
 	}
@@ -131,6 +140,18 @@ func (d *door) ready() error {
 		return errors.New("the service for proxies does not listen yet")
 	}
 	return nil
+}
+
+// quotaFault returns why the authorities' quotas cannot be used.
+func (d *door) quotaFault() error {
+	if d == nil {
+		return nil
+	}
+	q := d.quotas.Load()
+	if q == nil {
+		return nil // it begins, and does not listen yet
+	}
+	return cmp.Or(q.ready(), q.fault())
 }
 
 // serves returns nil while calls are served. Those of a connection that exists need no certificate of

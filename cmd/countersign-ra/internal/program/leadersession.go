@@ -204,9 +204,6 @@ func (t *leaderSession) clientCAs() (all []*guard.ClientCA) {
 
 // ready returns nil once the requests of a cluster are known.
 func (t *leaderSession) ready(cluster string) error {
-	if err := t.engine.AuditFault(); err != nil {
-		return err
-	}
 	t.mu.Lock()
 	o := t.clusterRuns[cluster]
 	t.mu.Unlock()

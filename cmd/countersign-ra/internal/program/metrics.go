@@ -73,6 +73,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 var (
 	readyDesc       = desc("ready", "1 if this replica signs, or would as soon as it has the Lease.")
+	needDesc        = desc("dependency", "1 if this replica has what it needs to issue, by what that is.", "dependency")
 	leaderDesc      = desc("leader", "1 if this replica holds the Lease, or needs none.")
 	providerDesc    = desc("provider_ready", "1 if the provider's process is ready.", "provider")
 	waitingDesc     = desc("queue_length", "Requests that wait for an authority.", "authority", "engine")
@@ -104,7 +105,7 @@ type collector struct{ *service }
 // Describe implements [prometheus.Collector].
 func (c collector) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		readyDesc, leaderDesc, providerDesc, waitingDesc, ageDesc, shutDesc, inFlightDesc, rateDesc, rateLimitDesc, heldDesc, stoppedDesc, rootsDesc, unplannedDesc,
+		readyDesc, needDesc, leaderDesc, providerDesc, waitingDesc, ageDesc, shutDesc, inFlightDesc, rateDesc, rateLimitDesc, heldDesc, stoppedDesc, rootsDesc, unplannedDesc,
 		rootExpiryDesc, clusterDesc, bundleDesc, protectionDesc, dangerousDesc, rulesUnableDesc, istioReadyDesc, istioExpiryDesc, sharedDesc,
 		renewalsDesc, rootRecordDesc,
 	} {
@@ -119,6 +120,9 @@ func (c collector) Collect(to chan<- prometheus.Metric) {
 	}
 	r := c.report()
 	gauge(readyDesc, number(r.NotReady == ""))
+	for _, n := range r.Needs {
+		gauge(needDesc, number(n.Error == ""), n.Name)
+	}
 	gauge(leaderDesc, number(r.Leader.Leading))
 	for _, p := range r.Providers {
 		gauge(providerDesc, number(p.State == "ready"), p.Name)

@@ -79,6 +79,14 @@ func (q *quotas) ready() error {
 	return errors.New("this replica has no share of the authorities' quotas yet")
 }
 
+// fault returns why the record of shares cannot be kept.
+func (q *quotas) fault() error {
+	if fault := q.keeper.Status().Fault; fault != "" {
+		return errors.New(fault)
+	}
+	return nil
+}
+
 func (q *quotas) report(engine string) []status.Sharing {
 	if q == nil {
 		return nil

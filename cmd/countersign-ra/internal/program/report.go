@@ -11,6 +11,7 @@ import (
 
 func (s *service) report() status.Report {
 	r := status.Report{Process: s.life.Report(), At: time.Now().UTC(), Build: buildinfo.This(), Providers: s.providers.Status(), Audit: s.config.Audit.File, Istio: s.door.report()}
+	r.Needs = s.state()
 	if err := s.signs(); err != nil {
 		r.NotReady = err.Error()
 	}

@@ -46,6 +46,7 @@ type service struct {
 	common    *record.Store // the same, for each replica's door
 	lease     *lease.Lease  // nil: leader election is disabled
 	door      *door         // nil: Istio's CA API is not served
+	met       met
 
 	moved, shifted notice                        // clusters came or went: for a term, and for the door
 	back           notice                        // a provider is ready again
@@ -76,6 +77,7 @@ func (n notice) give() {
 // make creates all parts, starts no program and sends nothing. Call close even if it fails.
 func (s *service) make(context.Context) error {
 	s.moved, s.shifted, s.back = make(notice, 1), make(notice, 1), make(notice, 1)
+	s.met = make(met, len(needs))
 	s.now.Store(&s.config)
 	for _, part := range []func() error{s.findProviders, s.openClusters, s.tryOffice, s.openAudit, s.openDoor} {
 		if err := part(); err != nil {
@@ -206,25 +208,19 @@ func (s *service) returned(provider string) {
 	}
 }
 
-// ready returns nil while this replica does all that it is for.
-func (s *service) ready() error { return cmp.Or(s.signs(), s.door.ready()) }
-
 // signs returns nil while this replica signs, or would as soon as it has the Lease.
 func (s *service) signs() error {
-	if s.lease != nil {
-		switch l := s.lease.Status(); {
-		case l.Fault != "":
-			return fmt.Errorf("the Lease cannot be reached: %s", l.Fault)
-		case !l.Leading && l.Holder == "":
-			return errors.New("no replica holds the Lease yet")
-		case !l.Leading:
-			return nil
-		}
+	if err := s.leaseFault(); err != nil {
+		return err
 	}
-	if t := s.session.Load(); t != nil {
-		return t.ready(s.config.Cluster.ID)
+	if s.lease != nil && !s.lease.Status().Leading {
+		return nil
 	}
-	return errors.New("the term begins")
+	t := s.session.Load()
+	if t == nil {
+		return errors.New("the term begins")
+	}
+	return cmp.Or(t.engine.AuditFault(), t.ready(s.config.Cluster.ID))
 }
 
 // close closes all parts that were made.

@@ -20,7 +20,7 @@ type (
 
 // Problems returns the current problems, worst first.
 func (r Report) Problems() []problem {
-	return daemon.WorstFirst(slices.Concat(r.atStart(), r.Process.Problems(), r.Istio.problems(), r.ofShares(), r.ofRules(), ofAuthorities(r.Authorities), daemon.OfProviders(r.Providers), r.ofClusters()))
+	return daemon.WorstFirst(slices.Concat(r.atStart(), r.ofNeeds(), r.Process.Problems(), r.Istio.problems(), r.ofShares(), r.ofRules(), ofAuthorities(r.Authorities), daemon.OfProviders(r.Providers), r.ofClusters()))
 }
 
 func (r Report) atStart() []problem {

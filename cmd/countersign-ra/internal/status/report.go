@@ -22,6 +22,8 @@ type Report struct {
 	// NotReady is what is missing; empty if this replica signs, or would with the Lease.
 	NotReady string       `json:"not_ready,omitempty"`
 	Leader   lease.Status `json:"leader"`
+	// Needs are the dependencies without which this replica issues nothing, at one door or at all.
+	Needs []Need `json:"dependencies,omitempty"`
 	// Authorities are empty while another replica leads.
 	Authorities []Authority         `json:"authorities,omitempty"`
 	Providers   []overview.Provider `json:"providers,omitempty"`

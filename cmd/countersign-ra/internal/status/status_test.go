@@ -27,7 +27,7 @@ func ofProcess(text string) daemon.Process {
 // ofAll is a report with each part, and with text everywhere.
 func ofAll(text string) Report {
 	return Report{
-		Process: ofProcess(text), At: noon, NotReady: text, Leader: lease.Status{Leading: true, Holder: text, Fault: text}, Unable: text, Audit: text,
+		Process: ofProcess(text), At: noon, NotReady: text, Needs: []Need{{Name: text, Error: text + " is away", Effect: text, Advice: text}}, Leader: lease.Status{Leading: true, Holder: text, Fault: text}, Unable: text, Audit: text,
 		Authorities: []Authority{{
 			Name: text, Waiting: 1, Rate: 2, MostRate: 5, HeldSeconds: 61, Held: text,
 			Stopped: []Stopped{{Rule: text, Since: noon, Error: text, UpTo: "2h0m0s"}},
@@ -78,7 +78,7 @@ func TestEachProblemIsShownWithWhatToDo(t *testing.T) {
 	all := strings.Join(told, "\n")
 	for _, want := range []string{
 		"The changed configuration was refused", "A restart is pending",
-		"Nothing is signed by this replica", "Rules cannot be served by their authorities", "Rule x is stopped at x for lifetimes up to 2h0m0s",
+		"Nothing is signed by this replica", "A dependency is missing: x: x", "Rules cannot be served by their authorities", "Rule x is stopped at x for lifetimes up to 2h0m0s",
 		"Certificates of x are held back", "A new root of x is not published everywhere", "Provider x is not ready: refused",
 		"Duplicate cluster ID x", "Cluster x is failed", "Trust bundle x in x is out of date", "An authority is not asked, as x trusts it with its API", "Every user who may create PodCertificateRequests in x",
 		"No certificate can be written into x of x in x", "No certificate can be written into y of x in x for x",
