@@ -29,7 +29,8 @@ type door struct {
 	counts          *counts
 	callers         callers
 	server          *istioca.Server
-	address         atomic.Pointer[string]    // that it listens on; nil while it does not
+	address         atomic.Pointer[string] // that it listens on, or did last; nil before
+	listening       atomic.Bool
 	engine          atomic.Pointer[ra.Engine] // nil before run
 	opened          chan struct{}             // closed once there is an engine
 	quotas          atomic.Pointer[quotas]    // nil before run
@@ -57,15 +58,14 @@ func (s *service) openDoor() (err error) {
 	if s.dry {
 		return nil
 	}
-	on, err := d.listen()
+	on, err := d.listen(d.of.config.Istio.Listen)
 	if err != nil {
 		return err
 	}
 	return on.Close()
 }
 
-func (d *door) listen() (net.Listener, error) {
-	address := d.of.config.Istio.Listen
+func (d *door) listen(address string) (net.Listener, error) {
 	on, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("istio.listen is %q: %w", address, err)
@@ -136,7 +136,7 @@ func (d *door) listens() error {
 	if err := d.certificate.ready(); err != nil {
 		return fmt.Errorf("the certificate of Istio's CA API is missing: %w", err)
 	}
-	if d.address.Load() == nil {
+	if !d.listening.Load() {
 		return errors.New("the service for proxies does not listen yet")
 	}
 	return nil

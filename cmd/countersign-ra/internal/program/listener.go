@@ -61,23 +61,35 @@ func (l *certified) listening() (net.Listener, error) {
 		}
 		return nil, err
 	}
-	return l.listen()
+	for {
+		socket, err := l.listen()
+		if err == nil || l.open.Err() != nil || l.door.address.Load() == nil {
+			return socket, err
+		}
+		l.door.of.log.Error("failed to listen again; trying once a second", "error", err) // the port was taken meanwhile
+		rotation.Sleep(l.open, time.Second, clock.Wall, nil)
+	}
 }
 
-// listen opens the socket.
+// listen opens the socket, at the same port as before.
 func (l *certified) listen() (net.Listener, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.open.Err() != nil {
 		return nil, net.ErrClosed
 	}
-	socket, err := l.door.listen()
+	at := l.door.of.config.Istio.Listen
+	if before := l.door.address.Load(); before != nil {
+		at = *before
+	}
+	socket, err := l.door.listen(at)
 	if err != nil {
 		return nil, err
 	}
 	l.socket, l.address = socket, socket.Addr()
 	address := l.address.String()
 	l.door.address.Store(&address)
+	l.door.listening.Store(true)
 	l.door.of.log.Info("serving Istio's CA API", "address", address)
 	l.watches.Go(l.watch)
 	return socket, nil
@@ -111,7 +123,7 @@ func (l *certified) pause() error {
 	}
 	socket := l.socket
 	l.socket = nil
-	l.door.address.Store(nil)
+	l.door.listening.Store(false)
 	return socket.Close()
 }
 
