@@ -10,6 +10,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -101,19 +102,31 @@ func (b *bench) install(to string) error {
 	if err := os.MkdirAll(to, 0o755); err != nil {
 		return err
 	}
-	for _, program := range []string{"countersign", "countersign-provider-file"} {
-		content, err := os.ReadFile(filepath.Join("bin", program))
-		if err != nil {
+	for _, program := range []string{"countersign", "countersign-provider-file", "countersign-provider-citadel"} {
+		if err := unpack(filepath.Join("bin", program), filepath.Join(to, program)); err != nil {
 			return fmt.Errorf("%w (make build)", err)
-		}
-		if err := os.WriteFile(filepath.Join(to, program), content, 0o755); err != nil {
-			return err
 		}
 	}
 	return errors.Join(compile("./test/bench/agent", filepath.Join(to, "agent")),
 		compile("./test/bench/fixed", filepath.Join(to, "countersign-provider-fixed")),
 		compile("./test/bench/streamserver", filepath.Join(to, "streamserver")),
 		compile("./test/bench/discoveryserver", filepath.Join(to, "discoveryserver")))
+}
+
+// unpack copies a program by writes of 32 KiB, as container runtimes unpack images. One write would
+// make huge pages in the page cache, of which Linux 6.18 maps each page at any access.
+func unpack(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o755)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(struct{ io.Writer }{out}, struct{ io.Reader }{in})
+	return errors.Join(err, out.Close())
 }
 
 // compile builds a program as the Makefile does.
@@ -151,12 +164,17 @@ func (b *bench) command(path string, args ...string) (*exec.Cmd, error) {
 	cmd := exec.Command(path, args...)
 	cmd.Dir = home
 	cmd.Env = []string{"HOME=" + home, "TMPDIR=" + home, "PATH=/usr/bin:/bin"}
+	return asUser(cmd, b.uid), nil
+}
+
+// asUser has a program run as a user, where this one is root.
+func asUser(cmd *exec.Cmd, uid uint32) *exec.Cmd {
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if os.Geteuid() == 0 {
-		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: b.uid, Gid: b.uid}
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uid, Gid: uid}
 	}
-	return cmd, nil
+	return cmd
 }
 
 func row(figure, value string) { fmt.Printf("| %s | %s |\n", figure, value) }

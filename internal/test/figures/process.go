@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -27,16 +28,38 @@ func Usage(pid int) (cpu time.Duration, kib float64, err error) {
 	return time.Duration(user+system) * tick, float64(held), errors.Join(err1, err2, err3)
 }
 
+// CPU returns the CPU time that the threads of a process have used, to the nanosecond (schedstat).
+func CPU(pid int) (time.Duration, error) {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	if err == nil && len(threads) == 0 {
+		err = fmt.Errorf("process %d has no threads", pid)
+	}
+	var used time.Duration
+	for _, path := range threads {
+		var of time.Duration
+		text, readErr := os.ReadFile(path)
+		_, scanErr := fmt.Sscan(string(text), &of)
+		used, err = used+of, errors.Join(err, readErr, scanErr)
+	}
+	return used, err
+}
+
 // Resident returns VmRSS in KiB.
-func Resident(pid int) (int, error) {
+func Resident(pid int) (int, error) { return status(pid, "VmRSS:") }
+
+// Anonymous returns RssAnon in KiB.
+func Anonymous(pid int) (int, error) { return status(pid, "RssAnon:") }
+
+// status returns a number of /proc/PID/status.
+func status(pid int, name string) (int, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return 0, err
 	}
 	for line := range bytes.Lines(text) {
-		if rest, ok := strings.CutPrefix(string(line), "VmRSS:"); ok {
+		if rest, ok := strings.CutPrefix(string(line), name); ok {
 			return strconv.Atoi(strings.Fields(rest)[0])
 		}
 	}
-	return 0, fmt.Errorf("process %d has no VmRSS", pid)
+	return 0, fmt.Errorf("process %d has no %s", pid, name)
 }
