@@ -25,6 +25,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/countersign-dev/countersign/internal/host/address"
 	"github.com/countersign-dev/countersign/internal/host/reference"
@@ -179,7 +180,9 @@ func parse(text []byte) (*Lock, error) {
 	return &l, l.check()
 }
 
-var sha256Hex = regexp.MustCompile(`^[0-9a-f]{64}$`)
+var sha256Hex = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[0-9a-f]{64}$`)
+})
 
 func (l *Lock) check() error {
 	if l.Format != format {
@@ -215,7 +218,7 @@ func (p Program) check() error {
 
 func checkBuild(name, goos, arch, sum string) error {
 	switch {
-	case !sha256Hex.MatchString(sum):
+	case !sha256Hex().MatchString(sum):
 		return fmt.Errorf("invalid sha256 of %q: %q; use 64 lower-case hex digits", name, wire.CleanText(sum, ""))
 	case goos == "" || arch == "":
 		return fmt.Errorf("%q has no os or no arch", name)

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/host/unixsocket"
@@ -132,7 +133,7 @@ func (c *Config) checkProvider(p *problems, entry *Provider, i int) {
 	switch {
 	case entry.SHA256 == "" && !c.Dev && !entry.unpinned() && !entry.Missing:
 		c.say(p, path+".sha256", "", `write the SHA-256 of the binary, which "countersign provider list" shows, run "countersign provider lock", or use --dev outside production`)
-	case entry.SHA256 != "" && !sha256Hex.MatchString(entry.SHA256):
+	case entry.SHA256 != "" && !sha256Hex().MatchString(entry.SHA256):
 		c.say(p, path+".sha256", entry.SHA256, `write 64 hexadecimal digits, as "countersign provider list" shows them`)
 	}
 	c.settleAddress(p, entry, path)
@@ -160,7 +161,9 @@ func (c *Config) checkLimits(p *problems, l Limits, path string) {
 	}
 }
 
-var sha256Hex = regexp.MustCompile(`^[0-9a-f]{64}$`)
+var sha256Hex = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[0-9a-f]{64}$`)
+})
 
 func (c *Config) checkTrust(p *problems, t *Trust, path string) {
 	if t.IdentityCheck != "" {

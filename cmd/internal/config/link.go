@@ -6,16 +6,19 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // linkName is how the variables end that Kubernetes sets in each pod for each Service of
 // its namespace, after the Service's name: those of its own, and those of docker's links.
-var linkName = regexp.MustCompile(`^COUNTERSIGN(?:_[A-Z0-9]+)*?_(?:(SERVICE_HOST)|(SERVICE_PORT)(?:_[A-Z0-9_]+)?|PORT(?:_([0-9]+)_(TCP|UDP|SCTP)(?:_(PROTO|PORT|ADDR))?)?)$`)
+var linkName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^COUNTERSIGN(?:_[A-Z0-9]+)*?_(?:(SERVICE_HOST)|(SERVICE_PORT)(?:_[A-Z0-9_]+)?|PORT(?:_([0-9]+)_(TCP|UDP|SCTP)(?:_(PROTO|PORT|ADDR))?)?)$`)
+})
 
 // isLink reports whether a variable is one that Kubernetes has set for a Service whose name
 // begins with "countersign". The value has to fit, so that a mistyped setting is not one.
 func isLink(name, value string) bool {
-	found := linkName.FindStringSubmatch(name)
+	found := linkName().FindStringSubmatch(name)
 	if found == nil {
 		return false
 	}

@@ -64,12 +64,12 @@ func TestFakeServiceLinkVariableIsRefused(t *testing.T) {
 // Otherwise a Service could set it.
 func TestSettingVariablesAreNotServiceLinks(t *testing.T) {
 	for _, s := range append(Settings(), Setting{Flag: ConfigFlag}) {
-		if linkName.MatchString(s.Variable()) {
+		if linkName().MatchString(s.Variable()) {
 			t.Errorf("%s is what a Service of some name has", s.Variable())
 		}
 	}
 	for _, name := range others {
-		if linkName.MatchString(name) {
+		if linkName().MatchString(name) {
 			t.Errorf("%s is what a Service of some name has", name)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"path"
 	"regexp"
 	"strings"
+	"sync"
 
 	hostaddress "github.com/countersign-dev/countersign/internal/host/address"
 	"github.com/countersign-dev/countersign/internal/text"
@@ -31,7 +32,9 @@ func parseAddress(text string) address {
 }
 
 // pool is the name of a Google CA pool.
-var pool = regexp.MustCompile(`^projects/[^/]+/locations/[^/]+/caPools/[^/]+$`)
+var pool = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^projects/[^/]+/locations/[^/]+/caPools/[^/]+$`)
+})
 
 const googleForms = "projects/P/locations/L/caPools/N for GoogleCAS, Mesh CA's host:port for GoogleCA"
 
@@ -40,7 +43,7 @@ func (a address) chooses() (provider, rule string) {
 	switch {
 	case a.scheme != "":
 		return providerCalled(a.scheme), "begins with " + a.scheme + ":"
-	case pool.MatchString(a.text):
+	case pool().MatchString(a.text):
 		return google, "is a Google CA pool"
 	case strings.HasPrefix(a.text, "arn:"):
 		return aws, "is an ARN of AWS"
@@ -100,7 +103,7 @@ func (a address) folder() (string, error) {
 
 // google checks that the address is one of the CA that Istio's name means.
 func (a address) google(called string) (string, error) {
-	isPool := pool.MatchString(a.rest)
+	isPool := pool().MatchString(a.rest)
 	if !isPool && !hostaddress.IsHostPort(a.rest) || isPool && called == "googleca" || !isPool && called == "googlecas" || a.scheme != "" && providerCalled(a.scheme) != google {
 		return "", errors.New("write " + googleForms)
 	}
@@ -109,7 +112,7 @@ func (a address) google(called string) (string, error) {
 
 // protocolOf returns the protocol of Google's CA at an address.
 func protocolOf(address string) string {
-	if pool.MatchString(address) {
+	if pool().MatchString(address) {
 		return "cas"
 	}
 	return meshCA

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"regexp"
+	"sync"
 
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/ca"
@@ -30,11 +31,13 @@ func (p Program) Output(ctx context.Context, most int) ([]byte, error) {
 
 // looksSecret matches words that may be a credential, as a failed program may have written
 // one to its standard error.
-var looksSecret = regexp.MustCompile(`[A-Za-z0-9_~+/=.-]{32,}|eyJ[A-Za-z0-9_=.-]*`)
+var looksSecret = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`[A-Za-z0-9_~+/=.-]{32,}|eyJ[A-Za-z0-9_=.-]*`)
+})
 
 // said formats the program's standard error for an error text.
 func said(stderr, stdout []byte) string {
-	message := looksSecret.ReplaceAll(bytes.TrimSpace(stderr), []byte("(hidden)"))
+	message := looksSecret().ReplaceAll(bytes.TrimSpace(stderr), []byte("(hidden)"))
 	if len(message) == 0 {
 		return ""
 	}

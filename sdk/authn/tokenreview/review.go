@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/countersign-dev/countersign/internal/endpoint"
 	"github.com/countersign-dev/countersign/internal/text"
@@ -141,11 +142,13 @@ func messageOf(body []byte) string {
 // rejection matches the errors of a TokenReview that are about the token (k8s.io/kubernetes,
 // pkg/serviceaccount, and k8s.io/apiserver, pkg/authentication/request/bearertoken). Any other may be
 // about what the API server needs for its answer: its storage, a webhook, an issuer's keys.
-var rejection = regexp.MustCompile(`(?i)invalid bearer token|go-jose|token has been invalidated|token has expired|token is expired|` +
-	`token is not valid yet|token is issued in the future|could not be validated|is invalid for the target audiences|` +
-	`^invalid signature$|^no keys found$|^token issuer "[^"]*" is invalid$|^\w+ claim is (missing|invalid)$|` +
-	`^token does not match server's copy$|has been marked invalid\.|^or remove the '[^']*' label from the secret|` +
-	`UID \(.*\) does not match (service account \w+ ref )?claim|^service ?account \S+ has been deleted$|^serviceaccounts "[^"]*" not found$`)
+var rejection = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?i)invalid bearer token|go-jose|token has been invalidated|token has expired|token is expired|` +
+		`token is not valid yet|token is issued in the future|could not be validated|is invalid for the target audiences|` +
+		`^invalid signature$|^no keys found$|^token issuer "[^"]*" is invalid$|^\w+ claim is (missing|invalid)$|` +
+		`^token does not match server's copy$|has been marked invalid\.|^or remove the '[^']*' label from the secret|` +
+		`UID \(.*\) does not match (service account \w+ ref )?claim|^service ?account \S+ has been deleted$|^serviceaccounts "[^"]*" not found$`)
+})
 
 // rejects reports whether all parts of a status.error are about the token; several are in brackets.
 // None is a rejection, too.
@@ -154,7 +157,7 @@ func rejects(fault string) bool {
 		return true
 	}
 	for part := range strings.SplitSeq(strings.Trim(fault, "[]"), ", ") {
-		if !rejection.MatchString(part) {
+		if !rejection().MatchString(part) {
 			return false
 		}
 	}

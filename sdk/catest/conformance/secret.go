@@ -6,15 +6,18 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
-var secretName = regexp.MustCompile(`(?i)^(.*_)?(password|passphrase|secret|token|api_?key|private_?key|secret_?id)$`)
+var secretName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?i)^(.*_)?(password|passphrase|secret|token|api_?key|private_?key|secret_?id)$`)
+})
 
 func secretsAreMarked(ctx context.Context, s *Session) error {
 	return s.eachSetting(ctx, func(name string, property *jsonschema.Schema) error {
-		if property.Type == "string" && secretName.MatchString(name) && !property.WriteOnly {
+		if property.Type == "string" && secretName().MatchString(name) && !property.WriteOnly {
 			return fmt.Errorf("%s is not marked", name)
 		}
 		return nil

@@ -57,7 +57,8 @@ func (s *start) close() error {
 	return errors.Join(errs...)
 }
 
-// open opens everything in order of dependency. The caller calls close, after an error too.
+// open opens everything in order of dependency, and starts no provider: whatever a setting makes fail
+// fails here. The caller calls close, after an error too.
 func (s *start) open(ctx context.Context) error {
 	if err := s.protect(); err != nil {
 		return err
@@ -79,6 +80,7 @@ func (s *start) open(ctx context.Context) error {
 
 func (s *start) protect() error {
 	memory.SetLimit()
+	memory.CollectLate()
 	if err := protect.Process(); err != nil {
 		return err
 	}
@@ -180,8 +182,8 @@ func (s *start) openAgent(context.Context) (err error) {
 
 // begin starts all that works in the background, and returns what ends it.
 func (s *start) begin(ctx context.Context, level *slog.LevelVar) (stop func()) {
+	s.providers.begin(s.agent) // first: the rest is made while they start
 	r := newReloader(s, level)
-	s.providers.begin(s.agent)
 	s.given.begin(s.agent)
 	s.foreign.begin(s.agent.Secrets())
 	if s.child.Proxy != nil {

@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -63,7 +64,9 @@ func Command(env environ.Vars, of catalog.Program) *cobra.Command {
 }
 
 // sha256Hex allows capitals, too.
-var sha256Hex = regexp.MustCompile(`^[0-9a-fA-F]{64}$`)
+var sha256Hex = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[0-9a-fA-F]{64}$`)
+})
 
 // splitList splits the list of an environment variable.
 func splitList(text string) []string {
@@ -103,7 +106,7 @@ func (d command) run(stderr io.Writer, args []string) error {
 // pin returns what the program's SHA-256 must be; empty: anything, with --dev.
 func (d command) pin() (string, error) {
 	switch {
-	case d.sha256 != "" && !sha256Hex.MatchString(d.sha256):
+	case d.sha256 != "" && !sha256Hex().MatchString(d.sha256):
 		return "", fmt.Errorf("--sha256 is %.256q: must be 64 hexadecimal digits, as \"countersign provider list\" shows", d.sha256)
 	case d.sha256 != "":
 		return d.sha256, nil

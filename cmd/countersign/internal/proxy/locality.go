@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/host/safefile"
@@ -47,7 +48,9 @@ const maxLocality = 256
 
 // zoneName matches what is safe in an argument or a variable; Istio writes
 // region/zone/subzone. A counted repetition would compile to 100 kB.
-var zoneName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:-]*$`)
+var zoneName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:-]*$`)
+})
 
 const maxZone = 128
 
@@ -107,7 +110,7 @@ func (l Locality) find(ctx context.Context) (string, error) {
 		return "", err
 	}
 	zone := googleZone.ReplaceAllString(strings.TrimSpace(text), "")
-	if len(zone) > maxZone || !zoneName.MatchString(zone) {
+	if len(zone) > maxZone || !zoneName().MatchString(zone) {
 		return "", fmt.Errorf("invalid locality %.64q", zone)
 	}
 	return zone, nil

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/countersign-dev/countersign/sdk/languages"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
@@ -117,11 +118,13 @@ func (p Plan) fillForeign(dir string) error {
 }
 
 // example finds the example's name in it.
-var example = regexp.MustCompile(`provider_acme|\bacme\b`)
+var example = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`provider_acme|\bacme\b`)
+})
 
 // renamed puts the provider's name in the place of the example's.
 func (p Plan) renamed(text string) string {
-	return example.ReplaceAllStringFunc(text, func(found string) string {
+	return example().ReplaceAllStringFunc(text, func(found string) string {
 		if found == "acme" {
 			return p.Name
 		}

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
@@ -34,7 +35,9 @@ var files = map[string]string{
 	"README.md.tmpl": "README.md", "SETTINGS.md.tmpl": "SETTINGS.md", "kit.yaml.tmpl": "kit.yaml", "ci.yml.tmpl": ".github/workflows/ci.yml", "gitignore.tmpl": ".gitignore",
 }
 
-var modulePath = regexp.MustCompile(`^[a-z0-9][a-z0-9._~-]*(/[A-Za-z0-9][A-Za-z0-9._~-]*)*$`)
+var modulePath = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[a-z0-9][a-z0-9._~-]*(/[A-Za-z0-9][A-Za-z0-9._~-]*)*$`)
+})
 
 // withDefaults returns the plan, whole, or what is wrong with it.
 func (p Plan) withDefaults() (Plan, error) {
@@ -48,7 +51,7 @@ func (p Plan) withDefaults() (Plan, error) {
 	file := "countersign-provider-" + p.Name
 	p.Dir = cmp.Or(p.Dir, file)
 	p.Module = cmp.Or(p.Module, "example.com/"+file)
-	if len(p.Module) > 255 || !modulePath.MatchString(p.Module) {
+	if len(p.Module) > 255 || !modulePath().MatchString(p.Module) {
 		return p, fmt.Errorf("%q is not a module path: use one like example.com/%s", wire.CleanText(p.Module, ""), file)
 	}
 	return p, nil

@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"sync"
 
 	countersign "github.com/countersign-dev/countersign"
 )
@@ -31,14 +32,16 @@ type SDK struct {
 	files   fs.FS    // to be written into the folder; nil: it has its own
 }
 
-var released = regexp.MustCompile(`^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$`)
+var released = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$`)
+})
 
 // FindSDK returns the sdk that this program was built with: its published version, else the
 // copy of the source that the program carries.
 func FindSDK() (SDK, error) {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, dep := range info.Deps {
-			if dep.Path == module && dep.Replace == nil && dep.Version != unpublished && released.MatchString(dep.Version) {
+			if dep.Path == module && dep.Replace == nil && dep.Version != unpublished && released().MatchString(dep.Version) {
 				return published(countersign.ProviderSource(), dep.Version, dep.Sum)
 			}
 		}
