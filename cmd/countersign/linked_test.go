@@ -64,6 +64,6 @@ func TestPackagesPrepareLittleBeforeMain(t *testing.T) {
 		}
 	}
 	if len(lines) == 0 {
-		t.Errorf("no package of ours in %q", trace.String())
+		t.Errorf("the trace has none of our packages: %q", trace.String())
 	}
 }

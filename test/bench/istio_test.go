@@ -92,7 +92,7 @@ func (b *bench) pair(mesh *mesh, theirs string, uid uint32, name string) error {
 		}
 	}
 	both[1].env = append(both[1].env, "CA_ADDR="+mesh.address) // Istio's agent takes its discoveryAddress
-	time.Sleep(settle) // a receipt is for a binary that has not just changed
+	time.Sleep(settle)                                         // a receipt is for a binary that has not just changed
 	var took, used [2][]time.Duration
 	for round := range startRuns + 1 {
 		for i := range both {
