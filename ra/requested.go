@@ -48,10 +48,21 @@ func (t templates) with(asked []string, s Subject) (pki.Identity, error) {
 	}
 	for _, name := range asked {
 		if !t.allow(name, s) {
-			return pki.Identity{}, about{ErrNames, fmt.Sprintf("the DNS name %.256q is asked for, and the rule allows none like it", name)}
+			return pki.Identity{}, about{ErrNames, fmt.Sprintf("the DNS name %.256q is asked for, and %s", name, notAllowed(name))}
 		}
 	}
 	return t.fill(s, asked...)
+}
+
+// notAllowed returns why a name is not granted. No spelling of a rule grants the first two kinds.
+func notAllowed(name string) string {
+	switch {
+	case strings.Contains(name, "*"):
+		return "rules grant no wildcard names: ask for each name"
+	case strings.Contains(name, "_"):
+		return "rules grant no names with '_'"
+	}
+	return "the rule allows none like it"
 }
 
 func (t templates) allow(name string, s Subject) bool {

@@ -17,6 +17,25 @@ func asking(patterns ...string) ra.Rule {
 	return rule
 }
 
+// The message names what cannot be granted, so that no user looks for a spelling of the rule.
+func TestRefusalsNameWildcardsAndUnderscores(t *testing.T) {
+	rule := mesh()
+	rule.Names.Requested = []string{"*.apps.example.org"}
+	inBubble(t, func(c *ra.Config) { c.Policy = policy(t, rule) }, func(h *house) {
+		for name, want := range map[string]string{
+			"*.apps.example.org":               "rules grant no wildcard names",
+			"_acme-challenge.apps.example.org": "rules grant no names with '_'",
+			"web.other.example.org":            "the rule allows none like it",
+		} {
+			req := request()
+			req.DNSNames = []string{name}
+			if err := h.refused(req, ca.ErrDenied); !errors.Is(err, ra.ErrNames) || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: got %v, want %q", name, err, want)
+			}
+		}
+	})
+}
+
 func TestRequestedNamesNeedTheRulesLeave(t *testing.T) {
 	long := strings.Repeat("a", 60)
 	for name, c := range map[string]struct {
