@@ -70,7 +70,7 @@ func NewGates(signers []string) (Gates, error) {
 }
 
 // Refusal is a final decision on a request. Its message is for the client that made it.
-type Refusal struct {
+type Refusal struct { //nolint:errname // it is a decision, which the doors write
 	// Condition is the type of the condition that the request gets, where its door has several.
 	Condition string
 	// Reason is the condition's, a word in CamelCase. Optional.

@@ -158,7 +158,7 @@ func (d *desk) knows(authority string, roots *pki.Bundle) {
 	d.roots[authority] = roots
 }
 
-// has has the authority have those roots, and notifies the door.
+// has gives the authority those roots, and notifies the door.
 func (d *desk) has(authority string, roots *pki.Bundle) {
 	d.knows(authority, roots)
 	d.Changed(authority, roots)
