@@ -49,5 +49,8 @@ func notes(env environ.Vars, c *config.Config) (all []string) {
 		look(fmt.Sprintf("authenticators.%d.root_file", i), a.RootFile)
 	}
 	look("remotes.folder", c.Remotes.Folder)
+	if !c.Cluster.Disabled { // its kubeconfigs of other clusters are Secrets, or in remotes.folder
+		all = append(all, settings.GatewayNote("limits", c.Limits.AuthenticationsOfAddress, c.Limits.ConnectionsOfAddress))
+	}
 	return all
 }

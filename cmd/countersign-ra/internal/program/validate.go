@@ -43,12 +43,6 @@ func notes(env environ.Vars, c *config.Config) (all []string) {
 	return all
 }
 
-// gatewayNote explains what the limits mean for callers of other clusters, which often share one address.
-func gatewayNote(l config.IstioLimits) string {
-	return fmt.Sprintf("istio.limits.authentications_of_address is %d, connections_of_address %d: proxies that reach this service through a gateway share one address; set both above what may start together",
-		l.AuthenticationsOfAddress, l.ConnectionsOfAddress)
-}
-
 func istioNotes(c *config.Config) (all []string) {
 	own := c.Istio.Certificate
 	for setting, path := range map[string]string{"chain_file": own.ChainFile, "key_file": own.KeyFile} {
@@ -57,7 +51,7 @@ func istioNotes(c *config.Config) (all []string) {
 		}
 	}
 	if remotes := c.Remotes.Folder != "" || c.Remotes.Secrets; remotes && c.Istio.Enabled() {
-		all = append(all, gatewayNote(c.Istio.Limits))
+		all = append(all, settings.GatewayNote("istio.limits", c.Istio.Limits.AuthenticationsOfAddress, c.Istio.Limits.ConnectionsOfAddress))
 	}
 	for i, issuer := range c.Istio.Issuers {
 		if _, err := os.Stat(issuer.JWKSFile); issuer.JWKSFile != "" && err != nil {
