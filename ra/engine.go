@@ -32,6 +32,7 @@ type Engine struct {
 	closed     bool
 	flights    map[[16]byte]*flight
 	holders    recent[holder, *history]
+	subjects   recent[holder, *schedule.Bucket] // that can make holders
 	namespaces recent[string, *schedule.Bucket]
 }
 
@@ -51,6 +52,7 @@ func New(cfg Config) (*Engine, error) {
 		cfg: cfg, authorities: map[string]*authority{}, audit: newAuditLog(cfg.Audit),
 		flights:    map[[16]byte]*flight{},
 		holders:    newRecent[holder](maxHolders, func() *history { return &history{} }),
+		subjects:   newRecent[holder](maxHolders, func() *schedule.Bucket { return &schedule.Bucket{} }),
 		namespaces: newRecent[string](maxNamespaces, func() *schedule.Bucket { return &schedule.Bucket{} }),
 	}
 	e.refusals = newRefusals(e.audit)

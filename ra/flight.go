@@ -36,7 +36,7 @@ type flight struct {
 
 // end settles a flight that made no call. The lock is held.
 func (e *Engine) end(f *flight, err error) {
-	e.refund(f.history, f.order.Subject.tenant())
+	e.refund(f.history, f.order)
 	e.settle(f, Certificate{}, err)
 }
 
@@ -137,7 +137,7 @@ func (e *Engine) land(f *flight, s slot, out outcome) {
 		f.history.issued(out.cert.Ends)
 	}
 	if !out.signed {
-		e.refund(f.history, f.order.Subject.tenant())
+		e.refund(f.history, f.order)
 	}
 	e.settle(f, out.cert, toCaller(out.err))
 	if early != nil {

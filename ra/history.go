@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// maxHolders and maxNamespaces bound what is remembered. Who is forgotten has a full
+	// maxHolders, also of subjects, and maxNamespaces bound what is remembered. Who is forgotten has a full
 	// budget again.
 	maxHolders    = 200000
 	maxNamespaces = 20000
@@ -102,23 +102,47 @@ func (h *history) rank() (renewal bool, rank time.Time) {
 	return false, h.asked
 }
 
+// account is one of the budgets that an order counts against.
+type account struct {
+	bucket *schedule.Bucket
+	every  time.Duration // in which it gains one more
+	most   float64
+	of     string
+}
+
+// accounts returns the budgets of an order: of its holder, of the subject that can make such holders,
+// and of the namespace.
+func (e *Engine) accounts(h *history, o *Order) []account {
+	b := e.cfg.Budget
+	all := []account{
+		{&h.budget, b.HolderEvery, float64(b.Holder), "this holder has"},
+		{e.namespaces.get(o.Subject.tenant()), b.NamespaceEvery, float64(b.Namespace), "its namespace has"},
+	}
+	if o.subject != (holder{}) {
+		every, most := max(b.HolderEvery/time.Duration(b.Holders), 1), float64(b.Holder)*float64(b.Holders)
+		all = append(all, account{e.subjects.get(o.subject), every, most, "all holders of its " + string(o.Subject.Kind) + " have"})
+	}
+	return all
+}
+
 // spend takes one certificate from the budgets, or says how long that has to wait.
-func (e *Engine) spend(h *history, tenant string, now time.Time) error {
-	b, space := e.cfg.Budget, e.namespaces.get(tenant)
-	if wait := h.budget.Wait(now, perSecond(b.HolderEvery), float64(b.Holder)); wait > 0 {
-		return exhausted("this holder has had as many certificates as it may for now", wait)
+func (e *Engine) spend(h *history, o *Order, now time.Time) error {
+	all := e.accounts(h, o)
+	for _, a := range all {
+		if wait := a.bucket.Wait(now, perSecond(a.every), a.most); wait > 0 {
+			return exhausted(a.of+" had as many certificates as it may for now", wait)
+		}
 	}
-	if wait := space.Wait(now, perSecond(b.NamespaceEvery), float64(b.Namespace)); wait > 0 {
-		return exhausted("its namespace has had as many certificates as it may for now", wait)
+	for _, a := range all {
+		a.bucket.Spend()
 	}
-	h.budget.Spend()
-	space.Spend()
 	return nil
 }
 
-func (e *Engine) refund(h *history, tenant string) {
-	h.budget.Refund()
-	e.namespaces.get(tenant).Refund()
+func (e *Engine) refund(h *history, o *Order) {
+	for _, a := range e.accounts(h, o) {
+		a.bucket.Refund()
+	}
 }
 
 func exhausted(text string, wait time.Duration) error {

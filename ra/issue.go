@@ -106,7 +106,7 @@ func (e *Engine) join(ctx context.Context, o *Order) (*flight, error) {
 		}
 	}
 	f.callers++
-	h.callers++
+	f.history.callers++ // another token's of the same subject, if that began the flight
 	return f, nil
 }
 
@@ -117,7 +117,7 @@ func (e *Engine) begin(ctx context.Context, o *Order, h *history) (*flight, erro
 	if err := a.closed(o, now); err != nil {
 		return nil, err
 	}
-	if err := e.spend(h, o.Subject.tenant(), now); err != nil {
+	if err := e.spend(h, o, now); err != nil {
 		return nil, err
 	}
 	if h.asked.IsZero() {

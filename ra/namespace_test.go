@@ -58,3 +58,16 @@ func TestCertificatesOfANamespaceHaveBudgetsByTheirNames(t *testing.T) {
 		h.must(asks(2, "b.shop.apps.example.org"))
 	})
 }
+
+// A namespace that chooses its names does not choose its budget.
+func TestNamesShareTheBudgetOfTheirNamespace(t *testing.T) {
+	inBubble(t, func(conf *ra.Config) {
+		conf.Policy, conf.Budget = policy(t, apps()), ra.Budget{Holder: 1, HolderEvery: time.Hour, Holders: 2}
+	}, func(h *house) {
+		h.must(asks(0, "a.shop.apps.example.org"))
+		h.must(asks(1, "b.shop.apps.example.org"))
+		h.refused(asks(2, "c.shop.apps.example.org"), ca.ErrRateLimited)
+		time.Sleep(30 * time.Minute)
+		h.must(asks(3, "c.shop.apps.example.org"))
+	})
+}

@@ -44,6 +44,7 @@ type Order struct {
 	policy   *Policy
 	decision Decision
 	holder   holder
+	subject  holder // whose budget bounds all holders that it can make; zero if it can make none
 
 	csr      *x509.CertificateRequest
 	pem      []byte       // the CSR, encoded anew: nothing beside it goes on
@@ -52,6 +53,7 @@ type Order struct {
 	limit    time.Duration
 	ttl      time.Duration
 	tooShort error    // why ttl cannot be asked for
+	repeats  holder   // who may repeat the order: a machine comes again with another token
 	base     [16]byte // identifies equal orders
 }
 
@@ -88,7 +90,7 @@ func (e *Engine) prepare(req Request) (o *Order, err error) {
 	if o.decision, err = o.policy.grant(o); err != nil {
 		return o, refuse(ca.Denied, err)
 	}
-	o.holder = o.decision.holder(req.Subject)
+	o.setHolder()
 	o.setTTL()
 	return o, o.tooShort
 }
@@ -213,7 +215,7 @@ func (o *Order) seal() {
 	names := digest(o.decision.Identity.Names()...)
 	o.base = digest(
 		o.Subject.Cluster, o.Object, string(o.csr.RawSubjectPublicKeyInfo), string(names[:]), o.ttl.String(),
-		o.decision.Authority, o.decision.Rule, o.Door, string(o.holder[:]),
+		o.decision.Authority, o.decision.Rule, o.Door, string(o.repeats[:]),
 	)
 }
 

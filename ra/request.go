@@ -24,6 +24,12 @@ const (
 // Request asks for a certificate for a verified subject.
 type Request struct {
 	Subject Subject
+	// Holder identifies the holder of the certificate among those that share Subject, such as the
+	// token of one machine. The door has verified it. WithinSubject counts its certificates against
+	// the budget of Subject as well ([Budget.Holders]): the subject may get any number of tokens.
+	// Default: Subject is one holder.
+	Holder        string
+	WithinSubject bool
 	// Door is the name of the door that it came through, one of [Config.Doors].
 	Door string
 	// CSR is one PKCS #10 request in PEM. It tells the key, and proves possession of it;

@@ -138,14 +138,21 @@ func (s Subject) holder(rule string) holder {
 	return holder(digest(rule, string(s.Kind), s.Cluster, s.Namespace, s.ServiceAccount, s.PodUID, s.Node, s.User))
 }
 
-// holder is the subject's under a rule. A namespace holds many certificates, each of its own
-// names.
-func (d Decision) holder(s Subject) holder {
-	if s.Kind != Namespace {
-		return s.holder(d.Rule)
+// setHolder sets who holds the certificate. A namespace chooses its names itself, and each set of
+// names is a holder.
+func (o *Order) setHolder() {
+	whole := o.Subject.holder(o.decision.Rule)
+	o.holder, o.repeats = whole, whole
+	switch {
+	case o.Subject.Kind == Namespace:
+		o.holder = holder(digest(append(o.decision.Identity.Names(), string(whole[:]))...))
+		o.repeats, o.subject = o.holder, whole
+	case o.Holder != "":
+		o.holder = holder(digest(o.Holder, string(whole[:])))
+		if o.WithinSubject {
+			o.subject = whole
+		}
 	}
-	whole := s.holder(d.Rule)
-	return holder(digest(append(d.Identity.Names(), string(whole[:]))...))
 }
 
 // digest hashes the parts, so that no two lists of parts give the same hash.

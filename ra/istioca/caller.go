@@ -2,6 +2,8 @@ package istioca
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"strings"
 
@@ -31,7 +33,31 @@ type caller struct {
 	// to no pod, or the certificate that was presented.
 	issuer    string
 	podless   bool
+	token     string // a hash that identifies the token
 	presented *presented
+}
+
+// holder identifies the machine among those that share its subject: by its chain of renewals, else by
+// its token. A pod is one holder.
+func (c caller) holder(a asked) string {
+	switch {
+	case c.presented != nil:
+		return "chain " + c.presented.of
+	case c.podless && a.impersonated == "":
+		return "token " + c.token
+	}
+	return ""
+}
+
+// hashOf returns a hash of what a token's signature covers. The signature itself has several forms that
+// are valid (ECDSA), and must not make several tokens of one.
+func hashOf(token ca.Token) string {
+	text := string(token)
+	if last := strings.LastIndexByte(text, '.'); last > 0 {
+		text = text[:last]
+	}
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
 }
 
 // result is the outcome of a call that succeeds.
@@ -44,7 +70,11 @@ func (c caller) result() Result {
 
 // key tells callers apart for [Limits.CallsOfCaller].
 func (c caller) key() string {
-	return strings.Join([]string{c.Cluster, c.Namespace, c.ServiceAccount, c.PodUID, c.User}, "\x00")
+	chain := ""
+	if c.presented != nil {
+		chain = c.presented.of
+	}
+	return strings.Join([]string{c.Cluster, c.Namespace, c.ServiceAccount, c.PodUID, c.User, chain}, "\x00")
 }
 
 // What a stranger sees: no details of the reason.
@@ -98,6 +128,7 @@ func (s *Server) authenticate(ctx context.Context, c authn.Credential) (caller, 
 	if err != nil {
 		return caller{}, err
 	}
+	who.token = hashOf(c.Token)
 	return s.alive(ctx, who)
 }
 

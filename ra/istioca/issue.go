@@ -53,7 +53,9 @@ func (s *Server) prepare(ctx context.Context, who caller, a asked) (*ra.Order, *
 			return nil, fault
 		}
 	}
-	o, err := s.cfg.Issuer.Prepare(ctx, ra.Request{Subject: subject, Door: a.door, CSR: a.csr, TTL: a.ttl})
+	o, err := s.cfg.Issuer.Prepare(ctx, ra.Request{
+		Subject: subject, Holder: who.holder(a), WithinSubject: who.presented == nil, Door: a.door, CSR: a.csr, TTL: a.ttl,
+	})
 	if err != nil {
 		return nil, afterIssue(err)
 	}

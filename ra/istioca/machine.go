@@ -18,7 +18,7 @@ import (
 
 // presented is a client certificate that continues a chain of renewals.
 type presented struct {
-	id          string
+	id, of      string              // the certificate, and its chain
 	chain       []*x509.Certificate // as the handshake has it, leaf first
 	began, last time.Time
 }
@@ -52,7 +52,7 @@ func (s *Server) machine(ctx, bounded context.Context, c authn.Credential) (call
 	case !in.vouched(begun):
 		return who, denied("the issuer that enrolled this machine is no longer accepted").of(who)
 	}
-	who.presented = &presented{chains.ID(pki.Fingerprint(leaf)), c.Chain, begun.Began, begun.Last}
+	who.presented = &presented{chains.ID(pki.Fingerprint(leaf)), begun.ID, c.Chain, begun.Began, begun.Last}
 	return who, nil
 }
 

@@ -501,7 +501,7 @@ func TestTokenCostsNoCertificateThatTheRecordCannotTake(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := large.Begin(chains.Chain{Identity: strings.Repeat("x", 900<<10-300)}, chains.Certificate{Ends: time.Now().Add(24 * time.Hour)}, time.Now()); err != nil {
+		if err := large.Begin(chains.Chain{Identity: strings.Repeat("x", 900<<10-300)}, chains.Certificate{ID: "first", Ends: time.Now().Add(24 * time.Hour)}, time.Now()); err != nil {
 			t.Fatal(err)
 		}
 		conn := m.dial("192.0.2.9")

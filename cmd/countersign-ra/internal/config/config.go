@@ -211,13 +211,18 @@ type Names struct {
 	Requested []string `json:"requested"`
 }
 
-// Budget bounds the certificates of one holder (a pod, a service account on a node) and of
-// one namespace. A new key does not make a new holder.
+// Budget bounds the certificates of one holder (a pod, a service account on a node, a machine, a set
+// of names that a namespace asks for) and of one namespace. A new key does not make a new holder. Each
+// replica that serves callers counts for itself: one that reaches all of them has that many budgets.
 type Budget struct {
 	// Holder is how many certificates a holder gets at once after a rest. Default: 10.
 	Holder uint32 `json:"holder"`
 	// HolderEvery is the time in which a holder gains one more. Default: 5m.
 	HolderEvery agent.Duration `json:"holder_every"`
+	// Holders is how many times a holder's budget one service account or user has for the tokens of
+	// its machines, and one namespace for the names that it chooses itself. Renewals by certificate
+	// have each machine's own budget alone. Default: 100.
+	Holders uint32 `json:"holders"`
 	// Namespace is how many certificates a namespace gets at once after a rest. Default:
 	// 10000.
 	Namespace uint32 `json:"namespace"`
@@ -255,7 +260,7 @@ func duration(d time.Duration) agent.Duration { return agent.Duration{Duration: 
 func defaults() Config {
 	return Config{
 		Cluster:        Cluster{ID: "Kubernetes", SystemNamespace: "countersign"},
-		Budget:         Budget{Holder: 10, HolderEvery: duration(5 * time.Minute), Namespace: 10_000, NamespaceEvery: duration(100 * time.Millisecond)},
+		Budget:         Budget{Holder: 10, HolderEvery: duration(5 * time.Minute), Holders: 100, Namespace: 10_000, NamespaceEvery: duration(100 * time.Millisecond)},
 		Istio:          usualIstio(),
 		Audit:          Audit{File: Stdout},
 		LeaderElection: LeaderElection{Enabled: true, Duration: duration(15 * time.Second)},

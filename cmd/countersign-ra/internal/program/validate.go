@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -43,7 +44,17 @@ func notes(env environ.Vars, c *config.Config) (all []string) {
 	return all
 }
 
+// budgetNote explains what grows with the number of replicas, for machines that share an account.
+func budgetNote(b config.Budget) string {
+	burst, hour := uint64(b.Holder)*uint64(b.Holders), float64(b.Holders)*float64(time.Hour)/float64(b.HolderEvery.Duration)
+	return fmt.Sprintf("budget.holders is %d: on each replica, the tokens of one account get %d certificates at once and %.0f an hour, so a caller that reaches N replicas gets N times that; authorities[].limits are shared between replicas",
+		b.Holders, burst, hour)
+}
+
 func istioNotes(c *config.Config) (all []string) {
+	if len(c.Istio.Issuers)+len(c.Istio.Renewals.Identities) > 0 {
+		all = append(all, budgetNote(c.Budget))
+	}
 	own := c.Istio.Certificate
 	for setting, path := range map[string]string{"chain_file": own.ChainFile, "key_file": own.KeyFile} {
 		if _, err := os.Stat(path); path != "" && err != nil {

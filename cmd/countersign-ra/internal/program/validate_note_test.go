@@ -3,6 +3,7 @@ package program
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/config"
 )
@@ -19,5 +20,21 @@ func TestValidateNamesLimitsOfAGateway(t *testing.T) {
 	c.Remotes.Secrets = true
 	if !named() {
 		t.Errorf("the limits are not named: %q", istioNotes(c))
+	}
+}
+
+func TestValidateNamesBudgetsOfMachines(t *testing.T) {
+	c := &config.Config{}
+	c.Budget = config.Budget{Holder: 10, Holders: 100}
+	c.Budget.HolderEvery.Duration = 5 * time.Minute
+	named := func() bool {
+		return strings.Contains(strings.Join(istioNotes(c), "\n"), "get 1000 certificates at once and 1200 an hour, so a caller that reaches N replicas")
+	}
+	if named() {
+		t.Error("a service without machines is warned of their budgets")
+	}
+	c.Istio.Renewals.Identities = []string{"spiffe://vm.example.org/host/db-1"}
+	if !named() {
+		t.Errorf("the budgets are not named: %q", istioNotes(c))
 	}
 }

@@ -44,6 +44,8 @@ type Record struct {
 
 // Chain is what one token began.
 type Chain struct {
+	// ID is that of its first certificate.
+	ID string `json:"id"`
 	// Subject is the identity that the token established, and Issuer the token's issuer; empty if
 	// an API server reviewed it.
 	Subject ra.Subject `json:"subject"`
@@ -110,7 +112,7 @@ func Parse(text []byte) (*Record, error) {
 
 func (r *Record) check() error {
 	for _, c := range r.Chains {
-		if c == nil || c.Identity == "" || c.Began.IsZero() || slices.Contains(c.Certificates, nil) {
+		if c == nil || c.ID == "" || c.Identity == "" || c.Began.IsZero() || slices.Contains(c.Certificates, nil) {
 			return errors.New("the record is malformed: a chain lacks what identifies it")
 		}
 	}
@@ -166,7 +168,7 @@ func (r *Record) Begin(c Chain, first Certificate, now time.Time) error {
 	if same >= maxChains {
 		return fmt.Errorf("%w: %s has %d chains", ErrFull, c.Identity, same)
 	}
-	c.Began, c.Last, c.Certificates = whole(now), whole(now), nil
+	c.ID, c.Began, c.Last, c.Certificates = first.ID, whole(now), whole(now), nil
 	r.Chains = append(r.Chains, &c)
 	return r.Continue(&c, first, now)
 }
