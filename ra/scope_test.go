@@ -34,13 +34,14 @@ func (a *altered) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certifica
 
 // fault has the reply to one caller fail a check.
 type fault struct {
-	check string
-	door  string    // default: kubelet
-	names *ra.Names // of the rule; default: a template with attributes that tenants choose
-	ask   func(*ra.Request)
-	leaf  func(leaf *x509.Certificate)
-	reply func(reply *ca.Certificate)
-	whom  string // it stops: "" (the caller alone), "shorter" or "rule"
+	check   string
+	door    string    // default: kubelet
+	names   *ra.Names // of the rule; default: a template with attributes that tenants choose
+	ask     func(*ra.Request)
+	leaf    func(leaf *x509.Certificate)
+	reply   func(reply *ca.Certificate)
+	permits string // the one domain that the CA may certify; default: any
+	whom    string // it stops: "" (the caller alone), "shorter" or "rule"
 }
 
 func otherNames(l *x509.Certificate) { l.URIs, l.DNSNames = nil, []string{"other.example.org"} }
@@ -64,6 +65,10 @@ var faults = map[string]fault{
 		r.CSR = csr(0, &x509.CertificateRequest{DNSNames: []string{"other.example.org"}})
 	}},
 	"fewer names than were chosen": {check: "names", leaf: func(l *x509.Certificate) { l.DNSNames = nil }, ask: func(r *ra.Request) {
+		r.DNSNames = []string{"a.apps.example.org"}
+	}},
+	"names that the CA may not certify, which the rule has": {check: "names", permits: "elsewhere.example.org", names: &ra.Names{DNSNames: []string{"web.example.org"}}, whom: "rule"},
+	"names that the CA may not certify, which were chosen": {check: "names", permits: "elsewhere.example.org", ask: func(r *ra.Request) {
 		r.DNSNames = []string{"a.apps.example.org"}
 	}},
 	"ended before it was asked for":      {check: "expired", ask: lifetime(2 * time.Hour), leaf: func(l *x509.Certificate) { l.NotBefore = time.Now().Add(-time.Hour); ends(-time.Minute)(l) }, whom: "shorter"},
@@ -109,6 +114,9 @@ func TestScopeOfAFailedCheck(t *testing.T) {
 				authority.alter = f.reply
 				if f.check == "chain" {
 					h.ca.Set(func() { h.ca.Signs = ratest.Root(h.t, "unknown") })
+				}
+				if f.permits != "" {
+					h.ca.Set(func() { h.ca.Constrain(f.permits) })
 				}
 				_, err := h.issue(req)
 				if failed, ok := errors.AsType[*pki.CheckError](err); !ok || failed.Check != f.check {

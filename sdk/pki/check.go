@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -248,11 +249,7 @@ func (c Check) root(chain *Chain) error {
 		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	})
 	if err != nil {
-		err = Explain(err, chain.Leaf, slices.Concat(chain.sent, c.Roots.Certificates())...)
-		if len(chain.unusable) > 0 {
-			err = fmt.Errorf("%w; left out: %w", err, chain.unusable[0])
-		}
-		return failed("chain", "%v", err)
+		return c.noPath(chain, err)
 	}
 	verified = slices.DeleteFunc(verified, func(path []*x509.Certificate) bool {
 		return len(path)-1 > maxChain || sizeOf(path[:len(path)-1]) > maxCertificate
@@ -264,6 +261,20 @@ func (c Check) root(chain *Chain) error {
 		return cmp.Or(endOf(a).Compare(endOf(b)), cmp.Compare(len(a), len(b)))
 	}))
 	return nil
+}
+
+// noPath returns why there is no path to a root. Names that a CA may not certify are a fault of these
+// names, not of the chain: other leaves of the CA may verify.
+func (c Check) noPath(chain *Chain, err error) error {
+	check := "chain"
+	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok && invalid.Reason == x509.CANotAuthorizedForThisName {
+		check = "names"
+	}
+	err = Explain(err, chain.Leaf, slices.Concat(chain.sent, c.Roots.Certificates())...)
+	if len(chain.unusable) > 0 {
+		err = fmt.Errorf("%w; left out: %w", err, chain.unusable[0])
+	}
+	return failed(check, "%v", err)
 }
 
 // take serves a verified path.

@@ -65,6 +65,13 @@ func rootTemplate(name string) *x509.Certificate {
 	}
 }
 
+// Constrain has an intermediate sign that may certify DNS names of one domain alone.
+func (c *CA) Constrain(domain string) {
+	template := rootTemplate("constrained")
+	template.PermittedDNSDomains, template.PermittedDNSDomainsCritical = []string{domain}, true
+	c.Signs = c.Root.Issue(c.tb, template)
+}
+
 // Set changes fields while it is in use.
 func (c *CA) Set(change func()) {
 	c.mu.Lock()
