@@ -25,18 +25,26 @@ func parseRequested(texts []string) (all []template, err error) {
 	return all, nil
 }
 
+// The first label of a pattern may be one of these.
+const (
+	anyLabel = "*"   // one label of any text
+	wildcard = "[*]" // the label '*' itself, so that the name is a wildcard name
+)
+
 func (t template) checkRequested() error {
+	first := t.parts[0].text
 	for i, p := range t.parts {
+		written := strings.TrimPrefix(p.text, "_") // as in _acme-challenge
 		switch {
-		case p.attribute != "" || i == 0 && p.text == "*":
+		case p.attribute != "" || i == 0 && (first == anyLabel || first == wildcard):
 		case strings.Contains(p.text, "*"):
-			return errors.New("'*' can only be the whole first label")
-		case labelFault(p.text) != "":
-			return fmt.Errorf("%.64q is no label: %s", p.text, labelFault(p.text))
+			return errors.New("'*' or '[*]' can only be the whole first label")
+		case labelFault(written) != "":
+			return fmt.Errorf("the label %.64q is invalid: %s", p.text, labelFault(written))
 		}
 	}
-	if len(t.parts) < 3 && t.parts[0].text == "*" {
-		return errors.New("there must be two labels at least behind '*'")
+	if len(t.parts) < 3 && (first == anyLabel || first == wildcard) {
+		return fmt.Errorf("there must be two labels at least behind '%s'", first)
 	}
 	return nil
 }
@@ -54,24 +62,19 @@ func (t templates) with(asked []string, s Subject) (pki.Identity, error) {
 	return t.fill(s, asked...)
 }
 
-// notAllowed returns why a name is not granted. No spelling of a rule grants the first two kinds.
+// notAllowed returns why a name is not granted. '*' in a pattern covers neither of the first two kinds.
 func notAllowed(name string) string {
 	switch {
 	case strings.Contains(name, "*"):
-		return "rules grant no wildcard names: ask for each name"
+		return "the rule allows no such wildcard name: '[*]' as the first label of a pattern would"
 	case strings.Contains(name, "_"):
-		return "rules grant no names with '_'"
+		return "the rule allows no such name with '_': a pattern would have to spell the label out"
 	}
 	return "the rule allows none like it"
 }
 
 func (t templates) allow(name string, s Subject) bool {
 	labels := strings.Split(name, ".")
-	for _, label := range labels {
-		if labelFault(label) != "" {
-			return false
-		}
-	}
 	for _, allowed := range t.requested {
 		if len(name) <= maxAttribute && allowed.covers(labels, s) {
 			return true
@@ -80,19 +83,27 @@ func (t templates) allow(name string, s Subject) bool {
 	return false
 }
 
-// covers reports whether labels, each of them valid, fill the template for a subject.
+// covers reports whether labels fill the template for a subject.
 func (t template) covers(labels []string, s Subject) bool {
 	if len(labels) != len(t.parts) {
 		return false
 	}
 	for i, p := range t.parts {
-		want := p.text
-		if p.attribute != "" {
-			want = attributes[p.attribute](s)
-		}
-		if want != labels[i] && p.text != "*" {
+		if !p.covers(labels[i], s) {
 			return false
 		}
 	}
 	return true
+}
+
+func (p part) covers(label string, s Subject) bool {
+	switch {
+	case p.attribute != "":
+		return label == attributes[p.attribute](s) && labelFault(label) == ""
+	case p.text == anyLabel:
+		return labelFault(label) == ""
+	case p.text == wildcard:
+		return label == "*"
+	}
+	return label == p.text
 }

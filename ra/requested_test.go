@@ -17,14 +17,14 @@ func asking(patterns ...string) ra.Rule {
 	return rule
 }
 
-// The message names what cannot be granted, so that no user looks for a spelling of the rule.
+// The error shows the spelling that would grant the name.
 func TestRefusalsNameWildcardsAndUnderscores(t *testing.T) {
 	rule := mesh()
 	rule.Names.Requested = []string{"*.apps.example.org"}
 	inBubble(t, func(c *ra.Config) { c.Policy = policy(t, rule) }, func(h *house) {
 		for name, want := range map[string]string{
-			"*.apps.example.org":               "rules grant no wildcard names",
-			"_acme-challenge.apps.example.org": "rules grant no names with '_'",
+			"*.apps.example.org":               "'[*]' as the first label",
+			"_acme-challenge.apps.example.org": "spell the label out",
 			"web.other.example.org":            "the rule allows none like it",
 		} {
 			req := request()
@@ -54,6 +54,14 @@ func TestRequestedNamesNeedTheRulesLeave(t *testing.T) {
 		"no label for one":                 {[]string{"*.{namespace}.apps.example.org"}, []string{"shop.apps.example.org"}, false},
 		"an empty label":                   {[]string{"*.{namespace}.apps.example.org"}, []string{".shop.apps.example.org"}, false},
 		"a wildcard":                       {[]string{"*.{namespace}.apps.example.org"}, []string{"*.shop.apps.example.org"}, false},
+		"a wildcard for any label":         {[]string{"[*].{namespace}.apps.example.org"}, []string{"*.shop.apps.example.org"}, true},
+		"a label for a wildcard":           {[]string{"[*].{namespace}.apps.example.org"}, []string{"a.shop.apps.example.org"}, false},
+		"another namespace's wildcard":     {[]string{"[*].{namespace}.apps.example.org"}, []string{"*.bank.apps.example.org"}, false},
+		"the spelling of a wildcard":       {[]string{"[*].{namespace}.apps.example.org"}, []string{"[*].shop.apps.example.org"}, false},
+		"a wildcard above":                 {[]string{"[*].{namespace}.apps.example.org"}, []string{"*.apps.example.org"}, false},
+		"two wildcards":                    {[]string{"[*].{namespace}.apps.example.org"}, []string{"*.*.apps.example.org"}, false},
+		"an underscore that is spelled":    {[]string{"_acme-challenge.{namespace}.apps.example.org"}, []string{"_acme-challenge.shop.apps.example.org"}, true},
+		"an underscore for any label":      {[]string{"*.{namespace}.apps.example.org"}, []string{"_acme-challenge.shop.apps.example.org"}, false},
 		"upper case":                       {[]string{"*.{namespace}.apps.example.org"}, []string{"A.shop.apps.example.org"}, false},
 		"another script":                   {[]string{"*.{namespace}.apps.example.org"}, []string{"xn--80ak6aa92e.shop.apps.example.org"}, false},
 		"a dot at its end":                 {[]string{"*.{namespace}.apps.example.org"}, []string{"a.shop.apps.example.org."}, false},
@@ -99,7 +107,8 @@ func TestWhoAsksForNoNameGetsNoneOfThem(t *testing.T) {
 }
 
 func TestPatternsOfRequestedNamesThatAreRefused(t *testing.T) {
-	for _, pattern := range []string{"*", "*.org", "a.*.example.org", "a*.example.org", "**.example.org", "*.{nobody}.example.org", "*.example.{namespace}", "*..example.org", "*.Example.org"} {
+	for _, pattern := range []string{"*", "*.org", "a.*.example.org", "a*.example.org", "**.example.org", "*.{nobody}.example.org", "*.example.{namespace}", "*..example.org", "*.Example.org",
+		"[*]", "[*].org", "a.[*].example.org", "a[*].example.org", "[*].*.example.org", "*.[*].example.org", "_.example.org", "__a.example.org", "a_b.example.org"} {
 		if _, err := ra.NewPolicy("home", []ra.Rule{asking(pattern)}); err == nil {
 			t.Errorf("%q is accepted", pattern)
 		}

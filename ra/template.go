@@ -29,9 +29,9 @@ type Names struct {
 	// Requested are further DNS names that a subject may ask for with [Request.DNSNames],
 	// such as *.{namespace}.apps.example.org. The requester chooses among them,
 	// so they should end in something of the subject's own. The first label may be '*', for
-	// one label of any text; all else is as in DNSNames. A request for a wildcard name, or for one
-	// with '_', is refused: '*' stands for letters, digits and '-'. A rule may have these alone, and then
-	// gives a request without names nothing. Default: none.
+	// one label of letters, digits and '-', or '[*]', for the label '*' of a wildcard name. A label
+	// that is written out may begin with '_'; all else is as in DNSNames. A rule may have these alone,
+	// and then gives a request without names nothing. Default: none.
 	Requested []string
 }
 

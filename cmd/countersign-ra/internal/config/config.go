@@ -206,8 +206,9 @@ type Names struct {
 	IPAddresses []string `json:"ip_addresses"`
 	// Requested are further DNS names that a pod may ask for with the annotation
 	// countersign.dev/dns-names of its podCertificate volume, and a request of cert-manager with
-	// its CSR, such as *.{namespace}.apps.example.org. '*' is one label of any text. Default:
-	// none.
+	// its CSR, such as *.{namespace}.apps.example.org. '*' is one label of letters, digits and
+	// '-'. '[*]' in its place grants the wildcard name, and a label that begins with '_', such as
+	// _acme-challenge, is written out. Default: none.
 	Requested []string `json:"requested"`
 }
 
