@@ -43,7 +43,6 @@ func (a *authority) fly(f *flight, s slot) bool {
 	t.span = span
 	err := t.run(ctx)
 	if t.left {
-		<-f.done
 		return t.returned(s)
 	}
 	t.land(err, false)
