@@ -49,6 +49,7 @@ func (s *Supervisor) takeOver(l *life) {
 	s.status.Generation, s.status.LastError, s.status.Crash = l.number, "", nil
 	s.status.Take(l.Report())
 	s.enter(Ready)
+	s.tellFirst(nil) // a reload may have come before the first life was ready
 	if old != nil {
 		s.retire(old)
 	}

@@ -133,3 +133,36 @@ func TestLatePrepareDropsNothing(t *testing.T) {
 		})
 	}
 }
+
+// A reload may come after the first life has taken its settings, and before run knows that it is ready.
+func TestStartReturnsIfReloadOvertakesTheFirstLife(t *testing.T) {
+	for range 20 { // run may receive the reload first, or the outcome
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld("good")
+			started, busy := make(chan error, 1), make(chan struct{})
+			go func() { started <- w.p.Start(t.Context()) }()
+			go w.p.order(t.Context(), func() { <-busy })
+			synctest.Wait()
+			reloaded := make(chan error)
+			go func() { reloaded <- w.p.Reload(t.Context(), w.planThat("better")) }()
+			time.Sleep(time.Second)
+			close(busy)
+			if err := <-reloaded; err != nil {
+				t.Error(err)
+			}
+			w.mustSign(t, "better")
+			synctest.Wait()
+			select {
+			case err := <-started:
+				if err != nil {
+					t.Error(err)
+				}
+			default:
+				t.Error("Start waits although the provider is ready")
+			}
+			if err := w.close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
