@@ -2,7 +2,6 @@ package ra
 
 import (
 	"math"
-	"slices"
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/rotation"
@@ -13,7 +12,6 @@ import (
 // would cost a certificate. One request at a time tries again, ever more seldom.
 type stop struct {
 	upTo    time.Duration // requests for more lifetime are not stopped; 0: none is
-	tenants []string      // whose replies failed for names that they chose
 	since   time.Time     // by the wall clock
 	until   time.Time     // monotonic: when the next may try
 	probing bool
@@ -72,9 +70,6 @@ func (s stops) settle(o *Order, probe *stop, reach scope, err error, now, wall t
 		found = &stop{}
 		s[o.decision.Rule] = found
 	}
-	if reach == tenants && !found.shared(o.Subject.tenant()) {
-		return false
-	}
 	if stopped = found.upTo == 0; stopped {
 		found.since = wall
 	}
@@ -87,18 +82,6 @@ func (s stops) settle(o *Order, probe *stop, reach scope, err error, now, wall t
 	}
 	found.err = err
 	return stopped
-}
-
-// enoughTenants are the tenants whose replies must fail, with no good one in between, until that
-// is the authority's fault. Lanes pause an authority after as many.
-const enoughTenants = 3
-
-// shared notes the tenant, and reports whether all requests of the rule fare alike.
-func (s *stop) shared(tenant string) bool {
-	if s.upTo < forAll && len(s.tenants) < enoughTenants && !slices.Contains(s.tenants, tenant) {
-		s.tenants = append(s.tenants, tenant)
-	}
-	return s.upTo == forAll || len(s.tenants) >= enoughTenants
 }
 
 const aDay = 24 * time.Hour // what callers hold, as far as waits go

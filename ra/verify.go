@@ -57,7 +57,6 @@ type scope int
 
 const (
 	caller    scope = iota // who asked, whose history has it wait
-	tenants                // once those of several tenants fail alike, all requests of the rule
 	shorter                // requests of the rule for no longer lifetime: they fare no better
 	wholeRule              // all requests of the rule
 )
@@ -77,11 +76,9 @@ func ofShorter(*try) scope { return shorter }
 // ofNames is for a leaf with other names: those that the caller's CSR may have brought in, or that
 // the authority makes of names that the caller chose, or its tenant for the rule's templates.
 func (t *try) ofNames() scope {
-	switch {
-	case t.order.odd() || len(t.order.DNSNames) > 0 || t.order.NamesOfCSR:
+	o := t.order
+	if o.odd() || len(o.DNSNames) > 0 || o.NamesOfCSR || o.decision.chosen {
 		return caller
-	case t.order.decision.chosen:
-		return tenants
 	}
 	return wholeRule
 }
