@@ -9,8 +9,7 @@ func (s *subscription) withheld(found []lookup) bool {
 	if !s.policy.complete {
 		return false
 	}
-	unlisted := s.wild != nil && !s.wild.ready
-	s.parked = unlisted || s.seq == 0 && s.brought && s.settled(found) < len(s.entries)
+	s.parked = s.unlisted() || s.seq == 0 && s.brought && s.settled(found) < len(s.entries)
 	return s.parked
 }
 

@@ -139,9 +139,6 @@ func (f *follower) want(name string, yes bool) {
 	if f.wants[name] == yes || f.sotw != nil && f.sotw.last == nil {
 		return // without a nonce a request takes nothing off
 	}
-	if !yes && f.complete && f.wants[star] && f.catalog.names == nil {
-		return // a known fault: the engine forgets that a name which the list may have was answered
-	}
 	if name == star {
 		f.listed = false
 	}
@@ -158,6 +155,14 @@ func (f *follower) want(name string, yes bool) {
 		f.delta.subscribe(name)
 	default:
 		f.delta.unsubscribe(name)
+	}
+}
+
+// again says all that the client wants with neither nonce nor version.
+func (f *follower) again() {
+	if f.sotw != nil {
+		f.read()
+		f.sotw.send(&discovery.DiscoveryRequest{ResourceNames: slices.Sorted(maps.Keys(f.wants))})
 	}
 }
 
@@ -215,6 +220,7 @@ var followings = []struct {
 	{"the client wants all", func(f *follower, _ happening) { f.want(star, true) }},
 	{"the client wants no longer all", func(f *follower, _ happening) { f.want(star, false) }},
 	{"the client reads", func(f *follower, _ happening) { f.read() }},
+	{"the client asks again", func(f *follower, _ happening) { f.again() }},
 	{"the client connects anew", func(f *follower, _ happening) { f.connect() }},
 }
 
@@ -240,16 +246,38 @@ func TestReaskedNameIsStillRemoved(t *testing.T) {
 	})
 }
 
+// A name that the client drops may be on the list that is still to come. Until then the client
+// holds what it was sent for it.
+func TestDroppedNameStaysUntilListIsThere(t *testing.T) {
+	const has, unready, listHas, noList, wants, wantsNoLonger, wantsAll, wantsNoLongerAll = 0, 1, 3, 5, 6, 7, 8, 9
+	withCatalog(t, true, func(t *testing.T, b *bench, s *catalog) {
+		f := &follower{bench: b, catalog: s, complete: true, wants: map[string]bool{star: true}, holds: map[string]string{}}
+		f.dialSotw()
+		story := []happening{{what: has, name: "a", version: "1"}, {what: listHas, name: "a"}}
+		for _, what := range []int{has, wants, wantsNoLongerAll, noList, wantsAll, wantsNoLonger, unready, listHas} {
+			story = append(story, happening{what: what, name: "b", version: "1"})
+		}
+		if err := f.live(story); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestRandomEventsLeaveWildcardClientInSync(t *testing.T) {
 	for name, c := range map[string]struct{ delta, complete bool }{
 		"complete": {complete: true}, "incremental": {}, "delta": {delta: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rapid.Check(t, func(r *rapid.T) {
+				wants := map[string]bool{rapid.SampledFrom([]string{star, "b"}).Draw(r, "wants"): true}
+				settled := rapid.Bool().Draw(r, "settled")
 				story := rapid.SliceOfN(rapid.Custom(drawFollowing), 1, 60).Draw(r, "story")
 				var fault error
 				withCatalog(t, c.complete, func(_ *testing.T, b *bench, s *catalog) {
-					f := &follower{bench: b, catalog: s, complete: c.complete, wants: map[string]bool{star: true}, holds: map[string]string{}}
+					if settled {
+						s.have("a", "b")
+					}
+					f := &follower{bench: b, catalog: s, complete: c.complete, wants: wants, holds: map[string]string{}}
 					if !c.delta {
 						f.dialSotw()
 					}

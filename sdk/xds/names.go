@@ -44,10 +44,12 @@ func (s *subscription) claim(e *entry) bool {
 }
 
 // disclaim records that the client no longer names e. It reports whether e stays
-// because the wildcard covers it.
+// because the wildcard covers it. What a client of complete answers has stays until the list
+// is there, which may have it: an answer without it would delete it.
 func (s *subscription) disclaim(e *entry) bool {
 	e.named = false
 	s.asked--
+	e.listed = e.listed || s.unlisted() && s.policy.complete && e.has()
 	if !e.listed {
 		s.drop(e)
 	}

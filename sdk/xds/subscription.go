@@ -121,8 +121,13 @@ func (s *subscription) repeat(e *entry) {
 }
 
 // resend reports a name again to a client that may have forgotten it. It may as well have it
-// still, so it gets a removal if the resource goes instead.
+// still, so it gets a removal if the resource goes instead. A complete answer would be the
+// removal, so there the client counts as having it until then.
 func (s *subscription) resend(e *entry) {
+	if s.policy.complete {
+		s.repeat(e)
+		return
+	}
 	had := e.has()
 	s.forget(e)
 	if had {

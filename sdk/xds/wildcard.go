@@ -120,11 +120,12 @@ func (s *subscription) lose(name string) {
 	}
 }
 
+// unlisted reports whether the wildcard's list is not available yet.
+func (s *subscription) unlisted() bool { return s.wild != nil && !s.wild.ready }
+
 // telling reports whether the client must get a removal. A name it left may
 // be on a list that is not available yet.
-func (s *subscription) telling() bool {
-	return len(s.gone) > 0 && (s.wild == nil || s.wild.ready)
-}
+func (s *subscription) telling() bool { return len(s.gone) > 0 && !s.unlisted() }
 
 // removed adds removals to b as far as they fit. A name that has come back is skipped.
 func (s *subscription) removed(b *batch) {
