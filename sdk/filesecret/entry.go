@@ -10,9 +10,14 @@ import (
 // entry is one name. The Source's lock guards it, except for the fields that only run
 // uses.
 type entry struct {
-	spec    Spec   // fixed
-	dynamic bool   // fixed
-	read    reader // fixed
+	spec Spec   // fixed
+	read reader // fixed
+	own  bool   // fixed; the roots of the credential folder's own trust domain
+	// federated is set for a trust domain in the credential folder.
+	federated bool // fixed
+	// dynamic is set if the name exists only while it is watched: one that carries its paths,
+	// or one of a trust domain without a file. Only run changes it.
+	dynamic bool
 
 	watchers  watchers.Set[func()]
 	held      *secret.Item
@@ -27,6 +32,9 @@ type entry struct {
 	again   time.Time     // when to do so; zero if the files are valid
 	expired bool          // the expiry was reported
 }
+
+// unknown reports whether the name is not served. The caller holds the lock.
+func (e *entry) unknown() bool { return e.forbidden || e.federated && e.dynamic }
 
 func (e *entry) status(now time.Time) secret.Status {
 	status := secret.Status{

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -74,15 +75,21 @@ func (s *Source) all() []*entry {
 // follow watches the files of all entries and then reads those of the wanted ones. An entry
 // that comes meanwhile is left to its own poke: it must not be read before it is watched.
 func (s *Source) follow(wanted func(*entry) bool) {
-	entries := s.all()
-	s.files.Set(s.paths(entries)...)
-	s.look(entries, wanted)
+	s.files.Set(s.paths(s.all())...)
+	s.followFolder()
+	s.look(s.all(), wanted)
 }
 
 // paths returns the files of entries.
 func (s *Source) paths(entries []*entry) []string {
 	var paths []string
+	if folder := s.config.CredentialFolder; folder != "" {
+		paths = append(paths, folder+string(filepath.Separator)) // all files, future ones too
+	}
 	for _, e := range entries {
+		if e.own || e.federated {
+			continue
+		}
 		if e.spec.Roots == System {
 			paths = append(paths, systemPaths(systemPlaces(s.config.SystemRoots))...)
 		}
@@ -105,7 +112,7 @@ func (s Spec) paths() []string {
 // look reads the files of the wanted entries and serves what has changed.
 func (s *Source) look(entries []*entry, wanted func(*entry) bool) {
 	for _, e := range entries {
-		if !wanted(e) {
+		if !wanted(e) || e.federated && e.dynamic {
 			continue
 		}
 		e.seen = true

@@ -3,6 +3,7 @@ package filesecret
 import (
 	"crypto/x509"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/clock"
@@ -22,6 +23,9 @@ type reader func(path string) ([]byte, error)
 // certificate that is expired or not yet valid: while two files are being replaced, one is
 // old and one is new for a moment.
 func readPair(spec Spec, read reader, now time.Time) (*secret.Item, error) {
+	if spec.Key == spec.Chain {
+		read = once(read)
+	}
 	certs, err := readChain(spec, read)
 	if err != nil {
 		return nil, err
@@ -38,6 +42,18 @@ func readPair(spec Spec, read reader, now time.Time) (*secret.Item, error) {
 		return nil, err
 	}
 	return item, nil
+}
+
+// once returns a reader of one file that opens it once, so that what is read twice is the same
+// version.
+func once(read reader) reader {
+	var text []byte
+	var err error
+	var first sync.Once
+	return func(path string) ([]byte, error) {
+		first.Do(func() { text, err = read(path) })
+		return text, err
+	}
 }
 
 // readChain returns the certificates of a chain, whose file may hold its key, too.

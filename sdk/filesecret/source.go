@@ -31,7 +31,13 @@ type Config struct {
 	// from; with any folder, file-root:system is allowed, too. Links that lead outside are
 	// not followed. Default: such names are unknown.
 	Folders []string
-	// MaxNames bounds how many such names are served at a time. Default: 100.
+	// CredentialFolder is a SPIFFE credential folder, as in SPIFFE_CREDENTIAL_FOLDER: its
+	// [CredentialBundle] is served as "default", the roots of that certificate's trust domain
+	// as "ROOTCA", and each trust bundle as "spiffe://example.com". A trust bundle whose file is
+	// removed is unknown from then on. Default: none.
+	CredentialFolder string
+	// MaxNames bounds how many names that carry their paths, or that are of trust domains
+	// without a file, are watched at a time. Default: 100.
 	MaxNames int
 	// SystemRoots are the files and folders with the system's roots. Default: the
 	// well-known ones.
@@ -134,10 +140,14 @@ func New(config Config) (*Source, error) {
 		}
 		s.entries[spec.Name] = &entry{spec: spec, read: readFile}
 	}
+	if err := s.addCredential(); err != nil {
+		return nil, err
+	}
 	// Watch first, so that no change falls between the watch and the first read.
 	s.files = filewatch.New(filewatch.Options{
 		Debounce: config.Debounce, Poll: config.Poll, NoEvents: config.NoEvents, Log: config.Log,
 	}, s.paths(s.all())...)
+	s.followFolder()
 	s.look(s.all(), everything)
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel
@@ -180,7 +190,7 @@ func (s *Source) Peek(_ secret.Caller, name string) (*secret.Item, error) {
 	}
 	e := s.entries[name]
 	switch {
-	case e == nil && !s.allowed(name), e != nil && e.forbidden:
+	case e == nil && !s.allowed(name), e != nil && e.unknown():
 		return nil, fmt.Errorf("secret %.256q: %w", name, secret.ErrUnknown)
 	case e == nil:
 		return nil, secret.NotReady(name, nil)
@@ -241,20 +251,27 @@ func (s *Source) admit(name string) (*entry, error) {
 		return nil, fmt.Errorf("%d names of files are watched already, no more are allowed", s.dynamic)
 	}
 	e := &entry{spec: spec, dynamic: true, read: s.folders.read}
+	if !isDynamic(name) {
+		e.federated, e.read = true, readFile
+	}
 	s.entries[name] = e
 	s.dynamic++
 	s.nudge()
 	return e, nil
 }
 
+// allowed reports whether a name that carries its paths may be served once it is watched.
 func (s *Source) allowed(name string) bool {
 	_, err := s.parse(name)
-	return err == nil
+	return err == nil && isDynamic(name)
 }
 
 var errNotConfigured = errors.New("that name is not configured")
 
 func (s *Source) parse(name string) (Spec, error) {
+	if spec, ok := s.federatedSpec(name); ok {
+		return spec, nil
+	}
 	if !isDynamic(name) || len(s.folders) == 0 {
 		return Spec{}, errNotConfigured
 	}
