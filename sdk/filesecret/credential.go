@@ -25,6 +25,13 @@ const bundleSuffix = ".spiffe-trust-bundle.pem"
 // trust domain (PEM), such as "example.org.spiffe-trust-bundle.pem".
 func TrustBundleFile(trustDomain string) string { return trustDomain + bundleSuffix }
 
+// TrustDomainOf returns the trust domain of a file with the name that [TrustBundleFile] returns;
+// ok is false for any other name.
+func TrustDomainOf(file string) (trustDomain string, ok bool) {
+	trustDomain, ok = strings.CutSuffix(file, bundleSuffix)
+	return trustDomain, ok && pki.CheckTrustDomain(trustDomain) == nil
+}
+
 // The names under which a credential folder is served.
 const (
 	credentialName = "default"
@@ -91,8 +98,7 @@ func (s *Source) followFolder() {
 func bundlesIn(files []fs.DirEntry, folder string) map[string]string {
 	found := map[string]string{}
 	for _, file := range files {
-		domain, ok := strings.CutSuffix(file.Name(), bundleSuffix)
-		if ok && pki.CheckTrustDomain(domain) == nil && len(found) < maxBundles {
+		if domain, ok := TrustDomainOf(file.Name()); ok && len(found) < maxBundles {
 			found[idPrefix+domain] = filepath.Join(folder, file.Name())
 		}
 	}

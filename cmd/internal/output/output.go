@@ -63,6 +63,8 @@ type File struct {
 	Content Content
 	// Mode is the file's mode. Default: 0600 with a key, else 0644.
 	Mode fs.FileMode
+
+	domain string // the foreign trust domain whose roots it holds
 }
 
 // Config is one set of files and what to do after writing it.
@@ -78,6 +80,13 @@ type Config struct {
 	// one in Folder, those with a key last; a program that reads in between finds a key and a
 	// certificate that do not belong together.
 	Link string
+	// SPIFFE makes Folder a SPIFFE credential folder: one file with the key and its chain, and
+	// one with the roots of each trust domain (SPIFFE Filesystem Delivery, section 2). Each is
+	// replaced atomically. Files and Link must be empty.
+	SPIFFE bool
+	// Federated maps foreign trust domains, such as "example.com", to the names of their trust
+	// bundles, for SPIFFE. The file of a trust domain that is not here is removed.
+	Federated map[string]string
 	// UID and GID own the files; nil means this process's.
 	UID, GID *int
 	// Password returns the password of keystores and truststores. Default: "changeit", as
@@ -129,6 +138,9 @@ func IstioFiles() []File {
 
 // Check returns an error if the Config is invalid.
 func (c Config) Check() error {
+	if c.SPIFFE {
+		return c.checkSPIFFE()
+	}
 	if c.Folder == "" || len(c.Files) == 0 {
 		return errors.New("name a folder and at least one file")
 	}

@@ -11,17 +11,18 @@ import (
 	"software.sslmate.com/src/go-pkcs12"
 
 	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
 // render returns the content of a file.
-func (w *writer) render(content Content, s set) ([]byte, error) {
-	switch content {
+func (w *writer) render(file File, s set) ([]byte, error) {
+	switch file.Content {
 	case Chain:
 		return s.pair.Chain, nil
 	case Key:
 		return s.pair.KeyPEM()
 	case Roots:
-		return s.bundle.Roots, nil
+		return s.roots(file.domain).Roots, nil
 	case CRL:
 		if len(s.bundle.CRLs) == 0 {
 			return nil, fmt.Errorf("the trust bundle %.256q has no revocation list", s.bundle.Name) // no server starts with an empty file
@@ -35,13 +36,21 @@ func (w *writer) render(content Content, s set) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the password: %w", err)
 	}
-	switch content {
+	switch file.Content {
 	case PKCS12:
 		return keyStore(s, password)
 	case PKCS12Roots:
 		return trustStore(s, password)
 	}
 	return jksTrustStore(s, password)
+}
+
+// roots returns the bundle of a foreign trust domain, or of the output for "".
+func (s set) roots(domain string) *secret.Item {
+	if domain != "" {
+		return s.foreign[domain]
+	}
+	return s.bundle
 }
 
 func keyStore(s set, password string) ([]byte, error) {

@@ -3,6 +3,8 @@ package output
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/host/errno"
@@ -66,7 +68,7 @@ func (w *writer) watch() (stop func(), err error) {
 			s()
 		}
 	}
-	for _, name := range []string{w.Pair, w.Bundle} {
+	for _, name := range append([]string{w.Pair, w.Bundle}, slices.Collect(maps.Values(w.Federated))...) {
 		if name == "" {
 			continue
 		}
@@ -124,7 +126,7 @@ func (w *writer) write() time.Duration {
 	}
 	w.written, w.writes = now, failures{}
 	w.due, w.reloads = w.Reload != nil, failures{}
-	w.Log.Info("files written", "folder", w.Folder, "files", len(w.Files), "secret", now.what())
+	w.Log.Info("files written", "folder", w.Folder, "secret", now.what())
 	w.Observe(Event{Output: w.Name, Type: Written, NotAfter: now.notAfter()})
 	return idle
 }
@@ -170,14 +172,20 @@ func (w *writer) peek() (s set, ok bool) {
 		}
 		*one.item = item
 	}
+	s.foreign = w.peekForeign()
 	return s, true
 }
 
 // set holds the items that the files are made from.
-type set struct{ pair, bundle *secret.Item }
+type set struct {
+	pair, bundle *secret.Item
+	foreign      map[string]*secret.Item // by trust domain; nil if not held
+}
+
+func (s set) empty() bool { return s.pair == nil && s.bundle == nil }
 
 func (s set) same(other set) bool {
-	return sameItem(s.pair, other.pair) && sameItem(s.bundle, other.bundle)
+	return sameItem(s.pair, other.pair) && sameItem(s.bundle, other.bundle) && maps.EqualFunc(s.foreign, other.foreign, sameItem)
 }
 
 func sameItem(a, b *secret.Item) bool {

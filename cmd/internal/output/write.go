@@ -33,6 +33,7 @@ func (w *writer) put(s set) error {
 	}
 	defer func() { _ = folder.Close() }() // everything written is synced
 	w.checkFolder(folder)
+	w.warnOfDisk()
 	if w.Link == "" {
 		return w.putFlat(folder, s)
 	}
@@ -67,7 +68,7 @@ func makeFolder(path string) error {
 // such folders.
 func (w *writer) checkFolder(folder *os.Root) {
 	info, err := folder.Stat(".")
-	if err == nil && w.written == (set{}) && info.Mode().Perm()&0o022 != 0 && info.Mode()&fs.ModeSticky == 0 {
+	if err == nil && w.written.empty() && info.Mode().Perm()&0o022 != 0 && info.Mode()&fs.ModeSticky == 0 {
 		w.Log.Warn("folder is writable by other users, who could replace its files", "folder", w.Folder, "mode", info.Mode().String())
 	}
 }
@@ -75,7 +76,11 @@ func (w *writer) checkFolder(folder *os.Root) {
 // putFlat replaces the files one by one. If one fails, it restores those before it: a
 // chain beside the wrong key would be worse than an old pair.
 func (w *writer) putFlat(folder *os.Root, s set) error {
-	files := slices.Clone(w.Files)
+	files, err := w.filesOf(s)
+	if err != nil {
+		return err
+	}
+	files = slices.Clone(files)
 	// The key comes last, so a reader that finds the new key finds its chain, too.
 	slices.SortStableFunc(files, func(a, b File) int { return cmp.Compare(rank(a), rank(b)) })
 	tidy(folder, files) // leftovers of a run that was killed
@@ -94,7 +99,7 @@ func (w *writer) putFlat(folder *os.Root, s set) error {
 			return errors.Join(mounted(err), putBack(folder, files[:n]))
 		}
 	}
-	return safefile.Sync(folder)
+	return errors.Join(w.sweepDomains(folder, s), safefile.Sync(folder))
 }
 
 // mounted returns why the system keeps a file from being replaced.
@@ -140,7 +145,7 @@ func rank(file File) int {
 
 // create makes a file and sets its mode and owner before it writes the content.
 func (w *writer) create(folder *os.Root, name string, file File, s set) error {
-	content, err := w.render(file.Content, s)
+	content, err := w.render(file, s)
 	if err != nil {
 		return fmt.Errorf("%s: %w", file.Name, err)
 	}
