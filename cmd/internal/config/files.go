@@ -10,6 +10,7 @@ import (
 	"github.com/countersign-dev/countersign/cmd/internal/istiocompat"
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/filesecret"
+	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
 // Files are secrets that other programs provide in files.
@@ -21,6 +22,10 @@ type Files struct {
 	Mounted string `json:"mounted"`
 	// Secrets are served from files, under these names.
 	Secrets []FileSecret `json:"secrets"`
+	// CredentialFolder is a SPIFFE credential folder: its certificate is "default", the roots of
+	// its trust domain are "ROOTCA", those of another are "spiffe://example.com". The variable
+	// SPIFFE_CREDENTIAL_FOLDER sets it. Default: none.
+	CredentialFolder string `json:"credential_folder"`
 	// Folders are the only ones that the names file-cert:<chain>~<key> and file-root:<ca>
 	// may refer to. Default: those that platforms mount; an empty list allows none.
 	Folders []string `json:"folders"`
@@ -63,6 +68,7 @@ func (c *Config) completeFiles(p *problems) {
 	for i, s := range f.Secrets {
 		c.checkFileSecret(p, s, i)
 	}
+	c.completeCredential(p)
 	if f.Mounted == MountedOnly {
 		c.Providers, c.DefaultProvider = nil, ""
 	}
@@ -88,6 +94,35 @@ func (c *Config) checkFileSecret(p *problems, s FileSecret, i int) {
 	case slices.ContainsFunc(c.Files.Secrets[:i], func(other FileSecret) bool { return other.Name == s.Name }):
 		p.add(fmt.Errorf("files.secrets has %.256q twice: use each name once", s.Name))
 	}
+}
+
+// completeCredential adds the names that a SPIFFE credential folder has.
+func (c *Config) completeCredential(p *problems) {
+	folder := c.Files.CredentialFolder
+	if folder == "" {
+		return
+	}
+	for _, name := range []string{DefaultSecret, RootCA} {
+		if c.configured(name) || c.FromOthers(name) {
+			c.say(p, "files.credential_folder", folder, name+" comes from elsewhere, too; remove one of the two")
+			return
+		}
+	}
+	if slices.ContainsFunc(c.Outputs, func(o Output) bool { return o.SPIFFEFolder != "" && absolute(o.SPIFFEFolder) == absolute(folder) }) {
+		c.say(p, "files.credential_folder", folder, "an output writes this folder; read another one")
+		return
+	}
+	const rule = "files.credential_folder names the folder"
+	whole := filepath.Join(folder, filesecret.CredentialBundle)
+	c.Files.Secrets = append(c.Files.Secrets,
+		FileSecret{Name: DefaultSecret, Chain: whole, Key: whole, rule: rule},
+		FileSecret{Name: RootCA, Roots: folder, rule: rule})
+}
+
+// federates reports whether a name is that of a trust domain in the credential folder.
+func (f Files) federates(name string) bool {
+	domain, ok := strings.CutPrefix(name, "spiffe://")
+	return ok && f.CredentialFolder != "" && pki.CheckTrustDomain(domain) == nil
 }
 
 // mounted returns "default" and "ROOTCA", each from the first layout that has it. If files
@@ -123,7 +158,7 @@ func (c *Config) mounted() (found []FileSecret) {
 // served these files would never renew them.
 func (c *Config) isOwn(l filesecret.Layout) bool {
 	folder := absolute(filepath.Dir(l.Chain))
-	if slices.ContainsFunc(c.Outputs, func(o Output) bool { return absolute(o.Folder) == folder }) {
+	if slices.ContainsFunc(c.Outputs, func(o Output) bool { return absolute(o.Place()) == folder }) {
 		return true
 	}
 	return slices.ContainsFunc(c.Providers, func(p Provider) bool {
@@ -156,7 +191,7 @@ func (f Files) Names() []string {
 
 // FromFiles reports whether a name is served from files.
 func (c *Config) FromFiles(name string) bool {
-	return slices.ContainsFunc(c.Files.Secrets, func(s FileSecret) bool { return s.Name == name })
+	return c.Files.federates(name) || slices.ContainsFunc(c.Files.Secrets, func(s FileSecret) bool { return s.Name == name })
 }
 
 // answered reports whether a name needs no CA.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/countersign-dev/countersign/cmd/internal/output"
 	"github.com/countersign-dev/countersign/internal/text"
+	"github.com/countersign-dev/countersign/sdk/filesecret"
 )
 
 // Output writes a secret to a set of files.
@@ -24,6 +25,10 @@ type Output struct {
 	// Files lists the files. Default: key.pem, cert-chain.pem and root-cert.pem, Istio's
 	// names.
 	Files []OutputFile `json:"files"`
+	// SPIFFEFolder is a SPIFFE credential folder, in place of Folder, Files and Link: one file
+	// with the key and its chain, and one with the roots of its own and of each trust domain in
+	// workload_api.federated and bundle_endpoints. Prefer a folder in memory.
+	SPIFFEFolder string `json:"spiffe_folder"`
 	// Link is the name of a symbolic link in Folder. Each version of the files then gets a
 	// folder of its own, and the link changes to it atomically. Prefer it. Default: none,
 	// the files are replaced one by one, those with a key last; a reader in between finds a
@@ -88,6 +93,9 @@ func (c *Config) completeOutputs(p *problems) {
 
 // paths returns the names that the output replaces: its link, or else its files.
 func (o *Output) paths() (all []string) {
+	if o.SPIFFEFolder != "" {
+		return []string{filepath.Join(o.SPIFFEFolder, filesecret.CredentialBundle)}
+	}
 	if o.Link != "" {
 		return []string{filepath.Join(o.Folder, o.Link)}
 	}
@@ -97,8 +105,11 @@ func (o *Output) paths() (all []string) {
 	return all
 }
 
+// Place is the folder that holds the files.
+func (o *Output) Place() string { return cmp.Or(o.SPIFFEFolder, filepath.Join(o.Folder, o.Link)) }
+
 func (o *Output) complete() {
-	if len(o.Files) == 0 {
+	if len(o.Files) == 0 && o.SPIFFEFolder == "" {
 		for _, file := range output.IstioFiles() {
 			o.Files = append(o.Files, OutputFile{Name: file.Name, Content: string(file.Content)})
 		}
@@ -113,6 +124,13 @@ func (o *Output) complete() {
 }
 
 func (c *Config) checkOutput(p *problems, o *Output, path string) {
+	if o.SPIFFEFolder != "" && o.Folder != "" {
+		p.add(fmt.Errorf("%s: write either folder or spiffe_folder", path))
+		return
+	}
+	if i := c.find(o.Secret); o.SPIFFEFolder != "" && i >= 0 && c.Secrets[i].SPIFFEID == "" {
+		c.say(p, path+".secret", o.Secret, "the secret has no spiffe_id, which a SPIFFE credential folder needs")
+	}
 	if err := o.Config().Check(); err != nil {
 		p.add(fmt.Errorf("%s: %w", path, err))
 	}
@@ -146,10 +164,13 @@ func (c *Config) checkOutput(p *problems, o *Output, path string) {
 // Config returns the sdk's form of the output, without owner, password and reload.
 func (o *Output) Config() output.Config {
 	cfg := output.Config{Name: o.Name, Pair: o.Secret, Bundle: o.Bundle, Folder: o.Folder, Link: o.Link, Pause: reloadPause}
+	if o.SPIFFEFolder != "" {
+		cfg.Folder, cfg.SPIFFE = o.SPIFFEFolder, true
+	}
 	for _, file := range o.Files {
 		cfg.Files = append(cfg.Files, output.File{Name: file.Name, Content: output.Content(file.Content), Mode: fs.FileMode(file.Mode)})
 	}
-	if !slices.ContainsFunc(o.Files, func(f OutputFile) bool {
+	if !cfg.SPIFFE && !slices.ContainsFunc(o.Files, func(f OutputFile) bool {
 		return strings.HasSuffix(f.Content, "truststore") || f.Content == string(output.Roots) || f.Content == string(output.CRL)
 	}) {
 		cfg.Bundle = "" // no file contains it, so nothing waits for it

@@ -40,6 +40,9 @@ func variable(flag string) string {
 
 const prefix = "COUNTERSIGN_"
 
+// credentialVariable names a SPIFFE credential folder (SPIFFE Filesystem Delivery, section 3.1).
+const credentialVariable = "SPIFFE_CREDENTIAL_FOLDER"
+
 // ConfigFlag names the file; it is a flag and a variable, and in no file.
 const ConfigFlag = "config"
 
@@ -94,6 +97,9 @@ func fromEnvironment(environ []string) ([]Assignment, error) {
 	var found []Assignment
 	var wrong problems
 	for name, value := range variables(environ) {
+		if name == credentialVariable && value != "" {
+			found = append(found, Assignment{"files.credential_folder", value, name})
+		}
 		path, ok := paths[name]
 		switch {
 		case ok && value != "":

@@ -14,9 +14,13 @@ import (
 func openFiles(env environ.Vars, c config.Files, observe func(secret.Event), log *slog.Logger) (*filesecret.Source, error) {
 	cfg := filesecret.Config{
 		Folders: c.Folders, SystemRoots: systemRoots(env),
-		Debounce: c.Debounce.Duration, Observe: observe, Log: log,
+		CredentialFolder: c.CredentialFolder,
+		Debounce:         c.Debounce.Duration, Observe: observe, Log: log,
 	}
 	for _, s := range c.Secrets {
+		if c.CredentialFolder != "" && (s.Name == config.DefaultSecret || s.Name == config.RootCA) {
+			continue // both come with the folder
+		}
 		cfg.Secrets = append(cfg.Secrets, filesecret.Spec{Name: s.Name, Chain: s.Chain, Key: s.Key, Roots: s.Roots})
 		log.Info("serving a secret from files", "secret", s.Name, "chain", s.Chain, "roots", s.Roots)
 	}

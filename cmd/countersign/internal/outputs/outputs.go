@@ -10,7 +10,6 @@ import (
 	"math"
 	"os"
 	"os/user"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -33,6 +32,9 @@ func Configs(c config.Config, observe func(output.Event), log *slog.Logger) ([]o
 			errs = append(errs, fmt.Errorf("outputs.%s: %w", entry.Name, err))
 		}
 		cfg.Observe, cfg.Log = observe, log
+		if cfg.SPIFFE {
+			cfg.Federated = c.WorkloadAPI.Federated
+		}
 		all = append(all, cfg)
 	}
 	return all, errors.Join(errs...)
@@ -49,7 +51,7 @@ func Described(c config.Config) []status.Output {
 		case o.Reload.Signal != "":
 			tells = "SIG" + o.Reload.Signal + " to the process in " + o.Reload.PIDFile
 		}
-		all = append(all, status.Output{Name: o.Name, Folder: filepath.Join(o.Folder, o.Link), Tells: text.Clean(tells)})
+		all = append(all, status.Output{Name: o.Name, Folder: o.Place(), Tells: text.Clean(tells)})
 	}
 	return all
 }
