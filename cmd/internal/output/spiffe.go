@@ -45,8 +45,8 @@ func (w *writer) filesOf(s set) ([]File, error) {
 	return files, nil
 }
 
-// peekForeign returns the bundles of foreign trust domains. One that is not held yet is nil: the
-// file that an earlier run has written stays. One that the source no longer knows is left out.
+// peekForeign returns the bundles of foreign trust domains, without those that the source does
+// not know. One that is not ready is nil, and its file stays as an earlier run wrote it.
 func (w *writer) peekForeign() map[string]*secret.Item {
 	all := map[string]*secret.Item{}
 	for domain, name := range w.Federated {
