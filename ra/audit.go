@@ -1,6 +1,7 @@
 package ra
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"io"
@@ -100,14 +101,14 @@ func (a *auditLog) write(ctx context.Context, all ...auditLine) error {
 }
 
 func encoded(all []auditLine) (text []byte, err error) {
-	for _, line := range all {
-		one, err := json.Marshal(line)
-		if err != nil {
+	var out bytes.Buffer
+	encoder := json.NewEncoder(&out) // ends each with a newline
+	for i := range all {
+		if err := encoder.Encode(&all[i]); err != nil {
 			return nil, err
 		}
-		text = append(append(text, one...), '\n')
 	}
-	return text, nil
+	return out.Bytes(), nil
 }
 
 // join adds a text to those that wait. The first of them writes for all.

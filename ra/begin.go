@@ -66,7 +66,7 @@ func (e *Engine) mayStillGive(f *flight) error {
 	if err := e.wanted(f.order); err != nil {
 		return err
 	}
-	return e.mayGive(f.order, func() Certificate { return f.cert })
+	return e.mayGive(f.order, f.cert)
 }
 
 // giveBack leaves a certificate for the next call, or records that none can come.

@@ -3,7 +3,6 @@ package ra
 import (
 	"context"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"slices"
@@ -159,7 +158,7 @@ func (o *Order) readCSR() (err error) {
 		return err
 	}
 	o.names, o.namesErr = pki.IdentityOfCSR(o.csr)
-	o.pem = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: o.csr.Raw})
+	o.pem = pki.EncodeBlock("CERTIFICATE REQUEST", o.csr.Raw)
 	return checkKey(o.csr.PublicKey, o.decision.KeyTypes, o.door.KeyTypes)
 }
 

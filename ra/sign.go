@@ -34,7 +34,8 @@ func (t *try) run(ctx context.Context) error {
 		err = t.once(ctx, t.engine.cfg.Now().String())
 	}
 	if err == nil {
-		err = t.engine.mayGive(t.order, t.certificate)
+		t.cert = t.certificate()
+		err = t.engine.mayGive(t.order, t.cert)
 	}
 	if err == nil {
 		err = t.engine.wanted(t.order)
@@ -190,10 +191,9 @@ func (t *try) line() auditLine {
 
 // auditIssued writes the line without which nothing is given out.
 func (t *try) auditIssued(ctx context.Context) error {
-	leaf := t.chain.Leaf
 	line := t.line()
-	line.Event, line.Serial, line.Fingerprint = eventIssued, leaf.SerialNumber.Text(16), pki.Fingerprint(leaf)
-	line.Root, line.NotBefore, line.NotAfter = pki.Fingerprint(t.chain.Root), &leaf.NotBefore, &leaf.NotAfter
+	line.Event, line.Serial, line.Fingerprint = eventIssued, t.cert.Serial, t.cert.Fingerprint
+	line.Root, line.NotBefore, line.NotAfter = pki.Fingerprint(t.chain.Root), &t.cert.NotBefore, &t.cert.NotAfter
 	return t.engine.audit.write(ctx, line)
 }
 

@@ -30,6 +30,7 @@ type try struct {
 	reply  ca.Certificate
 	chain  *pki.Chain
 	roots  *pki.Bundle // to hand out with the chain
+	cert   Certificate // made of them
 	called bool        // or its token was asked for
 	signed bool        // a certificate was, whatever became of it
 	call   error       // of the call itself
@@ -70,7 +71,7 @@ func (t *try) land(err error, hangs bool) {
 		took: time.Since(t.flight.item.Began()),
 	}
 	if err == nil {
-		out.cert = t.certificate()
+		out.cert = t.cert
 	}
 	t.engine.land(t.flight, t.slot, out)
 }

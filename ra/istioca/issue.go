@@ -2,9 +2,9 @@ package istioca
 
 import (
 	"context"
-	"encoding/pem"
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -12,7 +12,6 @@ import (
 
 	"github.com/countersign-dev/countersign/ra"
 	"github.com/countersign-dev/countersign/sdk/ca"
-	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
 // issued is a certificate with what it was issued for.
@@ -160,16 +159,12 @@ func (s *Server) overdue(ctx, held context.Context, last told) *fault {
 // replyOf returns the certificate as clients read it: the leaf and each intermediate an
 // element, then all roots in one.
 func replyOf(cert ra.Certificate) (*security.IstioCertificateResponse, *fault) {
-	reply := &security.IstioCertificateResponse{}
-	// The issuer has verified them, so they are only taken apart.
-	for block, err := range pki.Blocks(cert.Chain) {
-		if err == nil {
-			reply.CertChain = append(reply.CertChain, string(pem.EncodeToMemory(block)))
-		}
-	}
-	if len(reply.CertChain) == 0 || cert.Roots.Len() == 0 {
+	// The issuer has verified and encoded the chain, so it is only taken apart.
+	parts := strings.SplitAfter(string(cert.Chain), "-----END CERTIFICATE-----\n")
+	last := len(parts) - 1 // what follows the last line: nothing
+	if last == 0 || parts[last] != "" || cert.Roots.Len() == 0 {
 		return nil, faultf(Unavailable, codes.Unavailable, "the CA returned no roots; retry later")
 	}
-	reply.CertChain = append(reply.CertChain, string(cert.Roots.PEM()))
-	return reply, nil
+	parts[last] = string(cert.Roots.PEM())
+	return &security.IstioCertificateResponse{CertChain: parts}, nil
 }

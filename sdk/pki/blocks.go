@@ -8,6 +8,7 @@ import (
 	"iter"
 	"unicode"
 	"unicode/utf16"
+	"unicode/utf8"
 )
 
 // ErrMalformed means that a PEM block or its content is damaged, as by an editor or by a program that
@@ -23,7 +24,9 @@ var ErrMalformed = errors.New("is malformed")
 func Blocks(text []byte) iter.Seq2[*pem.Block, error] {
 	return func(yield func(*pem.Block, error) bool) {
 		s := blockScanner{yield: yield}
-		for line := range bytes.Lines(plain(text)) {
+		text = plain(text)
+		s.text.Grow(min(len(text)+1, usualBlock))
+		for line := range bytes.Lines(text) {
 			s.line++
 			for part := range partsOf(bytes.TrimSpace(line)) {
 				if !s.scan(part) {
@@ -35,12 +38,17 @@ func Blocks(text []byte) iter.Seq2[*pem.Block, error] {
 	}
 }
 
-// plain returns a text as UTF-8 with \n at the end of lines.
+// plain returns a text as UTF-8 with \n at the end of lines. One that is so already is not copied.
 func plain(text []byte) []byte {
 	text = fromUTF16(text)
-	text = bytes.ReplaceAll(text, []byte("\ufeff"), nil) // files joined by cat have more than one
-	text = bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n"))
-	return bytes.ReplaceAll(text, []byte("\r"), []byte("\n"))
+	if mark := []byte("\ufeff"); bytes.Contains(text, mark) {
+		text = bytes.ReplaceAll(text, mark, nil) // files joined by cat have more than one
+	}
+	if bytes.IndexByte(text, '\r') >= 0 {
+		text = bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n"))
+		text = bytes.ReplaceAll(text, []byte("\r"), []byte("\n"))
+	}
+	return text
 }
 
 // fromUTF16 decodes what PowerShell and Notepad write as "Unicode".
@@ -75,6 +83,9 @@ func partsOf(line []byte) iter.Seq[[]byte] {
 	}
 }
 
+// usualBlock is the size of a certificate's block, in bytes. Few have more.
+const usualBlock = 2 << 10
+
 // blockScanner collects the lines of one block after another.
 type blockScanner struct {
 	yield func(*pem.Block, error) bool
@@ -83,7 +94,7 @@ type blockScanner struct {
 
 	open  bool
 	begun int    // the line of its BEGIN
-	label string // its type
+	label []byte // its type, fit for an error; empty if it may be anything else
 	text  bytes.Buffer
 }
 
@@ -108,7 +119,7 @@ func (s *blockScanner) scan(line []byte) bool {
 	return true
 }
 
-func (s *blockScanner) begin(label string) {
+func (s *blockScanner) begin(label []byte) {
 	s.block++
 	s.open, s.begun, s.label = true, s.line, label
 	s.text.Reset()
@@ -120,7 +131,7 @@ func (s *blockScanner) add(line []byte) {
 }
 
 // end decodes the lines of the open block.
-func (s *blockScanner) end(label string) bool {
+func (s *blockScanner) end(label []byte) bool {
 	block, rest := pem.Decode(s.text.Bytes())
 	switch {
 	case block != nil && len(rest) == 0:
@@ -129,7 +140,7 @@ func (s *blockScanner) end(label string) bool {
 			block.Type = certificateBlock
 		}
 		return s.yield(block, nil)
-	case label != s.label:
+	case !bytes.Equal(label, s.label):
 		return s.spoiled("its BEGIN and END lines differ")
 	}
 	return s.spoiled("its base64 or its BEGIN or END line is damaged")
@@ -142,32 +153,43 @@ func (s *blockScanner) abandon() bool {
 
 func (s *blockScanner) spoiled(reason string) bool {
 	s.open = false
-	return s.yield(nil, fmt.Errorf("PEM block %d%s at line %d %w: %s", s.block, s.label, s.begun, ErrMalformed, reason))
+	label := ""
+	if len(s.label) > 0 {
+		label = fmt.Sprintf(" %q", s.label)
+	}
+	return s.yield(nil, fmt.Errorf("PEM block %d%s at line %d %w: %s", s.block, label, s.begun, ErrMalformed, reason))
 }
 
 // boundary returns the word BEGIN or END of a line that delimits a block, however many and
 // whatever dashes it has: word processors change them. label is fit for an error.
-func boundary(line []byte) (word, label string) {
+func boundary(line []byte) (word string, label []byte) {
+	if len(line) == 0 || line[0] != '-' && line[0] < utf8.RuneSelf {
+		return "", nil // a line of base64, as most are
+	}
 	rest := bytes.TrimLeftFunc(line, isDash)
 	if len(line)-len(rest) < 2 {
-		return "", ""
+		return "", nil
 	}
 	for _, word := range []string{"BEGIN", "END"} {
 		if after, ok := bytes.CutPrefix(rest, []byte(word+" ")); ok {
 			return word, labelOf(after)
 		}
 	}
-	return "", ""
+	return "", nil
 }
 
 func isDash(r rune) bool { return unicode.Is(unicode.Pd, r) }
 
-// labelOf returns the quoted type, or nothing if it may be anything else, such as a key on the
-// same line.
-func labelOf(rest []byte) string {
+// labelOf returns the type, or nothing if it may be anything else, such as a key on the same line.
+func labelOf(rest []byte) []byte {
 	label := bytes.TrimRightFunc(rest, isDash)
-	if len(label) > 32 || !onlyOf(string(label), func(c byte) bool { return isUpper(c) || isDigit(c) || c == ' ' || c == '#' }) {
-		return ""
+	for _, c := range label {
+		if !isUpper(c) && !isDigit(c) && c != ' ' && c != '#' {
+			return nil
+		}
 	}
-	return fmt.Sprintf(" %q", label)
+	if len(label) > 32 {
+		return nil
+	}
+	return label
 }

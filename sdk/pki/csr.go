@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/asn1"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"slices"
@@ -37,7 +36,7 @@ func CreateCSR(key crypto.Signer, id Identity) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create certificate signing request: %w", err)
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}), nil
+	return EncodeBlock(requestBlock, der), nil
 }
 
 func marshalNames(id Identity) ([]byte, error) {
@@ -60,7 +59,7 @@ func marshalNames(id Identity) ([]byte, error) {
 // ParseCSR parses exactly one PEM block "CERTIFICATE REQUEST" of at most 1 MiB and
 // verifies the CSR's signature. Anything else is an error.
 func ParseCSR(pemBytes []byte) (*x509.CertificateRequest, error) {
-	der, err := onlyBlock(pemBytes, "CERTIFICATE REQUEST")
+	der, err := onlyBlock(pemBytes, requestBlock)
 	if err != nil {
 		return nil, err
 	}

@@ -12,7 +12,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -161,7 +160,7 @@ func (c *CA) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, e
 	if err != nil {
 		return ca.Certificate{}, ca.Errorf(ca.Internal, "%w", err)
 	}
-	chain := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: leaf})
+	chain := pki.EncodeBlock("CERTIFICATE", leaf)
 	return ca.Certificate{Chain: append(chain, a.abovePEM...), Roots: bytes.Clone(a.rootsPEM)}, nil
 }
 
