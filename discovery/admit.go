@@ -102,6 +102,9 @@ func (s *Server) authenticate(ctx context.Context, credential authn.Credential) 
 	}
 	if err == nil {
 		s.metrics.authenticated(id.Kind)
+		if p, ok := peer.FromContext(ctx); ok {
+			strangers.Known(p.Addr)
+		}
 		return id, nil
 	}
 	seen, reason := errUnknown, refused

@@ -59,7 +59,8 @@ type Limits struct {
 	// one address. Default: 20,000 and 2,000.
 	Connections, ConnectionsOfAddress int
 	// Authentications are the streams being authenticated, of all clients and of one
-	// address. Each may hold a token of 16 KiB. Default: 1,000 and 600.
+	// address, and the connections on which no stream was authenticated yet. Each may hold a
+	// token of 16 KiB. Default: 1,000 and 600.
 	Authentications, AuthenticationsOfAddress int
 	// Streams of all clients, of one identity in one cluster, and of one connection
 	// (Envoy opens one per secret over SDS). Default: 20,000, 2,000 and 1,000.
@@ -74,7 +75,8 @@ type Limits struct {
 
 // Times are timeouts and intervals.
 type Times struct {
-	// Handshake is how long a connection may take to speak HTTP/2. Default: 10 s.
+	// Handshake is how long a connection may take to speak HTTP/2. It is closed unless a stream
+	// was authenticated within Handshake and Authenticate. Default: 10 s.
 	Handshake time.Duration
 	// Authenticate is how long authentication may take. Default: 10 s.
 	Authenticate time.Duration

@@ -153,7 +153,7 @@ func (s *Server) drain(all []serving) {
 
 // limited returns the listener with a limited number of connections.
 func (s *Server) limited(on net.Listener) net.Listener {
-	return &strangers.Listener{Listener: on, Places: s.connections, Full: func(conn net.Conn, full error) {
+	return &strangers.Listener{Listener: on, Places: s.connections, Unknown: s.unknown, Full: func(conn net.Conn, full error) {
 		limit := limitOf(full)
 		s.metrics.refuse(limit)
 		s.say("too many connections, closing a new one", "reason", string(limit), "peer", conn.RemoteAddr().String())

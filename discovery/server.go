@@ -31,6 +31,7 @@ type Server struct {
 	said     limiter
 	// What strangers may use, on both listeners together.
 	connections, authenticating *strangers.Places
+	unknown                     *strangers.Unknown
 
 	round atomic.Uint64 // counts the calls of Reauthorize and End
 	runs  atomic.Bool
@@ -43,10 +44,11 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := cfg.Limits
+	l, t := cfg.Limits, cfg.Times
 	s := &Server{
 		cfg: cfg, sessions: newSessions(cfg), connections: strangers.NewPlaces(l.Connections, l.ConnectionsOfAddress),
 		authenticating: strangers.NewPlaces(l.Authentications, l.AuthenticationsOfAddress),
+		unknown:        strangers.NewUnknown(l.Authentications, l.AuthenticationsOfAddress, t.Handshake+t.Authenticate),
 	}
 	types := slices.Clone(cfg.Types)
 	slices.SortStableFunc(types, func(a, b Type) int { return cmp.Compare(rank(a.URL), rank(b.URL)) })

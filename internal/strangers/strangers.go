@@ -1,6 +1,6 @@
 // Package strangers bounds what a server's clients may use before they are known: a
-// [Listener] limits connections, [Places] whatever else is counted by address, and [Bearer]
-// reads a token.
+// [Listener] limits connections, those of [Unknown] clients lower, [Places] whatever else is counted
+// by address, and [Bearer] reads a token.
 package strangers
 
 import (
@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"time"
 )
 
 // The limits of [Places.Take].
@@ -78,6 +79,8 @@ func HostOf(addr net.Addr) string {
 type Listener struct {
 	net.Listener
 	Places *Places
+	// Unknown bounds those of clients that are not known yet.
+	Unknown *Unknown
 	// Full is called for each connection that is closed for err. It must not block.
 	Full func(conn net.Conn, err error)
 }
@@ -90,23 +93,50 @@ func (l *Listener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		free, full := l.Places.Take(HostOf(conn.RemoteAddr()))
+		taken, full := l.take(conn)
 		if full == nil {
-			return &counted{conn, sync.OnceFunc(free)}, nil
+			return taken, nil
 		}
 		l.Full(conn, full)
 		_ = conn.Close()
 	}
 }
 
-// counted is a connection that frees its place when closed.
+func (l *Listener) take(conn net.Conn) (*counted, error) {
+	host := HostOf(conn.RemoteAddr())
+	free, err := l.Places.Take(host)
+	if err != nil {
+		return nil, err
+	}
+	c := &counted{Conn: conn, host: host, since: time.Now(), free: sync.OnceFunc(free), unknown: l.Unknown}
+	out, err := c.unknown.enter(c)
+	if err != nil {
+		free()
+		return nil, err
+	}
+	if out != nil {
+		l.Full(out, ErrFull)
+		_ = out.Close()
+	}
+	return c, nil
+}
+
+// counted is a connection that frees its places when closed.
 type counted struct {
 	net.Conn
-	free func()
+	host    string
+	since   time.Time
+	free    func()
+	unknown *Unknown
+	late    *time.Timer // closes it; set while it has a place in unknown
 }
+
+// RemoteAddr returns the address by which [Known] finds the connection.
+func (c *counted) RemoteAddr() net.Addr { return address{c.Conn.RemoteAddr(), c} }
 
 // Close closes the connection.
 func (c *counted) Close() error {
 	defer c.free()
+	c.unknown.remove(c)
 	return c.Conn.Close()
 }

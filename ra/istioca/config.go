@@ -76,8 +76,8 @@ type Limits struct {
 	// Connections of all clients, and of one address; for IPv6, a network of 64 bits is one
 	// address. Default: 20,000 and 2,000.
 	Connections, ConnectionsOfAddress int
-	// Authentications are the calls being authenticated, of all clients and of one address.
-	// Default: 1,000 and 600.
+	// Authentications are the calls being authenticated, of all clients and of one address, and
+	// the connections on which no call was authenticated yet. Default: 1,000 and 600.
 	Authentications, AuthenticationsOfAddress int
 	// Calls of authenticated callers, in total and of one caller: a pod, or a service account
 	// without one. A ztunnel has eight in flight. Default: 20,000 and 64.
@@ -91,7 +91,8 @@ type Limits struct {
 
 // Times are timeouts and intervals.
 type Times struct {
-	// Handshake is how long a connection may take to speak HTTP/2. Default: 10 s.
+	// Handshake is how long a connection may take to speak HTTP/2. It is closed unless a call
+	// was authenticated within Handshake and Authenticate. Default: 10 s.
 	Handshake time.Duration
 	// Authenticate is how long authentication may take, Lookup each question about pods after
 	// that, and Message the arrival of the request. Default: 10 s each.

@@ -29,6 +29,7 @@ type Server struct {
 	cfg Config
 	// What strangers may use, and what authenticated callers may.
 	connections, authenticating, calls *strangers.Places
+	unknown                            *strangers.Unknown
 	repeats                            loglimit.Repeats // log lines of the same client
 
 	ending context.Context // ends when the server drains
@@ -44,11 +45,12 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := cfg.Limits
+	l, t := cfg.Limits, cfg.Times
 	s := &Server{
 		cfg: cfg, connections: strangers.NewPlaces(l.Connections, l.ConnectionsOfAddress),
 		authenticating: strangers.NewPlaces(l.Authentications, l.AuthenticationsOfAddress),
 		calls:          strangers.NewPlaces(l.Calls, l.CallsOfCaller),
+		unknown:        strangers.NewUnknown(l.Authentications, l.AuthenticationsOfAddress, t.Handshake+t.Authenticate),
 	}
 	s.ending, s.drain = context.WithCancel(context.Background())
 	s.take(cfg)
@@ -125,7 +127,7 @@ func (s *Server) tlsConfig() *tls.Config {
 
 // limited returns the listener with a limited number of connections.
 func (s *Server) limited(on net.Listener) net.Listener {
-	return &strangers.Listener{Listener: on, Places: s.connections, Full: func(conn net.Conn, full error) {
+	return &strangers.Listener{Listener: on, Places: s.connections, Unknown: s.unknown, Full: func(conn net.Conn, full error) {
 		s.cfg.Observe(Event{Result: limitOf(full)})
 		if suppressed, ok := s.repeats.Allow(strangers.HostOf(conn.RemoteAddr()), time.Now()); ok {
 			s.cfg.Log.Warn("too many connections, closing a new one", "reason", string(limitOf(full)), "peer", conn.RemoteAddr().String(), "suppressed", suppressed)

@@ -7,9 +7,11 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	security "istio.io/api/security/v1alpha1"
 
+	"github.com/countersign-dev/countersign/internal/strangers"
 	"github.com/countersign-dev/countersign/ra"
 	"github.com/countersign-dev/countersign/sdk/trace"
 )
@@ -51,6 +53,9 @@ func (s *Server) answer(stream grpc.ServerStream) (Result, *fault) {
 	who, fault := s.admit(ctx)
 	if fault != nil {
 		return "", fault
+	}
+	if p, ok := peer.FromContext(ctx); ok {
+		strangers.Known(p.Addr)
 	}
 	free, full := s.calls.Take(who.key())
 	if full != nil {

@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 	security "istio.io/api/security/v1alpha1"
 
@@ -268,6 +269,90 @@ func TestHandshakeMustEndInTime(t *testing.T) {
 		_, err := conn.Read(make([]byte, 1))
 		if waited := time.Since(began); err == nil || waited != 10*time.Second {
 			t.Errorf("after %s: %v", waited, err)
+		}
+	})
+}
+
+// opened connects from an address and leaves the connection idle.
+func (m *mesh) opened(ip string, n int) (all []net.Conn) {
+	for range n {
+		conn := m.raw(ip)
+		m.t.Cleanup(func() { _ = conn.Close() })
+		all = append(all, conn)
+	}
+	return all
+}
+
+func TestIdleConnectionsOfStrangersAreBounded(t *testing.T) {
+	limits := istioca.Limits{Authentications: 6, AuthenticationsOfAddress: 4}
+	closed := func(all []net.Conn) (n int) {
+		for _, conn := range all {
+			if isClosed(conn) {
+				n++
+			}
+		}
+		return n
+	}
+	inBubble(t, func(_ *mesh, p *parts) { p.door.Limits = limits }, func(t *testing.T, m *mesh) {
+		one, two := m.opened("192.0.2.1", 5), m.opened("192.0.2.2", 4)
+		if n := closed(one); n != 2 {
+			t.Errorf("%d of the first address's 5 connections were closed, want one over its limit and one that gave way", n)
+		}
+		if n := closed(two); n != 1 {
+			t.Errorf("%d of the second address's 4 connections were closed", n)
+		}
+	})
+	inBubble(t, func(_ *mesh, p *parts) { p.door.Limits = limits }, func(t *testing.T, m *mesh) {
+		strangers := m.opened("192.0.2.1", 4)
+		time.Sleep(2 * time.Second)
+		again := m.opened("192.0.2.1", 1)
+		if n := closed(strangers); n != 1 || !isClosed(strangers[0]) || isClosed(again[0]) {
+			t.Errorf("%d were closed: the oldest has to give way to one of its own address", n)
+		}
+	})
+}
+
+func TestConnectionMustCarryAnAuthenticatedCallInTime(t *testing.T) {
+	inBubble(t, shop, func(t *testing.T, m *mesh) {
+		conn, other := m.dial("192.0.2.1"), m.dial("192.0.2.2")
+		defer conn.Close()
+		defer other.Close()
+		m.as(other, "web-token", home).must(wish{identity: web})
+		began := time.Now()
+		for time.Since(began) < 19*time.Second { // calls that fail do not prolong it
+			m.as(conn, "made-up", home).refused(wish{identity: web}, codes.Unauthenticated)
+			time.Sleep(time.Second)
+		}
+		if state := conn.GetState(); state != connectivity.Ready {
+			t.Fatalf("after %s the connection is %s", time.Since(began), state)
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if state := conn.GetState(); state != connectivity.Idle {
+			t.Errorf("after %s the connection is %s", time.Since(began), state)
+		}
+		if state := other.GetState(); state != connectivity.Ready {
+			t.Errorf("the connection of a known caller is %s", state)
+		}
+	})
+}
+
+func TestManyCallersBehindOneGatewayAreServed(t *testing.T) {
+	inBubble(t, shop, func(t *testing.T, m *mesh) {
+		var all []<-chan error
+		for range 500 {
+			conn := m.dial("192.0.2.1")
+			defer conn.Close()
+			all = append(all, m.as(conn, "web-token", home).begin(t.Context(), wish{identity: web}))
+		}
+		for _, done := range all {
+			if err := <-done; status.Code(err) == codes.Unavailable {
+				t.Error(err)
+			}
+		}
+		idle := m.opened("192.0.2.1", 100) // those that are known take none of the places
+		if isClosed(idle[0]) || isClosed(idle[99]) {
+			t.Error("a connection was closed")
 		}
 	})
 }

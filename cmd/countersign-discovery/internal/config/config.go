@@ -230,7 +230,7 @@ type Resources struct {
 type Limits struct {
 	Connections              uint32 `json:"connections"`                // of all clients. Default: 20000.
 	ConnectionsOfAddress     uint32 `json:"connections_of_address"`     // from one address. Default: 2000.
-	Authentications          uint32 `json:"authentications"`            // streams being authenticated at once. Default: 1000.
+	Authentications          uint32 `json:"authentications"`            // streams being authenticated at once, and connections without an authenticated stream. Default: 1000.
 	AuthenticationsOfAddress uint32 `json:"authentications_of_address"` // of those, from one address, which has the same share of token reviews. Default: 600.
 	Streams                  uint32 `json:"streams"`                    // of all clients. Default: 20000.
 	StreamsOfIdentity        uint32 `json:"streams_of_identity"`        // of one identity in one cluster. Default: 2000.

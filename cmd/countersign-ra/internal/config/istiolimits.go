@@ -14,7 +14,7 @@ import (
 type IstioLimits struct {
 	Connections              uint32 `json:"connections"`                // of all clients. Default: 20000.
 	ConnectionsOfAddress     uint32 `json:"connections_of_address"`     // from one address. Default: 2000.
-	Authentications          uint32 `json:"authentications"`            // calls being authenticated at once. Default: 1000.
+	Authentications          uint32 `json:"authentications"`            // calls being authenticated at once, and connections without an authenticated call. Default: 1000.
 	AuthenticationsOfAddress uint32 `json:"authentications_of_address"` // of those, from one address, which has the same share of token reviews. Default: 600.
 	Calls                    uint32 `json:"calls"`                      // of all authenticated callers. Default: 20000.
 	CallsOfIdentity          uint32 `json:"calls_of_identity"`          // of one pod, or of one service account without a pod. Default: 64.

@@ -16,6 +16,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"math/big"
 	"net"
 	"net/http"
@@ -95,6 +96,8 @@ func measureDoor(t *testing.T) {
 			b.idle(n)
 		}
 	}
+	fmt.Println("\n| connections of strangers, opened from 20 addresses and left idle | open at a time | more resident memory in all |\n|---|---|---|")
+	b.strangers(10_000)
 	fmt.Printf("\nThe machine's load average was %s before and %s afterwards.\n", before, load())
 }
 
@@ -228,7 +231,7 @@ func (c *crowd) measure(callers int) (out taken) {
 	conns := make([]*grpc.ClientConn, callers)
 	for i := range conns {
 		conns[i] = c.dial("")
-		reach(c.t, conns[i]) // handshakes do not count
+		reach(c.t, conns[i], "") // handshakes do not count
 	}
 	c.tokens.make(c.t, *certificates)
 	before, began := c.cpu(), time.Now()
@@ -311,9 +314,10 @@ func (c *crowd) dial(from string) *grpc.ClientConn {
 	return conn
 }
 
-// idle prints what connections take that have asked once for nothing that is there.
+// idle prints what connections take whose client was authenticated once.
 func (b *doorBench) idle(n int) {
 	b.t.Helper()
+	b.tokens.make(b.t, 1)
 	resident, used := b.memory()
 	conns := make([]*grpc.ClientConn, n)
 	var all sync.WaitGroup
@@ -321,7 +325,7 @@ func (b *doorBench) idle(n int) {
 		all.Go(func() {
 			for i := m; i < n; i += 8 {
 				conns[i] = b.dial(fmt.Sprintf("127.0.0.%d", 2+i/1000)) // an address has 2,000 at most
-				reach(b.t, conns[i])
+				reach(b.t, conns[i], b.tokens.ready[0])
 			}
 		})
 	}
@@ -333,10 +337,61 @@ func (b *doorBench) idle(n int) {
 	}
 }
 
-// reach makes the connection: a call without a CSR is refused.
-func reach(t *testing.T, conn *grpc.ClientConn) {
+// strangers prints what connections take that never carry a call.
+func (b *doorBench) strangers(n int) {
+	b.t.Helper()
+	resident, _ := b.memory()
+	conns := make([]net.Conn, n)
+	var open atomic.Int64
+	var all, reading sync.WaitGroup
+	for m := range 8 {
+		all.Go(func() {
+			for i := m; i < n; i += 8 {
+				conn, err := b.stranger(fmt.Sprintf("127.0.1.%d", 1+i%20))
+				if err != nil {
+					continue
+				}
+				conns[i] = conn
+				open.Add(1)
+				reading.Go(func() {
+					_, _ = io.Copy(io.Discard, conn)
+					open.Add(-1)
+				})
+			}
+		})
+	}
+	all.Wait()
+	resident2, _ := b.memory()
+	fmt.Printf("| %d | %d | %.1f MiB |\n", n, open.Load(), (resident2-resident)/1024)
+	for _, conn := range conns {
+		if conn != nil {
+			_ = conn.Close()
+		}
+	}
+	reading.Wait()
+}
+
+// stranger speaks TLS and begins HTTP/2.
+func (b *doorBench) stranger(from string) (net.Conn, error) {
+	dialer := tls.Dialer{NetDialer: &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}, Config: &tls.Config{
+		InsecureSkipVerify: true, NextProtos: []string{"h2"},
+	}}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
+	conn, err := dialer.DialContext(ctx, "tcp", b.address)
+	if err == nil {
+		_, err = conn.Write([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"))
+	}
+	return conn, err
+}
+
+// reach makes the connection: a call without a CSR is refused.
+func reach(t *testing.T, conn *grpc.ClientConn, token string) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if token != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)
+	}
 	if _, err := security.NewIstioCertificateServiceClient(conn).CreateCertificate(ctx, &security.IstioCertificateRequest{}); err == nil {
 		t.Error("a call without a CSR has a certificate")
 	}
