@@ -100,8 +100,8 @@ func (p *Policy) grant(o *Order) (d Decision, err error) {
 	if d = p.decide(r, o.Subject); d.Denied != "" {
 		return d, errors.New(d.Denied)
 	}
-	if asked := o.asks(d.Identity); len(asked) > 0 {
-		d.Identity, err = r.names.with(asked, o.Subject)
+	if len(r.Names.Requested)+len(o.DNSNames) > 0 || o.NamesOfCSR {
+		d.Identity, err = r.names.of(o.names, o.Subject).with(o.asks(d.Identity), o.Subject)
 	}
 	if err == nil && d.Identity.IsZero() {
 		err = about{ErrNames, "the rule gives no name but those that are asked for, and none is"}
@@ -109,14 +109,23 @@ func (p *Policy) grant(o *Order) (d Decision, err error) {
 	return d, err
 }
 
-// asks returns the DNS names that are asked for. Those of the CSR that are given anyway are not.
-func (o *Order) asks(given pki.Identity) []string {
+// asks returns the names that are asked for. Those of the CSR that are given anyway are not.
+func (o *Order) asks(given pki.Identity) further {
+	asked := further{dns: slices.Clone(o.DNSNames)}
 	if !o.NamesOfCSR {
-		return o.DNSNames
+		return asked
 	}
-	return append(slices.Clone(o.DNSNames), slices.DeleteFunc(slices.Clone(o.names.DNSNames), func(name string) bool {
-		return slices.Contains(given.DNSNames, name)
-	})...)
+	for _, name := range o.names.DNSNames {
+		if !slices.Contains(given.DNSNames, name) {
+			asked.dns = append(asked.dns, name)
+		}
+	}
+	for _, address := range o.names.IPAddresses {
+		if !slices.Contains(given.IPAddresses, address) {
+			asked.ips = append(asked.ips, address.String())
+		}
+	}
+	return asked
 }
 
 // Decision returns what the policy grants; the Identity has the names that were asked for, too.

@@ -5,8 +5,10 @@ import (
 	"encoding/asn1"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
@@ -32,14 +34,16 @@ type Request struct {
 	WithinSubject bool
 	// Door is the name of the door that it came through, one of [Config.Doors].
 	Door string
-	// CSR is one PKCS #10 request in PEM. It tells the key, and proves possession of it;
-	// the names in it grant nothing.
+	// CSR is one PKCS #10 request in PEM. It has the key, and proves possession of it;
+	// the names in it grant nothing. If the rule allows another SPIFFE ID to be asked for
+	// ([Names.Requested]) and the CSR has it, the certificate has it in place of the rule's.
 	CSR []byte
 	// DNSNames are asked for beside the names that the rule grants. The rule must allow each
 	// ([Names.Requested]), or the request is Denied. Whoever asks chose them, so only what is
 	// verified of the subject speaks for them. Default: none.
 	DNSNames []string
-	// NamesOfCSR asks for the DNS names of the CSR as well, but for those that the rule grants.
+	// NamesOfCSR asks for the DNS names and IP addresses of the CSR as well, but for those that the
+	// rule grants.
 	NamesOfCSR bool
 	// TTL is the lifetime asked for. Default, and most: the rule's.
 	TTL time.Duration
@@ -90,19 +94,36 @@ func checkExtensions(csr *x509.CertificateRequest) error {
 	return nil
 }
 
+// nameForms are the kinds of names that no rule can grant (RFC 5280, section 4.2.1.6).
+var nameForms = map[int]string{0: "otherName", 1: "e-mail address", 3: "x400Address", 4: "directoryName", 5: "ediPartyName", 8: "registeredID"}
+
 // checkNameForms refuses names of forms that x509 does not show, such as a user's principal
-// name (RFC 5280, section 4.2.1.6).
+// name, or that no rule can grant.
 func checkNameForms(extension []byte) error {
 	var names []asn1.RawValue
 	if rest, err := asn1.Unmarshal(extension, &names); err != nil || len(rest) > 0 {
 		return errors.New("has malformed alternative names")
 	}
 	for _, name := range names {
-		if name.Class != asn1.ClassContextSpecific || name.Tag != 2 && name.Tag != 6 && name.Tag != 7 {
-			return errors.New("names something other than DNS names, URIs and IP addresses")
+		form, refused := nameForms[name.Tag]
+		if refused || name.Class != asn1.ClassContextSpecific {
+			return fmt.Errorf("names the %s; only SPIFFE IDs, DNS names and IP addresses can be granted", strings.TrimSpace(form+" "+shown(name)))
 		}
 	}
 	return nil
+}
+
+// shown returns as much of a name as can be read.
+func shown(name asn1.RawValue) string {
+	var id asn1.ObjectIdentifier // the type of an otherName comes first
+	_, err := asn1.Unmarshal(name.Bytes, &id)
+	switch {
+	case name.Tag == 1:
+		return text.Quote(string(name.Bytes))
+	case name.Tag == 0 && err == nil:
+		return "of type " + id.String()
+	}
+	return ""
 }
 
 // firstAsk returns when the object was made, as far as that can be.

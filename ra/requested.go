@@ -3,6 +3,8 @@ package ra
 import (
 	"errors"
 	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -11,18 +13,64 @@ import (
 // maxRequested bounds the names that one request asks for.
 const maxRequested = 32
 
-func parseRequested(texts []string) (all []template, err error) {
+// requested are the names of a rule that may be asked for.
+type requested struct {
+	dns      []template
+	ids      []template // SPIFFE IDs, each in place of the rule's
+	networks []netip.Prefix
+}
+
+func (r requested) none() bool { return len(r.dns)+len(r.ids)+len(r.networks) == 0 }
+
+// further are names beside those of a rule.
+type further struct{ dns, ips []string }
+
+func parseRequested(texts []string) (r requested, err error) {
 	for _, text := range texts {
-		t, err := parseDNS(text)
+		if network, ok := parseNetwork(text); ok {
+			r.networks = append(r.networks, network)
+			continue
+		}
+		to, parse := &r.dns, parseRequestedDNS
+		if strings.Contains(text, "://") {
+			to, parse = &r.ids, parseRequestedID
+		}
+		t, err := parse(text)
 		if err != nil {
-			return nil, err
+			return r, err
 		}
-		if err := t.checkRequested(); err != nil {
-			return nil, fmt.Errorf("the template %.256q: %w", text, err)
-		}
-		all = append(all, t)
+		*to = append(*to, t)
 	}
-	return all, nil
+	return r, nil
+}
+
+// parseNetwork reads an IP address or a network of them.
+func parseNetwork(text string) (netip.Prefix, bool) {
+	if address, err := netip.ParseAddr(text); err == nil && address.Zone() == "" {
+		return netip.PrefixFrom(address, address.BitLen()), true
+	}
+	network, err := netip.ParsePrefix(text)
+	return network, err == nil
+}
+
+// parseRequestedID reads a SPIFFE ID. What it leaves open, a caller could choose, so it leaves nothing.
+func parseRequestedID(text string) (template, error) {
+	t, err := parseSPIFFE(text)
+	if err == nil {
+		_, err = templates{spiffe: &t}.fill(sample)
+	}
+	return t, err
+}
+
+func parseRequestedDNS(text string) (template, error) {
+	t, err := parseDNS(text)
+	if err != nil {
+		return t, err
+	}
+	if err := t.checkRequested(); err != nil {
+		return t, fmt.Errorf("the template %.256q: %w", text, err)
+	}
+	return t, nil
 }
 
 // The first label of a pattern may be one of these.
@@ -50,16 +98,35 @@ func (t template) checkRequested() error {
 }
 
 // with returns the names for a subject and those that it asks for, which must all be allowed.
-func (t templates) with(asked []string, s Subject) (pki.Identity, error) {
-	if len(asked) > maxRequested {
-		return pki.Identity{}, about{ErrNames, fmt.Sprintf("%d DNS names are asked for, %d are allowed", len(asked), maxRequested)}
+func (t templates) with(asked further, s Subject) (pki.Identity, error) {
+	if n := len(asked.dns) + len(asked.ips); n > maxRequested {
+		return pki.Identity{}, about{ErrNames, fmt.Sprintf("%d names are asked for, %d are allowed", n, maxRequested)}
 	}
-	for _, name := range asked {
-		if !t.allow(name, s) {
+	for _, name := range asked.dns {
+		if !t.requested.allow(name, s) {
 			return pki.Identity{}, about{ErrNames, fmt.Sprintf("the DNS name %.256q is asked for, and %s", name, notAllowed(name))}
 		}
 	}
-	return t.fill(s, asked...)
+	for _, address := range asked.ips {
+		if !t.requested.allowIP(address) {
+			return pki.Identity{}, about{ErrNames, fmt.Sprintf("the IP address %.64q is asked for, and the rule allows none like it", address)}
+		}
+	}
+	return t.fill(s, asked)
+}
+
+// of returns the templates with the SPIFFE ID that a CSR has, if the rule allows the subject to ask
+// for it. Doors refuse a CSR with any other, if they compare it with what is granted.
+func (t templates) of(csr pki.Identity, s Subject) templates {
+	if csr.SPIFFEID == nil {
+		return t
+	}
+	for i, other := range t.requested.ids {
+		if id, err := other.fill(s); err == nil && id == csr.SPIFFEID.String() {
+			t.spiffe = &t.requested.ids[i]
+		}
+	}
+	return t
 }
 
 // notAllowed returns why a name is not granted. '*' in a pattern covers neither of the first two kinds.
@@ -73,9 +140,14 @@ func notAllowed(name string) string {
 	return "the rule allows none like it"
 }
 
-func (t templates) allow(name string, s Subject) bool {
+func (r requested) allowIP(text string) bool {
+	address, err := netip.ParseAddr(text)
+	return err == nil && slices.ContainsFunc(r.networks, func(n netip.Prefix) bool { return n.Contains(address) })
+}
+
+func (r requested) allow(name string, s Subject) bool {
 	labels := strings.Split(name, ".")
-	for _, allowed := range t.requested {
+	for _, allowed := range r.dns {
 		if len(name) <= maxAttribute && allowed.covers(labels, s) {
 			return true
 		}

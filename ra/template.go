@@ -26,12 +26,17 @@ type Names struct {
 	DNSNames []string
 	// IPAddresses are written out: no address of a pod is verified.
 	IPAddresses []string
-	// Requested are further DNS names that a subject may ask for with [Request.DNSNames],
-	// such as *.{namespace}.apps.example.org. The requester chooses among them,
-	// so they should end in something of the subject's own. The first label may be '*', for
-	// one label of letters, digits and '-', or '[*]', for the label '*' of a wildcard name. A label
-	// that is written out may begin with '_'; all else is as in DNSNames. A rule may have these alone,
-	// and then gives a request without names nothing. Default: none.
+	// Requested are names that are granted to a subject that asks for them. A rule may have these
+	// alone, and then gives a request without names nothing. Default: none. Each is one of
+	//   - further DNS names, such as *.{namespace}.apps.example.org, asked for with
+	//     [Request.DNSNames] or [Request.NamesOfCSR]. The requester chooses among them, so they should
+	//     end in something of the subject's own. The first label may be '*', for one label of letters,
+	//     digits and '-', or '[*]', for the label '*' of a wildcard name. A label that is written out
+	//     may begin with '_'; all else is as in DNSNames.
+	//   - further IP addresses, asked for with [Request.NamesOfCSR]: an address, or a network such as
+	//     10.1.0.0/16, which is for any of its addresses.
+	//   - another SPIFFE ID, as in SPIFFEID, which a CSR that has it gets in its place: a certificate
+	//     has one (X509-SVID, section 2). It is for a move to another trust domain.
 	Requested []string
 }
 
@@ -156,7 +161,7 @@ type templates struct {
 	spiffe    *template
 	dns       []template
 	ips       []string
-	requested []template
+	requested requested
 }
 
 func parseNames(n Names) (t templates, err error) {
@@ -189,29 +194,31 @@ func parseNames(n Names) (t templates, err error) {
 // chosen reports whether a granted name has an attribute whose value tenants choose, such as the name
 // of a pod. An authority may refuse or change the names of one subject for it, and no others.
 func (t templates) chosen() bool {
-	granted := t.dns
+	granted := slices.Concat(t.dns, t.requested.ids)
 	if t.spiffe != nil {
-		granted = append(slices.Clone(granted), *t.spiffe)
+		granted = append(granted, *t.spiffe)
 	}
 	return slices.ContainsFunc(granted, func(name template) bool {
 		return slices.ContainsFunc(name.parts, func(p part) bool { return slices.Contains(chosenAttributes, p.attribute) })
 	})
 }
 
+var sample = Subject{
+	Kind: "x", Cluster: "x", Namespace: "x", ServiceAccount: "x", ServiceAccountUID: "x",
+	Pod: "x", PodUID: "x", Node: "x", NodeUID: "x", User: "x",
+}
+
 // try fills the templates with a sample, so that what is written out is checked early.
 func (t templates) try() error {
-	id, err := t.fill(Subject{
-		Kind: "x", Cluster: "x", Namespace: "x", ServiceAccount: "x", ServiceAccountUID: "x",
-		Pod: "x", PodUID: "x", Node: "x", NodeUID: "x", User: "x",
-	})
-	if err == nil && id.IsZero() && len(t.requested) == 0 {
+	id, err := t.fill(sample)
+	if err == nil && id.IsZero() && t.requested.none() {
 		return errors.New("it grants no name: give it a SPIFFE ID, a DNS name, an IP address, or names that may be asked for")
 	}
 	return err
 }
 
-// fill returns the names for a subject, all of them or an error, and others with them.
-func (t templates) fill(s Subject, others ...string) (pki.Identity, error) {
+// fill returns the names for a subject, all of them or an error, and further ones with them.
+func (t templates) fill(s Subject, also ...further) (pki.Identity, error) {
 	var spiffe string
 	var dns []string
 	var err error
@@ -227,10 +234,9 @@ func (t templates) fill(s Subject, others ...string) (pki.Identity, error) {
 		}
 		dns = append(dns, filled)
 	}
-	for _, other := range others {
-		if !slices.Contains(dns, other) {
-			dns = append(dns, other)
-		}
+	ips := slices.Clone(t.ips)
+	for _, more := range also {
+		dns, ips = append(dns, more.dns...), append(ips, more.ips...)
 	}
-	return pki.NewIdentity(spiffe, dns, t.ips)
+	return pki.NewIdentity(spiffe, dns, ips)
 }

@@ -24,6 +24,7 @@ import (
 // battlefield adds to the shop what attackers have and want.
 func battlefield(m *mesh, p *parts) {
 	shop(m, p)
+	moves(p)
 	h, w := m.clusters[home], m.clusters[west]
 	h.account("unbound-proxy", "istio-system", "ztunnel", "", "")
 	h.account("gone-token", "shop", "web", "web-gone", "n1")
@@ -57,6 +58,30 @@ func battlefield(m *mesh, p *parts) {
 		pod{cluster: home, namespace: "batch", name: "sum-0", uid: "sum", account: "sum", node: "n1"},
 		pod{cluster: west, namespace: "shop", name: "pay-0", uid: "pay", account: "pay", node: "n1"},
 	)
+}
+
+// formerWeb is the ID of web in the trust domain that the home cluster comes from.
+const formerWeb = "spiffe://former.local/ns/shop/sa/web"
+
+// moves has the home cluster move to another trust domain.
+func moves(p *parts) {
+	p.rules[1].Names.Requested = []string{"spiffe://former.local/ns/{namespace}/sa/{serviceAccount}"}
+}
+
+// A sidecar that names another workload of the former trust domain gets its own ID of the present one.
+func TestSidecarGetsItsOwnNameInBothTrustDomains(t *testing.T) {
+	inBubble(t, battlefield, func(t *testing.T, m *mesh) {
+		conn := m.dial("192.0.2.1")
+		defer conn.Close()
+		for _, other := range []string{"spiffe://former.local/ns/shop/sa/api", "spiffe://former.local/ns/bank/sa/web", "spiffe://west.local/ns/shop/sa/web"} {
+			if got, err := m.as(conn, "web-token", home).ask(wish{identity: other}); err == nil || got.leaf != nil && got.leaf.URIs[0].String() != web {
+				t.Errorf("%s: %v, %v", other, got.leaf, err)
+			}
+			if names := m.ca.Requests()[len(m.ca.Requests())-1]; names.SubjectID != web {
+				t.Errorf("%s: the CA was asked for %s", other, names.SubjectID)
+			}
+		}
+	})
 }
 
 // attack is a call that must get nothing.
@@ -163,6 +188,12 @@ func knownCallersAttacks(t *testing.T, m *mesh) map[string]attack {
 		"a pod of another cluster's node":         proxy(impersonating("spiffe://cluster.local/ns/shop/sa/pay"), denied, "runs on the node"),
 		"a namespace that the rules leave out":    proxy(impersonating("spiffe://cluster.local/ns/batch/sa/sum"), denied, "no rule matches"),
 		"another trust domain":                    proxy(impersonating("spiffe://west.local/ns/shop/sa/web"), denied, "west.local"),
+		"another pod's in the former domain":      proxy(impersonating("spiffe://former.local/ns/shop/sa/api"), denied, "runs on the node"),
+		"a namespace without rules, formerly":     proxy(impersonating("spiffe://former.local/ns/batch/sa/sum"), denied, "no rule matches"),
+		"the former domain, a CSR of the present": proxy(wish{identity: web, fields: map[string]any{"ImpersonatedIdentity": formerWeb}}, denied, formerWeb),
+		"the present domain, a CSR of the former": proxy(wish{identity: formerWeb, fields: map[string]any{"ImpersonatedIdentity": web}}, denied, formerWeb),
+		"the former domain, a CSR of another":     proxy(wish{identity: "spiffe://former.local/ns/shop/sa/api", fields: map[string]any{"ImpersonatedIdentity": formerWeb}}, denied, formerWeb),
+		"the former domain of another cluster":    {token: "west-proxy", cluster: west, wish: impersonating(formerWeb), code: denied, told: "not a configured node proxy"},
 		"no service account":                      proxy(impersonating("spiffe://cluster.local/ns/shop/sa/"), invalid, "form"),
 		"a path that climbs":                      proxy(impersonating("spiffe://cluster.local/ns/shop/sa/../../x/sa/web"), invalid, "form"),
 		"a service account with a colon":          proxy(impersonating("spiffe://cluster.local/ns/shop/sa/a:b"), invalid, "form"),
@@ -239,8 +270,10 @@ func TestKnownCallersGetNothingBeyondTheirOwn(t *testing.T) {
 		// What honest callers get from the very same place.
 		conn := m.dial("192.0.2.1")
 		defer conn.Close()
-		m.as(conn, "ztunnel-token", home).must(impersonating(web))
-		m.as(conn, "web-token", home).must(wish{identity: web})
+		for _, id := range []string{web, formerWeb} {
+			m.as(conn, "ztunnel-token", home).must(impersonating(id))
+			m.as(conn, "web-token", home).must(wish{identity: id})
+		}
 	})
 	if lines := audit.Refusals(t); lines != attacks || int(outcomes.Load()) != attacks {
 		t.Errorf("%d refusals in the audit log, %d outcomes, %d attacks", lines, outcomes.Load(), attacks)

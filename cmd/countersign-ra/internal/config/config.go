@@ -208,7 +208,10 @@ type Names struct {
 	// countersign.dev/dns-names of its podCertificate volume, and a request of cert-manager with
 	// its CSR, such as *.{namespace}.apps.example.org. '*' is one label of letters, digits and
 	// '-'. '[*]' in its place grants the wildcard name, and a label that begins with '_', such as
-	// _acme-challenge, is written out. Default: none.
+	// _acme-challenge, is written out. A request of cert-manager may also ask for IP addresses:
+	// write an address or a network, such as 10.1.0.0/16. A SPIFFE ID, written as in spiffe_id, is
+	// signed in place of that one for a CSR that has it: for a mesh that moves to another trust
+	// domain. Default: none.
 	Requested []string `json:"requested"`
 }
 

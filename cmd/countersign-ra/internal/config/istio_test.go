@@ -186,7 +186,7 @@ func TestExamplesOfAMeshInDocsAreValid(t *testing.T) {
 			if err := yaml.Unmarshal([]byte(text), &file); err != nil {
 				t.Fatal(err)
 			}
-		case "mesh:", "istio:":
+		case "mesh:", "istio:", "rules:":
 			validExample(t, with(t, file, text))
 			added++
 		case "# kustomization.yaml", "# for istiod (Helm chart istiod)", "# for ztunnel (Helm chart ztunnel)":
@@ -194,7 +194,7 @@ func TestExamplesOfAMeshInDocsAreValid(t *testing.T) {
 			t.Errorf("nobody tries the block that begins with %q", first)
 		}
 	}
-	if added != 3 {
+	if added != 4 {
 		t.Errorf("%d blocks are added to the first", added)
 	}
 }
@@ -211,17 +211,18 @@ func validExample(t *testing.T, text string) Config {
 	return c
 }
 
-// with is a file with the settings of a block added to its sections.
+// with is a file with the settings of a block added to its sections, and in place of its lists.
 func with(t *testing.T, file map[string]any, block string) string {
 	t.Helper()
-	added, all := map[string]map[string]any{}, maps.Clone(file)
+	added, all := map[string]any{}, maps.Clone(file)
 	if err := yaml.Unmarshal([]byte(block), &added); err != nil {
 		t.Fatal(err)
 	}
 	for name, section := range added {
 		before, _ := all[name].(map[string]any)
-		section := maps.Clone(section)
-		maps.Copy(section, before)
+		if section, ok := section.(map[string]any); ok {
+			maps.Copy(section, before)
+		}
 		all[name] = section
 	}
 	text, err := yaml.Marshal(all)

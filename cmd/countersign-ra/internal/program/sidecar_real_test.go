@@ -32,10 +32,12 @@ type caOf struct {
 
 // sidecar is an agent with a real Envoy, as a pod has them.
 type sidecar struct {
-	name              string // of its pod
-	certs             string // what the agent writes
-	token             string // its file
-	start             func() // starts the agent anew
+	name              string   // of its pod
+	certs             string   // what the agent writes
+	token             string   // its file
+	start             func()   // starts the agent anew
+	env               []string // further variables of our agent
+	peers             []string // what their IDs begin with; default: those of the mesh
 	agent, envoy      *proctest.Process
 	inbound, outbound string
 }
@@ -84,6 +86,7 @@ func (s *sidecar) startAgent(t *testing.T, token string, ca caOf, account string
 		"CA_ADDR="+ca.address, "CA_ROOT_CA="+ca.roots, "ISTIOD_SAN="+caAddress, "ISTIO_META_CLUSTER_ID=home", "OUTPUT_CERTS="+s.certs,
 		"TRUST_DOMAIN=cluster.local", "POD_NAMESPACE=shop", "SERVICE_ACCOUNT="+account, "SECRET_TTL=30s", "SECRET_GRACE_PERIOD_RATIO=0.9",
 	)
+	cmd.Env = append(cmd.Env, s.env...)
 	s.runAgent(t, cmd)
 	return socket
 }
@@ -107,7 +110,10 @@ func (s *sidecar) startEnvoy(t *testing.T, socket string) {
 		t.Fatal(err)
 	}
 	var text strings.Builder
-	if err := parsed.Execute(&text, map[string]string{"Socket": socket, "Admin": admin, "Peers": "spiffe://cluster.local/ns/shop/sa/"}); err != nil {
+	if s.peers == nil {
+		s.peers = []string{"spiffe://cluster.local/ns/shop/sa/"}
+	}
+	if err := parsed.Execute(&text, map[string]any{"Socket": socket, "Admin": admin, "Peers": s.peers}); err != nil {
 		t.Fatal(err)
 	}
 	write(t, config, text.String())
