@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -219,6 +220,29 @@ func TestClusterThatIsLeftBehindIsKnownToAllReplicas(t *testing.T) {
 		behind("east", "west")
 		p.lead.SetBehind("ca", "east", false)
 		behind("west")
+	})
+}
+
+// A place does not get its hour anew with each leader.
+func TestPlacesThatLackRootsAreKnownToTheNextLeader(t *testing.T) {
+	inPair(t, ra.Roots{Confirmed: true}, nil, func(p *pair) {
+		since := time.Now().Truncate(time.Second)
+		lacking := func(want map[string]time.Time) {
+			t.Helper()
+			time.Sleep(15 * time.Second)
+			p.lead.Close()
+			p.lead.open()
+			time.Sleep(time.Second)
+			if got := p.lead.Lacking("ca"); !maps.EqualFunc(got, want, time.Time.Equal) {
+				t.Errorf("%v lack roots, want %v", got, want)
+			}
+		}
+		p.lead.SetLacking("ca", map[string]time.Time{"east/x": since})
+		lacking(map[string]time.Time{"east/x": since})
+		p.led.SetLacking("ca", map[string]time.Time{"west/x": since}) // it does not lead
+		lacking(map[string]time.Time{"east/x": since})
+		p.lead.SetLacking("ca", nil)
+		lacking(nil)
 	})
 }
 

@@ -24,6 +24,8 @@ type authorityRecord struct {
 	Backdating time.Duration   `json:"backdating"`
 	Roots      json.RawMessage `json:"roots"`
 	Behind     []string        `json:"behind,omitempty"` // clusters that no new root waits for
+
+	Lacking map[string]time.Time `json:"lacking,omitempty"` // since when places lack roots
 }
 
 // parseRecord reads a record; nothing is an empty one. The error wraps [peers.ErrNewer] for a record
@@ -91,6 +93,9 @@ func (a *authority) begin(kept authorityRecord, err error) {
 	a.back.restore(kept.Backdating)
 	if a.roots.behind == nil {
 		a.roots.behind = kept.Behind
+	}
+	if !conf.Led {
+		a.roots.lacking = kept.Lacking
 	}
 	if len(kept.Roots) > 0 && err == nil {
 		var phases *rootphase.Machine
@@ -166,7 +171,7 @@ func (a *authority) save() {
 	e.mu.Lock()
 	dirty := a.record.dirty && e.cfg.Store != nil && !errors.Is(a.record.useless, peers.ErrNewer)
 	a.record.dirty = false
-	kept := authorityRecord{Version: recordVersion, Backdating: a.back.by, Behind: a.roots.behind}
+	kept := authorityRecord{Version: recordVersion, Backdating: a.back.by, Behind: a.roots.behind, Lacking: a.roots.lacking}
 	if dirty {
 		kept.Roots = a.roots.phases.Record()
 	}

@@ -17,16 +17,17 @@ import (
 
 // rootState is what is known of an authority's roots, and of who has them.
 type rootState struct {
-	phases *rootphase.Machine // nil until the record is read
-	clock  rootphase.Clock    // by which the phases go
-	behind []string           // clusters that no new root waits for, sorted
-	shown  *pki.Bundle        // the bundle that RootsChanged got last
-	given  *pki.Bundle        // the roots of the last reply that had others than the one before
-	mute   bool               // the authority has no other source of roots than replies
-	parsed atomic.Pointer[parsedRoots]
-	heard  chan struct{} // closed once roots are known, or come in replies alone
-	once   sync.Once     // closes heard
-	turn   call.Turn     // for RootSource and RootWatcher
+	phases  *rootphase.Machine   // nil until the record is read
+	clock   rootphase.Clock      // by which the phases go
+	behind  []string             // clusters that no new root waits for, sorted
+	lacking map[string]time.Time // since when places lack roots; not changed, but replaced
+	shown   *pki.Bundle          // the bundle that RootsChanged got last
+	given   *pki.Bundle          // the roots of the last reply that had others than the one before
+	mute    bool                 // the authority has no other source of roots than replies
+	parsed  atomic.Pointer[parsedRoots]
+	heard   chan struct{} // closed once roots are known, or come in replies alone
+	once    sync.Once     // closes heard
+	turn    call.Turn     // for RootSource and RootWatcher
 }
 
 // learn restores what is known of the roots, listens for new ones, and moves their phases.

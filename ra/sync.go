@@ -66,7 +66,7 @@ func (a *authority) exchange(before []byte) []byte {
 		err = cmp.Or(err, useless)
 	}
 	a.judged(err)
-	behind := a.shareBehind(kept.Behind, err == nil && len(before) > 0)
+	behind, lacking := a.shareBehind(kept.Behind, err == nil && len(before) > 0)
 	switch {
 	case errors.Is(err, peers.ErrNewer), led && err != nil, led && string(roots) == string(kept.Roots):
 		return before
@@ -75,7 +75,7 @@ func (a *authority) exchange(before []byte) []byte {
 	}
 	kept.Version, kept.Roots = recordVersion, roots
 	if !led {
-		kept.Backdating, kept.Behind = a.backdating(), behind
+		kept.Backdating, kept.Behind, kept.Lacking = a.backdating(), behind, lacking
 	}
 	record, err := json.Marshal(kept)
 	if err != nil {

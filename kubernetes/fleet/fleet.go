@@ -258,6 +258,14 @@ func (f *Fleet) Known(id string) bool {
 	return claimed || id == f.cfg.LocalID
 }
 
+// Listed reports whether the kubeconfigs of all remotes have been read once. Before that, [Fleet.Status]
+// lacks clusters.
+func (f *Fleet) Listed() bool {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return !f.known.IsZero()
+}
+
 // Ready returns nil once the local cluster is synced and each remote known at the start
 // is synced, given up or [Config].SyncWait late; else what it is waiting for.
 func (f *Fleet) Ready() error {

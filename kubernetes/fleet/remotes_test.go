@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -145,6 +146,9 @@ func TestUnsyncedRemoteDoesNotDelayOthers(t *testing.T) {
 		s[0].put(remotes("r", 0, map[string][]byte{"east": s[1].kubeconfig("")}))
 		patient := start(t, s[0])
 		until(t, "it waits for the remote", func() bool { err := patient.Ready(); return err != nil && strings.Contains(err.Error(), `"east"`) })
+		if known := slices.ContainsFunc(patient.Status(), func(s Status) bool { return s.ID == "east" }); !patient.Listed() || !known {
+			t.Errorf("%s: listed: %t, its status is known: %t", name, patient.Listed(), known)
+		}
 		patient.end()
 		r := start(t, s[0], func(c *Config) { c.SyncWait = time.Nanosecond }).ready(t)
 		if c, ok := r.Cluster("east"); !ok || c.Synced() {

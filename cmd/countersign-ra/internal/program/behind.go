@@ -18,7 +18,7 @@ const catchUp = 15 * time.Minute
 // pods of such a cluster get no certificates until it has the roots: others there would refuse them.
 func (t *leaderSession) leaveBehind(clusters []fleet.Status) {
 	roots := t.config.Mesh.Roots
-	if !roots.Enabled {
+	if !roots.Enabled || time.Since(t.written.began) < settling { // what a new leader cannot reach yet is not known
 		return
 	}
 	by := meshRoots

@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/config"
 	"github.com/countersign-dev/countersign/internal/test/ratest"
 	"github.com/countersign-dev/countersign/kubernetes/fleet"
@@ -16,6 +18,28 @@ import (
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
+
+// series are those of a collector that are 1, each with its labels.
+func series(t *testing.T, of prometheus.Collector) (all []string) {
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(of)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Error(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			line := f.GetName()
+			for _, label := range m.GetLabel() { // sorted by name
+				line += " " + label.GetValue()
+			}
+			if m.GetGauge().GetValue() == 1 {
+				all = append(all, line)
+			}
+		}
+	}
+	return all
+}
 
 // A cluster that returns after hours lacks the new root until it is written.
 func TestPodsOfAClusterThatReturnsWaitForItsRoots(t *testing.T) {
@@ -32,7 +56,7 @@ func TestPodsOfAClusterThatReturnsWaitForItsRoots(t *testing.T) {
 		synctest.Wait()
 		s := &service{config: c, log: slog.New(slog.DiscardHandler)}
 		session := &leaderSession{service: s, engine: engine, clusterRuns: map[string]*clusterRun{}, returned: map[string]time.Time{}}
-		session.written = newWritten(engine.RootsWritten, engine.Roots, publishersOf(c))
+		session.written = newWritten(engine, publishersOf(c))
 		door := &door{of: s}
 		door.engine.Store(engine)
 
@@ -60,6 +84,11 @@ func TestPodsOfAClusterThatReturnsWaitForItsRoots(t *testing.T) {
 		session.written.hook("east", meshRoots)("vault", pki.NewBundle())
 		look(3 * time.Hour)
 		waits(false) // it lacks the root, and can be reached
+		s.session.Store(session)
+		if got, left := series(t, meshCollector{s}), session.written.leftIn("east"); !slices.Equal(left, []string{"roots of vault in the mesh"}) ||
+			!slices.Equal(got, []string{"countersign_ra_roots_left_behind vault east the mesh"}) {
+			t.Errorf("the metrics have %q, the page %q", got, left)
+		}
 		east.State, east.Away = fleet.Away, time.Now()
 		look(time.Minute)
 		waits(true)

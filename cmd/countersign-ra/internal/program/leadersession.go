@@ -74,7 +74,7 @@ func (s *service) newLeaderSession() (*leaderSession, error) {
 	if t.engine, err = ra.New(cfg); err != nil {
 		return nil, err
 	}
-	t.written = newWritten(t.engine.RootsWritten, t.engine.Roots, publishersOf(s.config))
+	t.written = newWritten(t.engine, publishersOf(s.config))
 	t.issuer = t.engine
 	if s.lease != nil {
 		t.issuer = s.lease.Issuer(t.issuer)
@@ -158,7 +158,9 @@ func (t *leaderSession) settle(ctx context.Context) {
 		o.close()
 		t.written.forget(o.cluster.ID())
 	}
-	t.written.members(ids)
+	if t.clusters.Listed() { // else a root would count as published without those that are missing
+		t.written.members(ids)
+	}
 	t.leaveBehind(clusters)
 }
 

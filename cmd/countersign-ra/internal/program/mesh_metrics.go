@@ -8,7 +8,8 @@ import (
 
 var (
 	meshNamespacesDesc = desc("mesh_namespaces", "Namespaces of a mesh: those whose ConfigMap has the roots (current), those that lack some (lacking), and those of either where another client keeps writing (disputed).", "cluster", "state")
-	meshLeftDesc       = desc("mesh_left_behind", "1 for each namespace that no new root waits for, as its ConfigMap could not be kept for an hour; without a namespace, for a cluster that could not be reached for as long. A hundred namespaces of a cluster at most.", "cluster", "namespace")
+	meshLeftDesc       = desc("mesh_left_behind", "1 for each namespace that no new root waits for, as its ConfigMap could not be kept for an hour. A hundred namespaces of a cluster at most.", "cluster", "namespace")
+	rootsLeftDesc      = desc("roots_left_behind", "1 for each cluster that no new root of an authority waits for, as its trust bundles or the ConfigMaps of the mesh have lacked roots for an hour.", "authority", "cluster", "publisher")
 	istiodCurrentDesc  = desc("istiod_certificate_current", "1 if the Secret istiod-tls is as it should be.", "cluster")
 	istiodExpiryDesc   = desc("istiod_certificate_expiry_timestamp_seconds", "When the certificate in the Secret istiod-tls ends.", "cluster")
 )
@@ -21,7 +22,7 @@ type meshCollector struct{ *service }
 
 // Describe implements [prometheus.Collector].
 func (c meshCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{meshNamespacesDesc, meshLeftDesc, istiodCurrentDesc, istiodExpiryDesc} {
+	for _, d := range []*prometheus.Desc{meshNamespacesDesc, meshLeftDesc, rootsLeftDesc, istiodCurrentDesc, istiodExpiryDesc} {
 		to <- d
 	}
 }
@@ -32,8 +33,8 @@ func (c meshCollector) Collect(to chan<- prometheus.Metric) {
 	if t == nil {
 		return
 	}
-	for _, id := range t.engine.Behind(t.config.Mesh.Roots.Authority) {
-		to <- prometheus.MustNewConstMetric(meshLeftDesc, prometheus.GaugeValue, 1, id, "")
+	for _, p := range t.written.allLeft() {
+		to <- prometheus.MustNewConstMetric(rootsLeftDesc, prometheus.GaugeValue, 1, p.authority, p.cluster, string(p.by))
 	}
 	for _, o := range t.all() {
 		if m := o.mesh.report(); m != nil {

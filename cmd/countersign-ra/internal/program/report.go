@@ -41,6 +41,7 @@ func (t *leaderSession) report(r *status.Report) {
 		o := t.clusterRuns[r.Clusters[i].ID]
 		t.mu.Unlock()
 		t.reportBehind(&r.Clusters[i])
+		r.Clusters[i].Left = t.written.leftIn(r.Clusters[i].ID)
 		if o == nil {
 			r.Clusters[i].NotReady = "it is not connected"
 			continue

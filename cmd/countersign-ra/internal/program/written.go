@@ -1,6 +1,7 @@
 package program
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -40,10 +41,25 @@ const exit = time.Hour
 // delay a new root without end.
 const turns = 3
 
+// settling is how long a new leader records nothing, as it does not know yet what places have, and how
+// long a place lacks roots before that is recorded.
+const settling = time.Minute
+
 // place is where one publisher writes an authority's roots.
 type place struct {
 	authority, cluster string
 	by                 publisher
+}
+
+// key identifies a place among those of its authority.
+func (p place) key() string { return p.cluster + "/" + string(p.by) }
+
+// rootRecord is the engine, as far as places are concerned.
+type rootRecord interface {
+	RootsWritten(authority string, roots *pki.Bundle)
+	Roots(authority string) *pki.Bundle
+	Lacking(authority string) map[string]time.Time
+	SetLacking(authority string, since map[string]time.Time)
 }
 
 // written gathers where roots are published. A root counts as published when all places have it: a
@@ -51,9 +67,9 @@ type place struct {
 // counts no longer once a place is known to lack it: it was removed there, or the cluster is new. What
 // a cluster that cannot be reached has now is not known, and changes nothing.
 type written struct {
-	publish    func(authority string, roots *pki.Bundle) // does not block
-	wanted     func(authority string) *pki.Bundle        // what all places should have
+	record     rootRecord // of what all places should have, and do; it does not block
 	publishers func(authority string) []publisher
+	began      time.Time
 
 	order sync.Mutex // held during the call, so that the last call has the current roots
 
@@ -74,9 +90,9 @@ type lack struct {
 // answer is which of the wanted roots all places have.
 type answer struct{ common, wanted *pki.Bundle }
 
-func newWritten(publish func(string, *pki.Bundle), wanted func(string) *pki.Bundle, publishers func(string) []publisher) *written {
+func newWritten(record rootRecord, publishers func(string) []publisher) *written {
 	return &written{
-		publish: publish, wanted: wanted, publishers: publishers,
+		record: record, publishers: publishers, began: time.Now(),
 		have: map[place]*pki.Bundle{}, lacking: map[place]lack{}, told: map[string]answer{},
 	}
 }
@@ -109,17 +125,23 @@ func (w *written) change(change func()) {
 	defer w.order.Unlock()
 	w.mu.Lock()
 	change()
-	now, changed := time.Now(), map[string]*pki.Bundle{}
+	now, changed, late := time.Now(), map[string]*pki.Bundle{}, map[string]map[string]time.Time{}
 	for authority := range w.authorities() {
 		w.look(authority, now)
-		next, last := answer{w.common(authority, now), w.wanted(authority)}, w.told[authority]
+		if now.Sub(w.began) >= settling {
+			late[authority] = w.late(authority, now)
+		}
+		next, last := answer{w.common(authority, now), w.record.Roots(authority)}, w.told[authority]
 		if next.common != nil && (last.common == nil || !next.common.Equal(last.common) || !next.wanted.Equal(last.wanted)) {
 			w.told[authority], changed[authority] = next, next.common
 		}
 	}
 	w.mu.Unlock()
+	for authority, since := range late {
+		w.record.SetLacking(authority, since)
+	}
 	for authority, roots := range changed {
-		w.publish(authority, roots)
+		w.record.RootsWritten(authority, roots)
 	}
 }
 
@@ -144,7 +166,7 @@ func (w *written) places(authority string) (all []place) {
 
 // look notes which places lack a root. The lock is held.
 func (w *written) look(authority string, now time.Time) {
-	wanted := w.wanted(authority)
+	wanted, before := w.record.Roots(authority), w.record.Lacking(authority)
 	for _, p := range w.places(authority) {
 		l := w.lacking[p]
 		if l.since.IsZero() && !l.wanted.Equal(wanted) {
@@ -157,9 +179,47 @@ func (w *written) look(authority string, now time.Time) {
 			if l.since = now; known { // a cluster that is reached anew does not count
 				l.times++
 			}
+			if since := before[p.key()]; !since.IsZero() && since.Before(now) { // under a former leader
+				l.since = since
+			}
 		}
 		w.lacking[p] = l
 	}
+}
+
+// late returns since when places lack roots, if it is not brief. The lock is held.
+func (w *written) late(authority string, now time.Time) map[string]time.Time {
+	since := map[string]time.Time{}
+	for _, p := range w.places(authority) {
+		if l := w.lacking[p]; !l.since.IsZero() && now.Sub(l.since) >= settling {
+			since[p.key()] = l.since.UTC().Truncate(time.Second)
+		}
+	}
+	return since
+}
+
+// allLeft returns the places that no root waits for any more.
+func (w *written) allLeft() (all []place) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := time.Now()
+	for p, l := range w.lacking {
+		if l.long(now) {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// leftIn names those of a cluster.
+func (w *written) leftIn(cluster string) (all []string) {
+	for _, p := range w.allLeft() {
+		if p.cluster == cluster {
+			all = append(all, fmt.Sprintf("roots of %s in %s", p.authority, p.by))
+		}
+	}
+	slices.Sort(all)
+	return all
 }
 
 // left reports whether no root waits for a place any more.

@@ -1,6 +1,7 @@
 package program
 
 import (
+	"maps"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -13,26 +14,51 @@ import (
 // quorum is a written of one authority, with the calls that it made.
 type quorum struct {
 	*written
-	wants *pki.Bundle
-	told  []*pki.Bundle
+	*records
+}
+
+// records are what an engine keeps of the authority vault.
+type records struct {
+	t       *testing.T
+	wants   *pki.Bundle
+	told    []*pki.Bundle
+	lacking map[string]time.Time
+	writes  int
+}
+
+func (r *records) RootsWritten(authority string, roots *pki.Bundle) {
+	if authority != "vault" {
+		r.t.Errorf("notified of %s", authority)
+	}
+	r.told = append(r.told, roots)
+}
+
+func (r *records) Roots(string) *pki.Bundle            { return r.wants }
+func (r *records) Lacking(string) map[string]time.Time { return r.lacking }
+
+func (r *records) SetLacking(_ string, since map[string]time.Time) {
+	if !maps.EqualFunc(r.lacking, since, time.Time.Equal) {
+		r.lacking = maps.Clone(since)
+		r.writes++
+	}
 }
 
 func newQuorum(t *testing.T, wants *pki.Bundle, by ...publisher) *quorum {
-	r := &quorum{wants: wants}
-	r.written = newWritten(func(authority string, roots *pki.Bundle) {
-		if authority != "vault" {
-			t.Errorf("notified of %s", authority)
-		}
-		r.told = append(r.told, roots)
-	}, func(string) *pki.Bundle { return r.wants }, func(string) []publisher { return by })
+	r := &quorum{records: &records{t: t, wants: wants}}
+	r.lead(by...)
 	return r
 }
 
+// lead begins anew with what the records have, as another replica does.
+func (r *quorum) lead(by ...publisher) {
+	r.written = newWritten(r.records, func(string) []publisher { return by })
+}
+
 func (r *quorum) last() []string {
-	if len(r.told) == 0 {
+	if len(r.records.told) == 0 {
 		return nil
 	}
-	return r.told[len(r.told)-1].Fingerprints()
+	return r.records.told[len(r.records.told)-1].Fingerprints()
 }
 
 func (r *quorum) note(cluster string, by publisher, roots *pki.Bundle) {
@@ -73,18 +99,18 @@ func TestRootsCountAsPublishedWhenAllClustersHaveThem(t *testing.T) {
 	w.demand(t, "west has left", both)
 
 	// One that is reached anew may be another cluster; one that is gone delays no other.
-	n := len(w.told)
+	n := len(w.records.told)
 	w.forget("east")
 	w.wants = both.Union(newRoot(t))
 	w.note("home", trustBundles, w.wants)
-	if len(w.told) != n {
+	if len(w.records.told) != n {
 		t.Errorf("east is new, and %v are published", w.last())
 	}
 	w.members([]string{"home"})
 	w.demand(t, "east is gone", w.wants)
 	w.members([]string{"home"})
 	w.members(nil)
-	if len(w.told) != n+1 {
+	if len(w.records.told) != n+1 {
 		t.Error("notified again without a change")
 	}
 }
@@ -189,5 +215,62 @@ func TestPlaceTakesARootBackThreeTimesAtMost(t *testing.T) {
 			}
 			w.note("east", meshRoots, all)
 		}
+	})
+}
+
+// Leaders that follow each other do not give a place its hour anew.
+func TestHourOfAPlaceOutlivesTheLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		one, two := newRoot(t), newRoot(t)
+		both := one.Union(two)
+		w := newQuorum(t, one, meshRoots)
+		clusters := []string{"home", "east"}
+		look := func(for_ time.Duration) {
+			for end := time.Now().Add(for_); time.Now().Before(end); time.Sleep(lookEvery) {
+				w.members(clusters)
+			}
+		}
+		term := func(home, east *pki.Bundle, lasts time.Duration) {
+			w.lead(meshRoots)
+			w.note("home", meshRoots, home)
+			w.members(clusters)
+			if east != nil {
+				w.note("east", meshRoots, east)
+			}
+			look(lasts)
+		}
+		term(one, one, 2*time.Hour)
+		if w.writes != 0 {
+			t.Errorf("%d writes while nothing is lacking", w.writes)
+		}
+		w.wants = both
+		for range 3 {
+			term(both, nil, 15*time.Minute)
+			w.demand(t, "within the hour", one)
+		}
+		if w.writes != 1 {
+			t.Errorf("%d writes for one place that lacks roots", w.writes)
+		}
+		term(both, nil, 16*time.Minute)
+		w.demand(t, "an hour later", both)
+		if left := w.allLeft(); len(left) != 1 || left[0].cluster != "east" {
+			t.Errorf("%v are left behind", left)
+		}
+
+		// It has the root when yet another leads, and the next hour is a new one.
+		term(both, both, 2*time.Minute)
+		if len(w.records.lacking) != 0 || len(w.allLeft()) != 0 {
+			t.Errorf("%v are recorded, %v are left behind", w.records.lacking, w.allLeft())
+		}
+		w.wants = both.Union(newRoot(t))
+		term(w.wants, both, 50*time.Minute)
+		w.demand(t, "within the next hour", both)
+
+		// A record of a clock that was ahead does not count.
+		w.records.lacking = map[string]time.Time{"east/the mesh": time.Now().Add(time.Hour)}
+		term(w.wants, both, 59*time.Minute)
+		w.demand(t, "within an hour of a clock that was ahead", both)
+		look(2 * time.Minute)
+		w.demand(t, "after it", w.wants)
 	})
 }

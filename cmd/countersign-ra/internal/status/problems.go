@@ -85,6 +85,12 @@ func (r Report) ofClusters() (all []problem) {
 		for _, why := range k.Dangerous {
 			all = append(all, problem{Grade: bad, What: "An authority is not asked, as " + k.ID + " trusts it with its API", Detail: why, Do: "Requests for it are left pending. Use an authority that no API server trusts as a client CA."})
 		}
+		if len(k.Left) > 0 && (k.Mesh == nil || k.Mesh.Roots == nil || !k.Mesh.Roots.Away) {
+			all = append(all, problem{
+				Grade: bad, What: "No new root waits for cluster " + k.ID + " any more", Detail: strings.Join(k.Left, ", "),
+				Do: "It has lacked roots for an hour, so its pods may refuse peers. See its trust bundles and ConfigMaps: its API server is too slow, or another program owns them.",
+			})
+		}
 		all = append(all, k.ofBundles()...)
 		all = append(all, k.ofShut()...)
 		all = append(all, k.Mesh.problems(k.ID)...)

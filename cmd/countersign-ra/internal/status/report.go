@@ -85,6 +85,9 @@ type Cluster struct {
 	Bundles    []Bundle    `json:"trust_bundles,omitempty"`
 	Protection *Protection `json:"pod_requests,omitempty"`
 	Shut       []Shut      `json:"shut,omitempty"`
+	// Left are the authorities of which no new root waits for the cluster any more, each with what has
+	// lacked its roots for an hour.
+	Left []string `json:"roots_left_behind,omitempty"`
 	// Mesh is what is written for a mesh; nil if nothing is.
 	Mesh *Mesh `json:"mesh,omitempty"`
 }

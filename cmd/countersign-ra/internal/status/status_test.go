@@ -107,6 +107,16 @@ func TestPageShowsThatAllIsWell(t *testing.T) {
 	}
 }
 
+// A cluster that cannot be reached has a problem of its own.
+func TestClusterThatLacksRootsIsShownOnce(t *testing.T) {
+	for away, want := range map[bool]string{false: "No new root waits for cluster east any more", true: "Cluster east is left behind: no new root of vault waits for it"} {
+		r := Report{Clusters: []Cluster{{Status: fleet.Status{ID: "east"}, Left: []string{"roots of vault in the mesh"}, Mesh: &Mesh{Roots: &MeshRoots{Authority: "vault", Away: away}}}}}
+		if got := r.ofClusters(); len(got) != 1 || got[0].What != want {
+			t.Errorf("away %t: %+v", away, got)
+		}
+	}
+}
+
 func TestProblemsOfAMeshAreShown(t *testing.T) {
 	for want, m := range map[string]*Mesh{
 		"Another client writes the ConfigMaps istio-ca-root-cert in home, too: in 3 namespaces, such as pilot-discovery": {Roots: &MeshRoots{Namespaces: 3, Lacking: 3, Disputed: 3, Rival: "pilot-discovery", Error: "x"}},
