@@ -77,6 +77,7 @@ func (s *Source) take(reply *workloadv1.X509SVIDResponse) {
 		s.config.Log.Info("the Workload API is available again")
 	}
 	s.list(reply.GetCrl()) // first, as a new root needs its list
+	s.takeDomains(reply)
 	s.judge(reply)
 	s.reportExpired()
 }

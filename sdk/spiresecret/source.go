@@ -40,6 +40,9 @@ type Config struct {
 	// Secrets are the names to serve. Default: "default", the first X.509-SVID, and
 	// "ROOTCA", its trust bundle.
 	Secrets []Spec
+	// Federated also serves the trust bundle of each trust domain that the Workload API sends,
+	// the workload's own and federated ones, as "spiffe://example.com". Default: false.
+	Federated bool
 
 	// Observe receives events, for metrics; see [secret.Config]. A failure of the stream
 	// is one of each key pair, or has no secret if there is none. Default: none.
@@ -76,6 +79,9 @@ type Source struct {
 
 	mu     sync.Mutex
 	closed bool
+
+	bundles secret.Map // of trust domains, by ID; for Config.Federated
+	domains []string   // the IDs that bundles has, sorted; mu guards it
 
 	// Owned by the run goroutine:
 	began   time.Time                    // of the last session
@@ -155,13 +161,19 @@ func (s *Source) end() (tell []func()) {
 	for _, e := range s.entries {
 		tell = append(tell, e.watchers.All()...)
 	}
+	for _, id := range s.domains {
+		tell = append(tell, func() { s.bundles.Delete(id) })
+	}
 	return tell
 }
 
 // Peek returns the item held for name, or an error that is [secret.ErrUnknown],
 // [secret.ErrNotReady], with the reason why the Workload API gave nothing to serve, or
 // [secret.ErrClosed].
-func (s *Source) Peek(_ secret.Caller, name string) (*secret.Item, error) {
+func (s *Source) Peek(caller secret.Caller, name string) (*secret.Item, error) {
+	if s.isDomain(name) {
+		return s.peekDomain(caller, name)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.byName[name]
@@ -178,7 +190,10 @@ func (s *Source) Peek(_ secret.Caller, name string) (*secret.Item, error) {
 
 // Watch calls notify after each new item for name and when the Source closes; see
 // [secret.Source]. An error is [secret.ErrUnknown] or [secret.ErrClosed].
-func (s *Source) Watch(_ secret.Caller, name string, notify func(name string)) (stop func(), err error) {
+func (s *Source) Watch(caller secret.Caller, name string, notify func(name string)) (stop func(), err error) {
+	if s.isDomain(name) {
+		return s.bundles.Watch(caller, name, notify)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.byName[name]

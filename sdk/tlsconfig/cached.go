@@ -104,10 +104,16 @@ func (f *form[T]) seen() *secret.Item {
 type keyPair = cached[tls.Certificate]
 
 func newKeyPair(o Options) *keyPair {
-	return &keyPair{source: o.Source, caller: o.Caller, name: o.Certificate, kind: secret.KeyPair, parse: parsePair}
+	return &keyPair{source: o.Source, caller: o.Caller, name: o.Certificate, kind: secret.KeyPair, parse: Certificate}
 }
 
-func parsePair(item *secret.Item) (*tls.Certificate, error) {
+// Certificate returns a key pair as crypto/tls takes it, for programs that hold items themselves.
+// Leaf is set. It returns an [*Error] if the item is not a key pair, or its key is not that of its
+// certificate. The caller owns the result.
+func Certificate(item *secret.Item) (*tls.Certificate, error) {
+	if item.Kind != secret.KeyPair {
+		return nil, malformed(item.Name, secret.KeyPair, fmt.Errorf("it is a %s", item.Kind))
+	}
 	chain, err := pki.ParseCertificates(item.Chain)
 	if err != nil {
 		return nil, malformed(item.Name, secret.KeyPair, err)

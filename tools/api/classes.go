@@ -31,6 +31,7 @@ var classes = map[string]class{
 	"sdk/spiresecret":             embedders,
 	"sdk/tlsconfig":               embedders,
 	"sdk/tlsconfig/grpccreds":     embedders,
+	"sdk/tlsconfig/certprovider":  experimental,
 	"sdk/tlsconfig/httptransport": embedders,
 	"sdk/token":                   embedders,
 	"sdk/trace":                   embedders,

@@ -1,0 +1,101 @@
+package spiresecret
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/text"
+	workloadv1 "github.com/countersign-dev/countersign/proto/spiffe/workload/v1"
+	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+const (
+	idPrefix   = "spiffe://"
+	maxDomains = 1000 // trust domains served from one reply
+)
+
+// takeDomains serves the trust bundle of each trust domain in a reply. A domain that is no longer
+// in it is unknown; one whose bundle cannot be used keeps the bundle before.
+func (s *Source) takeDomains(reply *workloadv1.X509SVIDResponse) {
+	if !s.config.Federated {
+		return
+	}
+	found := domainsOf(reply)
+	s.mu.Lock()
+	gone := slices.DeleteFunc(slices.Clone(s.domains), func(id string) bool { return found[id] != nil })
+	s.mu.Unlock()
+	for _, id := range gone {
+		s.bundles.Delete(id)
+	}
+	var ids []string
+	for id, der := range found {
+		s.takeDomain(id, der, s.config.Now())
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.domains = ids
+}
+
+func (s *Source) takeDomain(id string, der []byte, now time.Time) {
+	roots, _, err := readRoots(der, now)
+	if err != nil {
+		s.config.Log.Warn("cannot use the trust bundle that the Workload API sends, keeping the one before", "trust_domain", text.Clean(id), "error", text.Clean(err.Error()))
+		return
+	}
+	item := secret.NewTrustBundle(id, AuthorityName, roots)
+	item.Issued = now
+	s.bundles.Set(id, item)
+}
+
+// domainsOf returns the bundles of a reply (DER) by the ID of their trust domain: the federated
+// ones, and those of the X.509-SVIDs, which take precedence.
+func domainsOf(reply *workloadv1.X509SVIDResponse) map[string][]byte {
+	found := map[string][]byte{}
+	add := func(domain string, der []byte) {
+		if pki.CheckTrustDomain(domain) == nil && (len(found) < maxDomains || found[idPrefix+domain] != nil) {
+			found[idPrefix+domain] = append([]byte{}, der...)
+		}
+	}
+	for id, der := range reply.GetFederatedBundles() {
+		if domain, ok := strings.CutPrefix(id, idPrefix); ok {
+			add(domain, der)
+		}
+	}
+	for _, svid := range reply.GetSvids() {
+		domain, _, _ := strings.Cut(strings.TrimPrefix(svid.GetSpiffeId(), idPrefix), "/")
+		add(domain, svid.GetBundle())
+	}
+	return found
+}
+
+// Federated returns the trust domains whose bundles are served, the workload's own among them,
+// sorted; nil without [Config].Federated. The bundle of "example.com" is served as
+// "spiffe://example.com".
+func (s *Source) Federated() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []string
+	for _, id := range s.domains {
+		all = append(all, strings.TrimPrefix(id, idPrefix))
+	}
+	return all
+}
+
+func (s *Source) peekDomain(caller secret.Caller, name string) (*secret.Item, error) {
+	s.mu.Lock()
+	closed := s.closed
+	s.mu.Unlock()
+	if closed {
+		return nil, secret.ErrClosed
+	}
+	return s.bundles.Peek(caller, name)
+}
+
+// isDomain reports whether a name is one that only Federated serves.
+func (s *Source) isDomain(name string) bool {
+	return s.config.Federated && s.byName[name] == nil && strings.HasPrefix(name, idPrefix)
+}

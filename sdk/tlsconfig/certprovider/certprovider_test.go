@@ -1,0 +1,221 @@
+package certprovider_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	grpcprovider "google.golang.org/grpc/credentials/tls/certprovider"
+
+	"github.com/countersign-dev/countersign/sdk/catest"
+	"github.com/countersign-dev/countersign/sdk/filesecret"
+	"github.com/countersign-dev/countersign/sdk/secret"
+	"github.com/countersign-dev/countersign/sdk/tlsconfig/certprovider"
+	"github.com/countersign-dev/countersign/sdk/workloadapi"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const id = "spiffe://example.org/web"
+
+var both = grpcprovider.BuildOptions{WantIdentity: true, WantRoot: true}
+
+func must(t *testing.T, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// open makes a provider as grpc-go does from the bootstrap.
+func open(t *testing.T, config string, o grpcprovider.BuildOptions) grpcprovider.Provider {
+	t.Helper()
+	p, err := grpcprovider.GetProvider(certprovider.Name, json.RawMessage(config), o)
+	must(t, err)
+	t.Cleanup(p.Close)
+	return p
+}
+
+func material(t *testing.T, p grpcprovider.Provider) *grpcprovider.KeyMaterial {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	m, err := p.KeyMaterial(ctx)
+	must(t, err)
+	return m
+}
+
+// hold serves a new identity and roots of the authority.
+func hold(t *testing.T, m *secret.Map, authority *catest.CA) {
+	t.Helper()
+	chain, key := authority.Pair(time.Hour, id)
+	pair, err := secret.NewKeyPair("default", "test", chain, key)
+	must(t, err)
+	m.Set("default", pair)
+	m.Set("ROOTCA", secret.NewTrustBundle("ROOTCA", "test", authority.Bundle()))
+}
+
+func serve(t *testing.T, source secret.Source) (config string) {
+	t.Helper()
+	stop, err := certprovider.Serve(t.Name(), source)
+	must(t, err)
+	t.Cleanup(stop)
+	return `{"source": "` + t.Name() + `"}`
+}
+
+func TestMaterialFollowsRotation(t *testing.T) {
+	authority, source := catest.NewCA(catest.Options{}), &secret.Map{}
+	hold(t, source, authority)
+	p := open(t, serve(t, source), both)
+	first := material(t, p)
+	if got := first.Certs[0].Leaf.URIs[0].String(); got != id || !first.Roots.Equal(authority.Bundle().Pool()) || first.SPIFFEBundleMap != nil {
+		t.Errorf("%s, %+v", got, first)
+	}
+	if material(t, p) != first {
+		t.Error("the same version is parsed twice")
+	}
+	next := catest.NewCA(catest.Options{})
+	hold(t, source, next)
+	if second := material(t, p); second.Certs[0].Leaf.Equal(first.Certs[0].Leaf) || !second.Roots.Equal(next.Bundle().Pool()) {
+		t.Error("the rotation is not seen")
+	}
+}
+
+func TestOnlyWhatIsWantedIsNeeded(t *testing.T) {
+	authority, source := catest.NewCA(catest.Options{}), &secret.Map{}
+	source.Set("partner", secret.NewTrustBundle("partner", "test", authority.Bundle()))
+	config := serve(t, source)
+	if m := material(t, open(t, config, grpcprovider.BuildOptions{WantRoot: true, CertName: "partner"})); len(m.Certs) > 0 || !m.Roots.Equal(authority.Bundle().Pool()) {
+		t.Errorf("%+v", m)
+	}
+	_, err := open(t, config, grpcprovider.BuildOptions{WantIdentity: true}).KeyMaterial(t.Context())
+	if !errors.Is(err, secret.ErrUnknown) {
+		t.Error(err)
+	}
+	_, err = open(t, config, grpcprovider.BuildOptions{WantIdentity: true, CertName: "partner"}).KeyMaterial(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "trust-bundle") {
+		t.Error(err)
+	}
+}
+
+func TestMaterialIsWaitedFor(t *testing.T) {
+	source := &secret.Map{}
+	source.Set("default", nil)
+	source.Set("ROOTCA", nil)
+	p := open(t, serve(t, source), both)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := p.KeyMaterial(ctx); !errors.Is(err, secret.ErrNotReady) {
+		t.Error(err)
+	}
+	got := make(chan *grpcprovider.KeyMaterial)
+	go func() {
+		m, _ := p.KeyMaterial(t.Context())
+		got <- m
+	}()
+	hold(t, source, catest.NewCA(catest.Options{}))
+	if m := <-got; m == nil || len(m.Certs) != 1 {
+		t.Errorf("%+v", m)
+	}
+}
+
+func TestCredentialFolderHasMapOfTrustDomains(t *testing.T) {
+	ours, theirs, folder := catest.NewCA(catest.Options{}), catest.NewCA(catest.Options{}), t.TempDir()
+	chain, key := ours.Pair(time.Hour, id)
+	for name, content := range map[string][]byte{
+		filesecret.CredentialBundle:               slices.Concat(key, chain),
+		filesecret.TrustBundleFile("example.org"): ours.Bundle().PEM(),
+		filesecret.TrustBundleFile("example.com"): theirs.Bundle().PEM(),
+	} {
+		must(t, os.WriteFile(filepath.Join(folder, name), content, 0o600))
+	}
+	config := `{"credential_folder": "` + folder + `"}`
+	identity, roots := open(t, config, grpcprovider.BuildOptions{WantIdentity: true}), open(t, config, grpcprovider.BuildOptions{WantRoot: true})
+	if m := material(t, identity); len(m.Certs) != 1 || m.Roots != nil || m.SPIFFEBundleMap != nil {
+		t.Errorf("%+v", m)
+	}
+	m := material(t, roots)
+	for domain, authority := range map[string]*catest.CA{"example.org": ours, "example.com": theirs} {
+		bundle := m.SPIFFEBundleMap[domain]
+		if bundle == nil || len(bundle.X509Authorities()) != 1 || !authority.Bundle().Contains(bundle.X509Authorities()[0]) {
+			t.Errorf("%s has the bundle %v", domain, bundle)
+		}
+	}
+	// The source is that of both, and ends with the last.
+	identity.Close()
+	material(t, roots)
+}
+
+func TestWorkloadAPIHasMapOfTrustDomains(t *testing.T) {
+	ours, theirs, own := catest.NewCA(catest.Options{}), catest.NewCA(catest.Options{}), &secret.Map{}
+	hold(t, own, ours)
+	own.Set("partner", secret.NewTrustBundle("partner", "test", theirs.Bundle()))
+	dir, err := os.MkdirTemp("", "api") // a socket's path is short
+	must(t, err)
+	defer func() { must(t, os.RemoveAll(dir)) }()
+	server, err := workloadapi.Listen(workloadapi.Config{
+		Path: filepath.Join(dir, "s"), Offer: workloadapi.Offer{Federated: map[string]string{"example.com": "partner"}},
+	}, own)
+	must(t, err)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve() }()
+	p := open(t, `{"workload_api": "unix://`+filepath.Join(dir, "s")+`"}`, both)
+	m := material(t, p)
+	if got := m.Certs[0].Leaf.URIs[0].String(); got != id || len(m.SPIFFEBundleMap) != 2 {
+		t.Errorf("%s, %v", got, m.SPIFFEBundleMap)
+	}
+	if bundle := m.SPIFFEBundleMap["example.com"]; bundle == nil || !theirs.Bundle().Contains(bundle.X509Authorities()[0]) {
+		t.Errorf("the federated bundle is %v", bundle)
+	}
+	p.Close()
+	must(t, server.Close(t.Context()), <-served)
+}
+
+func TestInvalidConfigSaysWhy(t *testing.T) {
+	t.Setenv("SPIFFE_ENDPOINT_SOCKET", "")
+	t.Setenv("SPIFFE_CREDENTIAL_FOLDER", "")
+	for config, want := range map[string]string{
+		`{}`:                                   "SPIFFE_CREDENTIAL_FOLDER",
+		`{"soource"`:                           "EOF",
+		`{"certificate_file": "/x"}`:           "certificate_file",
+		`{"source": "a", "workload_api": "b"}`: "name one of",
+	} {
+		if _, err := grpcprovider.ParseConfig(certprovider.Name, json.RawMessage(config)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", config, err)
+		}
+	}
+	for config, want := range map[string]string{
+		`{"source": "none"}`:            "certprovider.Serve",
+		`{"workload_api": "tcp://x:1"}`: "Socket",
+	} {
+		if _, err := open(t, config, both).KeyMaterial(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", config, err)
+		}
+	}
+	serve(t, &secret.Map{})
+	for _, name := range []string{"", t.Name()} {
+		if _, err := certprovider.Serve(name, &secret.Map{}); err == nil {
+			t.Errorf("a source is served as %q", name)
+		}
+	}
+}
+
+func TestEnvironmentNamesSource(t *testing.T) {
+	t.Setenv("SPIFFE_ENDPOINT_SOCKET", "")
+	t.Setenv("SPIFFE_CREDENTIAL_FOLDER", "/run/spiffe/web")
+	for _, want := range []string{`{"credential_folder":"/run/spiffe/web"}`, `{"workload_api":"unix:///run/api.sock"}`} {
+		got, err := grpcprovider.ParseConfig(certprovider.Name, json.RawMessage(nil))
+		must(t, err)
+		if got.String() != certprovider.Name+":"+want {
+			t.Error(got)
+		}
+		t.Setenv("SPIFFE_ENDPOINT_SOCKET", "unix:///run/api.sock")
+	}
+}

@@ -1,0 +1,175 @@
+package certprovider
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"strings"
+	"sync/atomic"
+
+	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"google.golang.org/grpc/credentials/tls/certprovider"
+
+	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/secret"
+	"github.com/countersign-dev/countersign/sdk/tlsconfig"
+)
+
+// federation is a source that has the trust bundle of each trust domain as "spiffe://<domain>".
+type federation interface{ Federated() []string }
+
+// provider returns the key material of one pair and one bundle.
+type provider struct {
+	source  secret.Source
+	release func()
+	pair    string // "" if it is not wanted
+	roots   string // "" if they are not wanted
+
+	last atomic.Pointer[material]
+}
+
+// material is what the versions of the secrets make.
+type material struct {
+	versions string
+	certprovider.KeyMaterial
+}
+
+// broken is a provider whose source cannot be opened.
+type broken struct{ err error }
+
+func (b broken) KeyMaterial(context.Context) (*certprovider.KeyMaterial, error) { return nil, b.err }
+func (b broken) Close()                                                         {}
+
+func build(c config, o certprovider.BuildOptions) certprovider.Provider {
+	source, release, err := sources.acquire(c)
+	if err != nil {
+		return broken{fmt.Errorf("certificate provider %s: %w", Name, err)}
+	}
+	p := &provider{source: source, release: release}
+	if o.WantIdentity {
+		p.pair = cmp.Or(o.CertName, defaultPair)
+	}
+	if o.WantRoot {
+		p.roots = rootsName(o)
+	}
+	return p
+}
+
+// rootsName returns the bundle's name. A certificate_name that is asked for identity and roots at
+// once is that of the pair.
+func rootsName(o certprovider.BuildOptions) string {
+	if o.WantIdentity {
+		return defaultRoots
+	}
+	return cmp.Or(o.CertName, defaultRoots)
+}
+
+// Close implements [certprovider.Provider].
+func (p *provider) Close() { p.release() }
+
+// KeyMaterial implements [certprovider.Provider]. It waits until the source has the secrets.
+func (p *provider) KeyMaterial(ctx context.Context) (*certprovider.KeyMaterial, error) {
+	held, err := p.held(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("certificate provider %s: %w", Name, err)
+	}
+	versions := held.versions()
+	if last := p.last.Load(); last != nil && last.versions == versions {
+		return &last.KeyMaterial, nil
+	}
+	made, err := held.material()
+	if err != nil {
+		return nil, fmt.Errorf("certificate provider %s: %w", Name, err)
+	}
+	next := &material{versions, *made}
+	p.last.Store(next)
+	return &next.KeyMaterial, nil
+}
+
+// held are the current secrets.
+type held struct {
+	pair, roots *secret.Item            // nil if not wanted
+	domains     map[string]*secret.Item // nil if the source has no trust domains
+	order       []string                // of domains
+}
+
+func (p *provider) held(ctx context.Context) (h held, err error) {
+	if p.pair != "" {
+		if h.pair, err = secret.Get(ctx, p.source, secret.Caller{}, p.pair); err != nil {
+			return held{}, err
+		}
+	}
+	if p.roots == "" {
+		return h, nil
+	}
+	if h.roots, err = secret.Get(ctx, p.source, secret.Caller{}, p.roots); err != nil {
+		return held{}, err
+	}
+	if from, ok := p.source.(federation); ok && p.roots == defaultRoots {
+		h.domains = map[string]*secret.Item{}
+		for _, domain := range from.Federated() {
+			// A bundle that cannot be had leaves its trust domain without roots.
+			if item, err := p.source.Peek(secret.Caller{}, "spiffe://"+domain); err == nil {
+				h.domains[domain] = item
+				h.order = append(h.order, domain)
+			}
+		}
+	}
+	return h, nil
+}
+
+func (h held) versions() string {
+	var all strings.Builder
+	add := func(name string, item *secret.Item) {
+		if item != nil {
+			fmt.Fprintf(&all, "%s %s\n", name, item.Version)
+		}
+	}
+	add("pair", h.pair)
+	add("roots", h.roots)
+	for _, domain := range h.order {
+		add(domain, h.domains[domain])
+	}
+	return all.String()
+}
+
+func (h held) material() (m *certprovider.KeyMaterial, err error) {
+	m = &certprovider.KeyMaterial{}
+	if h.pair != nil {
+		cert, err := tlsconfig.Certificate(h.pair)
+		if err != nil {
+			return nil, err
+		}
+		m.Certs = []tls.Certificate{*cert}
+	}
+	if h.roots != nil {
+		roots, err := pki.ParseBundle(h.roots.Roots)
+		if err != nil {
+			return nil, fmt.Errorf("invalid trust bundle %.256q: %w", h.roots.Name, err)
+		}
+		m.Roots = roots.Pool()
+	}
+	if len(h.domains) > 0 {
+		m.SPIFFEBundleMap, err = h.bundles()
+	}
+	return m, err
+}
+
+func (h held) bundles() (map[string]*spiffebundle.Bundle, error) {
+	all := map[string]*spiffebundle.Bundle{}
+	for domain, item := range h.domains {
+		id, err := spiffeid.TrustDomainFromString(domain)
+		if err != nil {
+			return nil, err
+		}
+		var roots []*x509.Certificate
+		if roots, err = pki.ParseCertificates(item.Roots); err != nil {
+			return nil, fmt.Errorf("invalid trust bundle %.256q: %w", item.Name, err)
+		}
+		all[domain] = spiffebundle.FromX509Authorities(id, roots)
+	}
+	return all, nil
+}
