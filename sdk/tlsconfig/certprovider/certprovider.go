@@ -1,5 +1,5 @@
-// Package certprovider (experimental) gives gRPC programs without a proxy their certificates and roots. It
-// registers the certificate provider "countersign" with grpc-go: import it beside
+// Package certprovider (experimental) gives gRPC programs without a proxy their certificates and
+// roots. It registers the certificate provider "countersign" with grpc-go: import it beside
 // [google.golang.org/grpc/xds], and name it in the xDS bootstrap.
 //
 //	"certificate_providers": {
