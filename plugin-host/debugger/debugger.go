@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/countersign-dev/countersign/internal/host/selfsigned"
 	"github.com/countersign-dev/countersign/plugin-host/internal/attach"
 	"github.com/countersign-dev/countersign/plugin-host/internal/process"
 	"github.com/countersign-dev/countersign/sdk/ca"
@@ -42,7 +43,7 @@ const callTimeout = 30 * time.Second
 // may restart the provider at any time.
 type Debugger struct {
 	folder *process.Folder
-	host   *process.Pair
+	host   *selfsigned.Pair
 	conn   *grpc.ClientConn
 	remote *wire.Remote
 	server *grpc.Server
@@ -66,7 +67,7 @@ func New(runtimeDir string, log *slog.Logger) (*Debugger, error) {
 }
 
 func (d *Debugger) open(log *slog.Logger) (err error) {
-	if d.host, err = process.NewPair(); err != nil {
+	if d.host, err = selfsigned.New(); err != nil {
 		return err
 	}
 	d.conn, err = grpc.NewClient("passthrough:///provider",

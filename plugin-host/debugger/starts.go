@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/countersign-dev/countersign/internal/host/selfsigned"
 	"github.com/countersign-dev/countersign/plugin-host/internal/attach"
 	"github.com/countersign-dev/countersign/plugin-host/internal/process"
 )
@@ -62,7 +63,7 @@ func (c plainOverChannel) Clone() credentials.TransportCredentials {
 // starts accepts these connections: start-up data goes to each lifeline, which ends when the
 // Debugger is gone; a channel waits until the gRPC connection wants it.
 type starts struct {
-	host      *process.Pair
+	host      *selfsigned.Pair
 	lifelines net.Listener
 	channels  net.Listener
 	offered   chan net.Conn // the latest channel
@@ -72,7 +73,7 @@ type starts struct {
 	open map[net.Conn]bool // nil after Close
 }
 
-func newStarts(folder string, host *process.Pair) (*starts, error) {
+func newStarts(folder string, host *selfsigned.Pair) (*starts, error) {
 	lifelines, err := net.Listen("unix", filepath.Join(folder, LifelineSocket))
 	if err != nil {
 		return nil, err
@@ -105,11 +106,11 @@ func (s *starts) hold(conn net.Conn) {
 		return
 	}
 	defer s.forget(conn)
-	pair, err := process.NewPair()
+	pair, err := selfsigned.New()
 	if err != nil {
 		return
 	}
-	if _, err := pair.StartData(s.host).WriteTo(conn); err == nil {
+	if _, err := process.StartData(s.host, pair).WriteTo(conn); err == nil {
 		_, _ = io.Copy(io.Discard, conn)
 	}
 }

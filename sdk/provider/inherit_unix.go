@@ -13,16 +13,9 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
-// inherited is what the host passed as descriptors.
-type inherited struct {
-	channel net.Listener  // with the one connection
-	gone    chan struct{} // closed when the host is gone
-	stdout  *os.File      // the real one
-}
-
 // inherit takes over the descriptors, hides them from programs that the author starts, and
 // moves standard output aside.
-func inherit() (*inherited, error) {
+func inherit() (*host, error) {
 	for _, fd := range []int{wire.LifelineFD, wire.ChannelFD} {
 		unix.CloseOnExec(fd)
 	}
@@ -41,11 +34,10 @@ func inherit() (*inherited, error) {
 	if err != nil {
 		return nil, fmt.Errorf("descriptor %d is not the host's channel: %w", wire.ChannelFD, err)
 	}
-	host := &inherited{channel: newOneConn(conn), gone: make(chan struct{}), stdout: stdout}
 	go func() {
 		// The start-up data has keys for other transports: read and discarded.
 		_, _ = io.Copy(io.Discard, os.NewFile(wire.LifelineFD, "lifeline"))
-		close(host.gone)
+		os.Exit(0) // at once: the host is gone
 	}()
-	return host, nil
+	return &host{listener: newOneConn(conn), stdout: stdout, address: "unix|" + wire.ChannelAddress + "|grpc"}, nil
 }

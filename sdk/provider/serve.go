@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
 	"slices"
@@ -38,16 +39,14 @@ func Main[S any, C ca.Client](name, version string, open func(ctx context.Contex
 // the host goes away or asks for it, and with status 1 if no host started the process.
 //
 // A Countersign host passes a connection and a lifeline as descriptors (see
-// proto/provider/PROTOCOL.md); any other go-plugin host gets stock plugin.Serve. Standard
+// proto/provider/PROTOCOL.md); any other go-plugin host finds it on a socket. Standard
 // output is redirected to standard error, as only the handshake line belongs there. Records
 // of [slog.Default] reach the host's log. On Linux, no other process of the user can read the memory
 // of this one, and it leaves no core dump; attach a debugger as root, or start the provider in one.
 func (d *Definition) Serve() {
-	if _, err := d.metadata(); err != nil { // its author sees it at the first start, by hand, too
-		fmt.Fprintf(os.Stderr, "%s %s cannot be served: %v\n", d.name, d.version, err)
-		os.Exit(1)
-	}
+	go d.metadata() //nolint:errcheck // beside the rest of the start, as reflection takes time
 	if os.Getenv(wire.MagicCookieKey) != wire.MagicCookieValue {
+		d.refuseWrong() // its author sees it at the first start, by hand, too
 		fmt.Fprintf(os.Stderr, "%s %s is a Countersign provider: a host such as `countersign agent` starts it, not you.\n", d.name, d.version)
 		os.Exit(1)
 	}
@@ -58,15 +57,19 @@ func (d *Definition) Serve() {
 		os.Exit(1)
 	}
 	discardInterrupts()
-	if os.Getenv(wire.EnvChannelFD) == "" {
-		d.serveStock(log)
-		return
-	}
-	if err := d.serveChannel(log); err != nil {
+	if err := d.serve(log); err != nil {
 		log.Error("cannot serve the provider", "error", err)
 		os.Exit(1)
 	}
 	os.Exit(0)
+}
+
+// refuseWrong exits the process if the definition is wrong.
+func (d *Definition) refuseWrong() {
+	if _, err := d.metadata(); err != nil {
+		fmt.Fprintf(os.Stderr, "%s %s cannot be served: %v\n", d.name, d.version, err)
+		os.Exit(1)
+	}
 }
 
 // protectMemory keeps tokens and the author's credentials out of core dumps and away from other
@@ -82,28 +85,45 @@ func protectMemory() error {
 // decides. It is caught and not ignored, as programs that the author starts would inherit that.
 func discardInterrupts() { signal.Notify(make(chan os.Signal, 1), os.Interrupt) }
 
-// serveChannel serves the connection from the host.
-func (d *Definition) serveChannel(log *slog.Logger) error {
+// host is the host process as the provider reaches it.
+type host struct {
+	listener net.Listener
+	options  []grpc.ServerOption
+	register func(*grpc.Server) // services beside those of a provider; nil: none
+	stdout   *os.File           // the real one
+	address  string             // the fields of the handshake line after the version
+}
+
+// find returns the host that started this process.
+func find() (*host, error) {
+	if os.Getenv(wire.EnvChannelFD) != "" {
+		return inherit()
+	}
+	return stockHost()
+}
+
+// serve serves the host until it has shut the provider down.
+func (d *Definition) serve(log *slog.Logger) error {
 	protocol, err := d.negotiate(os.Getenv(wire.EnvVersions))
 	if err != nil {
 		return err
 	}
-	host, err := inherit()
+	host, err := find()
 	if err != nil {
 		return err
 	}
-	go func() {
-		<-host.gone
-		os.Exit(0) // at once: the host is gone
-	}()
 	instance := d.newInstance()
-	server := newServer(log, protocol, instance)
+	server := newServer(log, protocol, instance, host.options)
+	if host.register != nil {
+		host.register(server)
+	}
 	go drainOnTerm(server, instance)
-	if _, err := fmt.Fprintf(host.stdout, "1|%d|unix|%s|grpc\n", protocol.Version, wire.ChannelAddress); err != nil {
+	d.refuseWrong()
+	if _, err := fmt.Fprintf(host.stdout, "1|%d|%s\n", protocol.Version, host.address); err != nil {
 		return fmt.Errorf("write the handshake line: %w", err)
 	}
 	defer closeWithin(instance, replyGrace)
-	if err := server.Serve(host.channel); err != nil && !errors.Is(err, grpc.ErrServerStopped) && !errors.Is(err, errChannelEnded) {
+	if err := server.Serve(host.listener); err != nil && !errors.Is(err, grpc.ErrServerStopped) && !errors.Is(err, errChannelEnded) {
 		return err
 	}
 	return nil
@@ -115,7 +135,7 @@ func drainOnTerm(server *grpc.Server, instance *instance) {
 	signal.Notify(terminated, syscall.SIGTERM)
 	<-terminated
 	closeWithin(instance, stopGrace)
-	// Leaves time for the last replies; go-plugin's own streams never end.
+	// Leaves time for the last replies; a watch may not end.
 	time.AfterFunc(replyGrace, server.Stop)
 	server.GracefulStop()
 }
@@ -134,8 +154,8 @@ func closeWithin(instance *instance, grace time.Duration) {
 }
 
 // newServer returns the gRPC server of a provider.
-func newServer(log *slog.Logger, protocol wire.Protocol, p wire.Provider) *grpc.Server {
-	server := grpc.NewServer(wire.ServerOptions(log)...)
+func newServer(log *slog.Logger, protocol wire.Protocol, p wire.Provider, options []grpc.ServerOption) *grpc.Server {
+	server := grpc.NewServer(append(options, wire.ServerOptions(log)...)...)
 	wire.Register(server, protocol, p)
 	serving := health.NewServer()
 	serving.SetServingStatus(wire.HealthService, healthv1.HealthCheckResponse_SERVING)

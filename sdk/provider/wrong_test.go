@@ -13,6 +13,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/provider"
+	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
 type (
@@ -62,19 +63,25 @@ func TestWrongDefinitionDoesNotOpen(t *testing.T) {
 	}
 }
 
-const asWrong = "COUNTERSIGN_TEST_AS_WRONG_PROVIDER"
+const (
+	asWrong   = "COUNTERSIGN_TEST_AS_WRONG_PROVIDER"
+	asWrongBy = "COUNTERSIGN_TEST_COOKIE" // a host's; empty: by hand
+)
 
 // Or at the first start, by hand or by a host.
 func TestWrongDefinitionIsNotServed(t *testing.T) {
 	if want := os.Getenv(asWrong); want != "" {
+		t.Setenv(wire.MagicCookieKey, os.Getenv(asWrongBy))
 		wronglyDefined[want].Serve()
 	}
 	proctest.NeedsProcess(t)
 	for want := range wronglyDefined {
-		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestWrongDefinitionIsNotServed$")
-		cmd.Env = append(os.Environ(), asWrong+"="+want)
-		if said, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(said), "cannot be served: ") || !strings.Contains(string(said), want) {
-			t.Errorf("%v\n%s\nwant %s", err, said, want)
+		for _, cookie := range []string{"", wire.MagicCookieValue} {
+			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestWrongDefinitionIsNotServed$")
+			cmd.Env = append(os.Environ(), asWrong+"="+want, asWrongBy+"="+cookie, wire.EnvVersions+"=1", wire.EnvSocketDir+"="+t.TempDir())
+			if said, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(said), "cannot be served: ") || !strings.Contains(string(said), want) || strings.Contains(string(said), "|grpc") {
+				t.Errorf("%v\n%s\nwant %s", err, said, want)
+			}
 		}
 	}
 }

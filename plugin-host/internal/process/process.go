@@ -16,6 +16,7 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/countersign-dev/countersign/internal/host/command"
+	"github.com/countersign-dev/countersign/internal/host/selfsigned"
 	"github.com/countersign-dev/countersign/plugin-host/internal/confine"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
@@ -36,7 +37,7 @@ type Process struct {
 	pid          int
 	folder       *Folder
 	pipes        pipes
-	host, server *Pair // of this start: ours, and the one for a provider that serves a socket itself
+	host, server *selfsigned.Pair // of this start: ours, and the one for a provider that serves a socket itself
 	relay        *relay
 	readers      sync.WaitGroup // all readers but the relay
 	confined     *confine.Confinement

@@ -24,9 +24,9 @@ func (p *Process) reach() (credentials.TransportCredentials, dialer) {
 	case Channel:
 		return insecure.NewCredentials(), p.dialChannel // only these two processes have it
 	case AutoMTLS:
-		return credentials.NewTLS(pinned(p.host, p.shake.cert.Raw)), p.dialSocket
+		return credentials.NewTLS(p.host.Accept(p.shake.cert.Raw)), p.dialSocket
 	default:
-		return credentials.NewTLS(pinned(p.host, p.server.cert)), p.dialSocket
+		return credentials.NewTLS(p.host.Accept(p.server.Cert())), p.dialSocket
 	}
 }
 

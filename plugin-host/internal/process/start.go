@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/host/errno"
+	"github.com/countersign-dev/countersign/internal/host/selfsigned"
 	"github.com/countersign-dev/countersign/internal/host/verified"
 	"github.com/countersign-dev/countersign/plugin-host/internal/confine"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
@@ -62,14 +63,14 @@ func Start(opts Options, program Program, number int) (*Process, error) {
 	if missing := p.confined.Started(p.pid); len(missing) > 0 {
 		p.log.Warn(LimitsMissing, "limits", missing.String())
 	}
-	p.pipes.handOver(p.server.StartData(p.host))
+	p.pipes.handOver(StartData(p.host, p.server))
 	return p, nil
 }
 
 // prepare makes what the process will inherit.
 func (p *Process) prepare(hold *confine.Restraint) (err error) {
-	for _, pair := range []**Pair{&p.host, &p.server} {
-		if *pair, err = NewPair(); err != nil {
+	for _, pair := range []**selfsigned.Pair{&p.host, &p.server} {
+		if *pair, err = selfsigned.New(); err != nil {
 			return fmt.Errorf("make keys for the start: %w", err)
 		}
 	}
@@ -81,6 +82,11 @@ func (p *Process) prepare(hold *confine.Restraint) (err error) {
 	}
 	p.pipes, err = newPipes()
 	return err
+}
+
+// StartData has a provider serve with the pair server and accept the pair host.
+func StartData(host, server *selfsigned.Pair) wire.StartData {
+	return wire.StartData{ServerCert: string(server.CertPEM), ServerKey: string(server.KeyPEM), ClientCert: string(host.CertPEM)}
 }
 
 // start executes the verified content.

@@ -1,4 +1,8 @@
-package process
+// Package selfsigned makes the certificates by which a host and a provider process know each other
+// on a socket: a [Pair] for each end and start, and a TLS configuration that accepts one
+// certificate and no other ([Pair.Accept]). No goroutine and no state; all is safe for concurrent
+// use.
+package selfsigned
 
 import (
 	"bytes"
@@ -12,20 +16,17 @@ import (
 	"errors"
 	"math/big"
 	"time"
-
-	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
 // Pair is a P-256 key and its self-signed certificate, for one start of one process.
 type Pair struct {
-	cert    []byte // DER
 	CertPEM []byte
-	keyPEM  []byte
+	KeyPEM  []byte // PKCS #8
 	TLS     tls.Certificate
 }
 
-// NewPair makes a pair.
-func NewPair() (*Pair, error) {
+// New makes a pair.
+func New() (*Pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
@@ -41,7 +42,7 @@ func NewPair() (*Pair, error) {
 		KeyUsage:              x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
 		BasicConstraintsValid: true,
-		IsCA:                  true, // stock plugin.Serve puts it into a pool of roots
+		IsCA:                  true, // a go-plugin peer puts it into a pool of roots
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
@@ -52,32 +53,30 @@ func NewPair() (*Pair, error) {
 		return nil, err
 	}
 	return &Pair{
-		cert:    der,
 		CertPEM: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
-		keyPEM:  pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8}),
+		KeyPEM:  pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8}),
 		TLS:     tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key},
 	}, nil
 }
 
-// pinned returns a TLS configuration that presents ours and accepts only the certificate
-// peer (DER).
-func pinned(ours *Pair, peer []byte) *tls.Config {
+// Cert returns the certificate (DER).
+func (p *Pair) Cert() []byte { return p.TLS.Certificate[0] }
+
+// Accept returns a TLS configuration, for a client or a server, that presents the pair and accepts
+// only the certificate peer (DER).
+func (p *Pair) Accept(peer []byte) *tls.Config {
 	return &tls.Config{
 		MinVersion:   tls.VersionTLS13,
-		Certificates: []tls.Certificate{ours.TLS},
+		Certificates: []tls.Certificate{p.TLS},
+		ClientAuth:   tls.RequireAnyClientCert,
 		// Chain and name do not matter: the certificate is known byte for byte, and the
 		// handshake proves possession of the key.
 		InsecureSkipVerify: true, //nolint:gosec // VerifyConnection below is stricter
 		VerifyConnection: func(cs tls.ConnectionState) error {
 			if len(cs.PeerCertificates) == 0 || !bytes.Equal(cs.PeerCertificates[0].Raw, peer) {
-				return errors.New("the process at the provider's socket presented an unexpected certificate")
+				return errors.New("the peer at the provider's socket presented an unexpected certificate")
 			}
 			return nil
 		},
 	}
-}
-
-// StartData makes a provider serve with the pair and accept the host's.
-func (p *Pair) StartData(host *Pair) wire.StartData {
-	return wire.StartData{ServerCert: string(p.CertPEM), ServerKey: string(p.keyPEM), ClientCert: string(host.CertPEM)}
 }
