@@ -191,7 +191,7 @@ func (s *Source) Peek(_ secret.Caller, name string) (*secret.Item, error) {
 	e := s.entries[name]
 	switch {
 	case e == nil && !s.allowed(name), e != nil && e.unknown():
-		return nil, fmt.Errorf("secret %.256q: %w", name, secret.ErrUnknown)
+		return nil, secret.Unknown(name)
 	case e == nil:
 		return nil, secret.NotReady(name, nil)
 	case e.held == nil, e.held.Expired(s.config.Now()):
@@ -209,7 +209,7 @@ func (s *Source) Watch(_ secret.Caller, name string, notify func(name string)) (
 		return nil, err
 	case err != nil: // logged without the lock: a handler may ask back
 		s.refused.tell(name, err)
-		return nil, fmt.Errorf("secret %.256q: %w", name, secret.ErrUnknown)
+		return nil, secret.Unknown(name)
 	}
 	return func() { s.leave(e, remove) }, nil
 }

@@ -181,8 +181,6 @@ func (c *Set) nudge() {
 	}
 }
 
-func unknown(name string) error { return fmt.Errorf("secret %.256q: %w", name, secret.ErrUnknown) }
-
 // notReady gives no reason: the authority's message is for the operator, not for a stream.
 func notReady(name string) error { return secret.NotReady(name, nil) }
 

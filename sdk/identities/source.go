@@ -16,13 +16,13 @@ func (c *Set) find(caller secret.Caller, name string) (*session, error) {
 	case c.ctx.Err() != nil:
 		return nil, secret.ErrClosed
 	case s == nil && caller.Session == 0:
-		return nil, unknown(name) // the agent itself has no session here
+		return nil, secret.Unknown(name) // the agent itself has no session here
 	case s == nil:
 		return nil, fmt.Errorf("%w: %w", secret.ErrEnded, ca.Errorf(ca.Canceled, "the stream has left"))
 	case s.over != nil:
 		return nil, fmt.Errorf("%w: %w", secret.ErrEnded, s.over)
 	case s.caller != caller:
-		return nil, unknown(name)
+		return nil, secret.Unknown(name)
 	}
 	return s, nil
 }
@@ -48,7 +48,7 @@ func (c *Set) peek(caller secret.Caller, name string) (*secret.Item, error) {
 	case err != nil:
 		return nil, err
 	case !own && !slices.Contains(c.cfg.Bundles, name):
-		return nil, unknown(name)
+		return nil, secret.Unknown(name)
 	case s.entry.id == "":
 		return nil, notReady(name)
 	case !own:

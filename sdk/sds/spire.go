@@ -194,6 +194,8 @@ func (s *spire) Watch(caller secret.Caller, name string, notify func(string)) (s
 		names = s.certificates()
 	case isID, s.cfg.Validator == ValidatorAlways && s.isRoots(name):
 		names = append(s.certificates(), s.rootsOf(id)...)
+	default: // a secret by its own name costs what it does without SPIRE's
+		return s.source.Watch(caller, name, notify)
 	}
 	unwatch, err := s.watchAll(caller, append(names, name), func() { notify(name) })
 	if rest := s.startup.Left(); err == nil && name == allBundles && rest > 0 {

@@ -2,7 +2,6 @@ package secret
 
 import (
 	"errors"
-	"fmt"
 )
 
 // First returns a Source that asks several in order: the first source that has a name
@@ -20,7 +19,7 @@ func (f first) Peek(caller Caller, name string) (*Item, error) {
 			return item, err
 		}
 	}
-	return nil, fmt.Errorf("secret %.256q: %w", name, ErrUnknown)
+	return nil, Unknown(name)
 }
 
 // Watch implements [Source]. It watches name in every source, as the one that has it may
@@ -43,7 +42,7 @@ func (f first) Watch(caller Caller, name string, notify func(name string)) (stop
 		}
 	}
 	if len(stops) == 0 {
-		return nil, fmt.Errorf("secret %.256q: %w", name, ErrUnknown)
+		return nil, Unknown(name)
 	}
 	return stop, nil
 }

@@ -3,6 +3,8 @@ package secret_test
 import (
 	"crypto/x509"
 	"errors"
+	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -43,6 +45,21 @@ func (f *fixed) Watch(_ secret.Caller, name string, notify func(string)) (func()
 	n := len(f.watchers)
 	f.watchers[n] = notify
 	return func() { delete(f.watchers, n) }, nil
+}
+
+// Each push to each stream asks the sources in turn, so those without the name must cost little.
+func TestSourceWithoutANameCostsLittle(t *testing.T) {
+	var without, with secret.Map
+	with.Set("a", &secret.Item{Kind: secret.TrustBundle, Version: "1"})
+	all := secret.First(&without, &without, &with)
+	most := 2.0 // one for each source without the name
+	if got := testing.AllocsPerRun(100, func() { _, _ = all.Peek(agent, "a") }); got > most {
+		t.Errorf("a lookup allocates %v times, want %v at most", got, most)
+	}
+	_, err := all.Peek(agent, strings.Repeat("x", 1000))
+	if want := fmt.Sprintf("secret %q: unknown secret", strings.Repeat("x", 256)); !errors.Is(err, secret.ErrUnknown) || err.Error() != want {
+		t.Errorf("a name that no source has: %v", err)
+	}
 }
 
 func TestFirstKnowingSourceAnswers(t *testing.T) {

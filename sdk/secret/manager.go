@@ -2,7 +2,6 @@ package secret
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -95,12 +94,10 @@ func (m *Manager) find(caller Caller, name string) (holder, error) {
 	}
 	h := m.current.Load().secrets[name]
 	if h == nil || !m.config.Admit(caller, name) {
-		return nil, unknown(name)
+		return nil, Unknown(name)
 	}
 	return h, nil
 }
-
-func unknown(name string) error { return fmt.Errorf("secret %.256q: %w", name, ErrUnknown) }
 
 // Peek returns the item held for name, or an error that is [ErrUnknown], [ErrNotReady] or
 // [ErrClosed]; ErrNotReady has the reason why the last attempt failed. It never blocks.
@@ -124,7 +121,7 @@ func (m *Manager) Watch(caller Caller, name string, notify func(name string)) (s
 	case m.ctx.Err() != nil:
 		return nil, ErrClosed
 	case !m.config.Admit(caller, name):
-		return nil, unknown(name)
+		return nil, Unknown(name)
 	}
 	stop = m.places.watch(name, notify)
 	if h := m.current.Load().secrets[name]; h != nil {

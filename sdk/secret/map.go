@@ -45,7 +45,7 @@ func (m *Map) Peek(_ Caller, name string) (*Item, error) {
 	item, known := m.places.peek(name)
 	switch {
 	case !known:
-		return nil, unknown(name)
+		return nil, Unknown(name)
 	case item == nil, item.Expired(clock.Wall()):
 		return nil, NotReady(name, nil)
 	}

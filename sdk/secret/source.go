@@ -27,6 +27,16 @@ var (
 	ErrEnded = errors.New("the caller is no longer served")
 )
 
+// Unknown returns an ErrUnknown for a name. Its text is made when it is read: where several sources
+// stand one after another, each stream and each push asks those that do not have the name.
+func Unknown(name string) error { return unknown(name) }
+
+type unknown string
+
+func (u unknown) Error() string { return fmt.Sprintf("secret %.256q: %v", string(u), ErrUnknown) }
+
+func (unknown) Unwrap() error { return ErrUnknown }
+
 // NotReady returns an ErrNotReady for the Peek of a [Source]. It names the secret and has
 // the reason of the last failed attempt; last is nil if there was none.
 func NotReady(name string, last *Failure) error {

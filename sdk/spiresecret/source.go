@@ -181,7 +181,7 @@ func (s *Source) Peek(caller secret.Caller, name string) (*secret.Item, error) {
 	case s.closed:
 		return nil, secret.ErrClosed
 	case e == nil:
-		return nil, unknown(name)
+		return nil, secret.Unknown(name)
 	case e.held == nil, e.held.Expired(s.config.Now()):
 		return nil, secret.NotReady(name, e.failure)
 	}
@@ -201,12 +201,10 @@ func (s *Source) Watch(caller secret.Caller, name string, notify func(name strin
 	case s.closed:
 		return nil, secret.ErrClosed
 	case e == nil:
-		return nil, unknown(name)
+		return nil, secret.Unknown(name)
 	}
 	return e.watchers.Add(func() { notify(name) }), nil
 }
-
-func unknown(name string) error { return fmt.Errorf("secret %.256q: %w", name, secret.ErrUnknown) }
 
 // Status returns the state of every secret, sorted by name.
 func (s *Source) Status() []secret.Status {

@@ -4,7 +4,7 @@ import "errors"
 
 // release stops what a request unsubscribes from. The machine has dropped it already, so this
 // happens whether or not the request was an error.
-func (r *runner[C, Q, R]) release(st step) {
+func (r *runner[C, Q, R]) release(st *step) {
 	if st.unwild != nil && st.unwild.stop != nil {
 		st.unwild.stop()
 	}
@@ -12,17 +12,18 @@ func (r *runner[C, Q, R]) release(st step) {
 }
 
 // watchList starts watching the list a request subscribes to.
-func (r *runner[C, Q, R]) watchList(st step) {
+func (r *runner[C, Q, R]) watchList(st *step) {
 	if st.wild == nil {
 		return
 	}
+	typ := st.typ
 	notify := func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.machine.relist(st.typ)
+		r.machine.relist(typ)
 		r.kick()
 	}
-	if stop, err := r.lister(st.typ).WatchList(r.caller, notify); err == nil {
+	if stop, err := r.lister(typ).WatchList(r.caller, notify); err == nil {
 		st.wild.stop = stop
 	}
 }

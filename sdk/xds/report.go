@@ -9,7 +9,7 @@ import (
 )
 
 // report reports the outcome of a request.
-func (r *runner[C, Q, R]) report(st step) {
+func (r *runner[C, Q, R]) report(st *step) {
 	if st.acked {
 		r.observe(Event[C]{Kind: Acked, TypeURL: st.url, Version: st.version, Left: st.left})
 		r.log(slog.LevelDebug, "acknowledged", "type", st.url, "version", st.version)
@@ -27,7 +27,7 @@ func (r *runner[C, Q, R]) report(st step) {
 
 // logNACK logs at most ten NACKs a minute for a caller: a client that keeps requesting
 // what it rejects could flood the log, on one stream or by reconnecting.
-func (r *runner[C, Q, R]) logNACK(st step) {
+func (r *runner[C, Q, R]) logNACK(st *step) {
 	if st.trying && st.atFault == nil {
 		r.log(slog.LevelDebug, "client refused a part of what it refused before", "type", st.url, "names", nameList(st.names), "reason", st.reason)
 		return
@@ -73,7 +73,7 @@ func (r *runner[C, Q, R]) tellPushed(typ int, b batch) {
 }
 
 func (r *runner[C, Q, R]) observe(e Event[C]) {
-	e.Stream, e.Caller, e.Client.Node = r.id, r.caller, text.Clean(r.machine.nodeID())
+	e.Stream, e.Caller, e.Client.Node = r.id, r.caller, r.machine.nodeID()
 	r.engine.cfg.Observe(e)
 }
 
@@ -82,7 +82,7 @@ func (r *runner[C, Q, R]) log(level slog.Level, message string, args ...any) {
 	if !log.Enabled(context.Background(), level) {
 		return
 	}
-	args = append(args, "stream", r.id, "caller", r.caller, "node", text.Clean(r.machine.nodeID()))
+	args = append(args, "stream", r.id, "caller", r.caller, "node", r.machine.nodeID())
 	log.Log(context.Background(), level, message, args...)
 }
 
@@ -93,7 +93,7 @@ func (r *runner[C, Q, R]) lines() *callerLines { return r.engine.lines.of(r.call
 func (r *runner[C, Q, R]) callerName() string { return slog.AnyValue(r.caller).Resolve().String() }
 
 // remember notes the content because of which the client refused a response.
-func (r *runner[C, Q, R]) remember(st step) {
+func (r *runner[C, Q, R]) remember(st *step) {
 	if st.atFault != nil {
 		r.engine.lines.remember(r.callerName(), hashOf(st.typ, st.atFault), time.Now())
 	}

@@ -163,26 +163,37 @@ func (r *runner[C, Q, R]) receive() error {
 		if err != nil {
 			return err
 		}
-		r.mu.Lock()
-		r.awaited = 0
-		st, err := r.machine.request(req)
-		r.mu.Unlock()
-		if err != nil {
-			r.release(st)
+		if err := r.handle(req); err != nil {
 			return err
 		}
-		if st.first {
-			if r.caller, err = r.engine.meet(r.stream.Context(), r, r.caller, st.node); err != nil {
-				return err
-			}
-		}
-		r.follow(st)
 	}
+}
+
+// handle handles one request. It is a function of its own, as what it needs of the stack is not
+// held while the stream waits for the next request.
+//
+//go:noinline
+func (r *runner[C, Q, R]) handle(req Q) error {
+	r.mu.Lock()
+	r.awaited = 0
+	st, err := r.machine.request(req)
+	r.mu.Unlock()
+	if err != nil {
+		r.release(&st)
+		return err
+	}
+	if st.first {
+		if r.caller, err = r.engine.meet(r.stream.Context(), r, r.caller, st.node); err != nil {
+			return err
+		}
+	}
+	r.follow(&st)
+	return nil
 }
 
 // follow carries out a request: watches first, then lookups, so that no change is
 // missed between them.
-func (r *runner[C, Q, R]) follow(st step) {
+func (r *runner[C, Q, R]) follow(st *step) {
 	r.report(st)
 	r.reportCleared(st.typ)
 	r.release(st)

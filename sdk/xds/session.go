@@ -49,7 +49,7 @@ func (s *session) open(node *core.Node) error {
 	case id == "" && s.limits.RequireNode:
 		return status.Error(codes.InvalidArgument, "the first request must have a node.id")
 	}
-	s.node = id
+	s.node = text.Clean(id)
 	return nil
 }
 
@@ -246,7 +246,7 @@ func (s *session) wake() (at time.Time) {
 	return at
 }
 
-// nodeID returns the node.id of the first request.
+// nodeID returns the node.id of the first request, as logs and events have it.
 func (s *session) nodeID() string { return s.node }
 
 // stop stops all watches.

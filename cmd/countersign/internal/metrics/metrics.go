@@ -26,7 +26,7 @@ type Metrics struct {
 	names     *prometheus.CounterVec
 	cut       *prometheus.CounterVec
 	roots     *prometheus.GaugeVec
-	streams   *prometheus.CounterVec
+	streams   map[xds.EventKind]prometheus.Counter
 	outputs   *prometheus.CounterVec
 	upstream  *prometheus.CounterVec // of a gateway
 	restored  *prometheus.CounterVec
@@ -54,7 +54,7 @@ func New(recorder *status.Recorder, providers func() map[string]*pluginhost.Prov
 		names:     counter("secret_name_differs_total", "Certificates with another name than requested.", "secret"),
 		cut:       counter("secret_cut_short_total", "Certificates that end early, as their authority ends before they would.", "secret"),
 		roots:     gauge("authority_roots", "Roots of an authority that are served.", "authority"),
-		streams:   counter("stream_events_total", "Events on SDS streams: opened, closed, pushed, acked, nacked.", "event"),
+		streams:   map[xds.EventKind]prometheus.Counter{},
 		outputs:   counter("output_events_total", "Events of written files: written, write-failed, reloaded, reload-failed.", "output", "event"),
 		upstream:  counter("gateway_events_total", "Events of a gateway's discovery service: connected, failed, taken, refused, removed.", "event"),
 		restored:  counter("secret_restored_total", "Certificates restored from the last run.", "secret", "authority"),
@@ -64,10 +64,11 @@ func New(recorder *status.Recorder, providers func() map[string]*pluginhost.Prov
 		}),
 	}
 	m.config = newConfigMetrics(m.Registry)
-	m.Registry.MustRegister(m.rotations, m.failures, m.expired, m.names, m.cut, m.roots, m.streams, m.outputs, m.upstream, m.restored, m.state, m.refused, supervised(providers),
+	streams := counter("stream_events_total", "Events on SDS streams: opened, closed, pushed, acked, nacked.", "event")
+	m.Registry.MustRegister(m.rotations, m.failures, m.expired, m.names, m.cut, m.roots, streams, m.outputs, m.upstream, m.restored, m.state, m.refused, supervised(providers),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for _, kind := range []xds.EventKind{xds.Opened, xds.Closed, xds.Pushed, xds.Acked, xds.Nacked} {
-		m.streams.WithLabelValues(kind.String()) // exported as 0 from the start
+		m.streams[kind] = streams.WithLabelValues(kind.String()) // exported as 0 from the start
 	}
 	for _, reason := range []string{"store", "load", "refused", NoKey} {
 		m.state.WithLabelValues(reason) // as above
@@ -109,11 +110,10 @@ func (m *Metrics) Output(e output.Event) {
 // Stream counts an event of the SDS server.
 func (m *Metrics) Stream(e xds.Event[secret.Caller]) {
 	m.recorder.Stream(e)
-	switch e.Kind {
-	case xds.Refused:
+	if e.Kind == xds.Refused {
 		m.refused.Add(float64(len(e.Client.Names)))
-	case xds.Cleared: // nothing was sent or answered
-	default:
-		m.streams.WithLabelValues(e.Kind.String()).Inc()
+	}
+	if counter := m.streams[e.Kind]; counter != nil {
+		counter.Inc()
 	}
 }

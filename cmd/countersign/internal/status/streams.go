@@ -90,7 +90,7 @@ func (s *streams) of(e xds.Event[secret.Caller]) *Stream {
 			s.open[e.Stream] = stream
 		}
 	}
-	if e.Client.Node != "" {
+	if e.Client.Node != "" && stream.Node == "" { // a stream has one node
 		stream.Node = wire.CleanText(e.Client.Node, "")
 	}
 	return stream
