@@ -3,19 +3,29 @@ package agent
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/countersign-dev/countersign/internal/memory"
 	"github.com/countersign-dev/countersign/sdk/agent"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// returnMemory returns the memory of the start to the system when every secret is held. The
-// function that it returns ends the wait.
+// firstAnswers is how long the proxies' first answers have the processor for themselves. Returning
+// memory takes several milliseconds of two cores.
+const firstAnswers = time.Second
+
+// returnMemory returns the memory of the start to the system once every secret is held and has been
+// for firstAnswers. The function that it returns ends the wait.
 func returnMemory(a *agent.Agent) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var waiting sync.WaitGroup
 	waiting.Go(func() {
-		if awaitSecrets(ctx, a) == nil {
+		if awaitSecrets(ctx, a) != nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(firstAnswers):
 			memory.Return()
 		}
 	})
