@@ -179,11 +179,14 @@ func isReadAloud(t *testing.T, b *browser, p *statusPage) {
 	b.open(t, p.address)
 	said := b.accessible(t)
 	for _, want := range []string{
-		"heading: Countersign", "heading: Secrets", "heading: default", "button: Pause updates", "region: Roots of ROOTCA", "region: Open streams", "table: Open streams",
+		"heading: Problems", "heading: Secrets", "heading: default", "button: Pause updates", "region: Roots of ROOTCA", "region: Open streams", "table: Open streams",
 	} {
 		if !slices.Contains(said, want) {
 			t.Errorf("a screen reader is not told %q: %q", want, said)
 		}
+	}
+	if !slices.ContainsFunc(said, func(s string) bool { return strings.HasPrefix(s, "heading: Countersign on ") }) {
+		t.Errorf("the title does not name the machine: %q", said)
 	}
 	if !slices.ContainsFunc(said, func(s string) bool {
 		return strings.HasPrefix(s, "image: ") && strings.Contains(s, "% of its lifetime is over; renewal ")

@@ -14,7 +14,8 @@ var (
 	//go:embed page.css
 	Style string
 	// Script keeps a page up to date: what is of data-live is put in place of what was
-	// there, by its id. It needs the elements updated, pause and stale.
+	// there, by its id. It needs the elements updated, pause and stale. A field pattern, where
+	// there is one, filters the elements of data-row.
 	//
 	//go:embed page.js
 	Script string

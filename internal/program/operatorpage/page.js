@@ -5,6 +5,7 @@
   const period = 5000;
   const stale = document.getElementById("stale");
   const pause = document.getElementById("pause");
+  const pattern = document.getElementById("pattern");
   let paused = false;
   let last = new Date();
 
@@ -17,13 +18,23 @@
     if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
   };
 
+  // What is typed hides the rows that do not have it.
+  const filter = () => {
+    const rows = document.querySelectorAll("[data-row]");
+    if (!pattern) return;
+    document.getElementById("filter").hidden = rows.length === 0;
+    const want = pattern.value.trim().toLowerCase();
+    for (const row of rows) row.hidden = !row.textContent.toLowerCase().includes(want);
+  };
+
   const update = async () => {
     if (paused || document.hidden || !getSelection().isCollapsed) return;
     try {
-      const answer = await fetch(location.pathname, { cache: "no-store", signal: AbortSignal.timeout(period) });
+      const answer = await fetch(location.pathname + location.search, { cache: "no-store", signal: AbortSignal.timeout(period) });
       if (!answer.ok) throw new Error(answer.statusText);
       const next = new DOMParser().parseFromString(await answer.text(), "text/html");
       for (const old of document.querySelectorAll("[data-live]")) swap(old, next.getElementById(old.id));
+      filter();
       document.title = next.title;
       last = new Date();
       stale.textContent = "";
@@ -39,6 +50,8 @@
     pause.setAttribute("aria-pressed", String(paused));
     update();
   });
+  pattern?.addEventListener("input", filter);
+  filter();
   document.addEventListener("visibilitychange", update);
   setInterval(update, period);
 })();

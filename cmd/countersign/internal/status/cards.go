@@ -11,21 +11,9 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-func (m *markup) secrets(r Report) {
-	m.section("secrets", "Secrets", func() {
-		m.put("<div class=\"cards\">")
-		for _, s := range r.Secrets {
-			m.secret(r, s)
-		}
-		if len(r.Secrets) == 0 {
-			m.put("<p>No secret is configured.</p>")
-		}
-		m.put("\n</div>\n")
-	})
-}
-
-func (m *markup) secret(r Report, s secret.Status) {
-	m.put("\n<article>\n<h3>%v</h3>\n", clean(s.Name))
+// secret writes a secret in full; id is its anchor.
+func (m *markup) secret(r Report, id string, s secret.Status) {
+	m.put("\n<article id=\"%v\">\n<h3>%v</h3>\n", id, clean(s.Name))
 	m.badge(r.BadgeOf(s))
 	if s.Item != nil {
 		m.life(r.LifeOf(s.Item), s.Item.Kind == secret.TrustBundle)
@@ -201,13 +189,21 @@ func (m *markup) failure(title string, f *secret.Failure) {
 	m.put("</dd>\n")
 }
 
+// errors writes those that are over; [markup.problems] has the others.
 func (m *markup) errors(r Report) {
 	m.section("errors", "Last errors", func() {
+		past := 0
 		for _, e := range r.Errors {
-			m.error(e)
+			if !e.Now {
+				m.error(e)
+				past++
+			}
 		}
-		if len(r.Errors) == 0 {
+		switch {
+		case len(r.Errors) == 0:
 			m.put("<p>None since the agent started.</p>")
+		case past == 0:
+			m.put("<p>All errors since the agent started are unresolved.</p>")
 		}
 		m.put("\n")
 	})
@@ -233,8 +229,8 @@ func (m *markup) error(e Error) {
 func (m *markup) providers(r Report) {
 	m.section("providers", "Providers", func() {
 		m.put("<div class=\"cards\">")
-		for _, p := range r.Providers {
-			m.provider(p)
+		for n, p := range r.Providers {
+			m.provider(anchor("provider", n), p)
 		}
 		if len(r.Providers) == 0 {
 			m.put("<p>No provider is configured.</p>")
@@ -243,8 +239,8 @@ func (m *markup) providers(r Report) {
 	})
 }
 
-func (m *markup) provider(p overview.Provider) {
-	m.put("\n<article>\n<h3>%v</h3>\n", clean(p.Name))
+func (m *markup) provider(id string, p overview.Provider) {
+	m.put("\n<article id=\"%v\">\n<h3>%v</h3>\n", id, clean(p.Name))
 	m.badge(badge(p.Mark()))
 	m.put("<dl class=\"facts\">\n<dt>Since</dt><dd>")
 	m.moment(p.Since)

@@ -88,8 +88,8 @@ func (m *markup) kept(s *State) {
 }
 
 // problems describes in sentences what beside the secrets is wrong, worst first.
-func (r Report) problems() (all []badge) {
-	say := func(grade, words string) { all = append(all, badge{words, grade}) }
+func (r Report) problems() (all []fault) {
+	say := func(grade, words, part string) { all = append(all, fault{badge{words, grade}, "", "#" + part}) }
 	var old []string
 	for _, o := range r.Outputs {
 		if o.badge(r.At).Grade == bad {
@@ -97,19 +97,19 @@ func (r Report) problems() (all []badge) {
 		}
 	}
 	if len(old) > 0 {
-		say(bad, "Files are behind: "+cleanAll(old)+".")
+		say(bad, "Files are behind: "+cleanAll(old)+".", "outputs")
 	}
 	if r.State != nil && r.State.Failing != "" {
-		say(fair, "The state cannot be kept.")
+		say(fair, "The state cannot be kept.", "agent")
 	}
 	if trouble := r.JWTSVIDs.trouble(); trouble != "" {
-		say(r.JWTSVIDs.badge().Grade, trouble)
+		say(r.JWTSVIDs.badge().Grade, trouble, "jwt-svids")
 	}
 	if r.Configuration.Refused != "" {
-		say(fair, "The changed configuration was refused.")
+		say(fair, "The changed configuration was refused.", "agent")
 	}
 	if len(r.Restart) > 0 {
-		say(fair, "A restart is pending.")
+		say(fair, "A restart is pending.", "agent")
 	}
 	return all
 }

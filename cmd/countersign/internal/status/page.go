@@ -7,18 +7,21 @@ import (
 )
 
 // Page returns a handler that renders a report as HTML. The page is complete without its
-// script, which only keeps it up to date.
+// script, which only keeps it up to date and filters rows. The query secret=NAME shows that
+// secret in full.
 func Page(report func() Report) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		page := write(report())
+	return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		page := write(report(), q.URL.Query().Get("secret"))
 		operatorpage.SetHeaders(w, operatorpage.Style)
 		_, _ = page.out.WriteTo(w) // a client that went away
 	})
 }
 
-func write(r Report) *markup {
+func write(r Report, opened string) *markup {
 	m := &markup{now: r.At}
 	m.head(r)
+	m.opened(r, opened)
+	m.problems(r)
 	m.secrets(r)
 	m.workloads(r.Workloads)
 	m.jwtSVIDs(r.JWTSVIDs)
@@ -34,30 +37,33 @@ func write(r Report) *markup {
 }
 
 func (m *markup) head(r Report) {
-	whole := r.Summary()
+	whole, where, prefix := r.Summary(), "", ""
+	if host := clean(r.Machine.Host); host != "" {
+		where, prefix = " on "+host, host+": "
+	}
 	m.put(`<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
-<title>%v – Countersign</title>
+<title>%v%v – Countersign</title>
 <link rel="icon" href="data:,">
 <noscript><meta http-equiv="refresh" content="15"></noscript>
-<style>`, whole.Words)
+<style>`, prefix, whole.Words)
 	m.out.WriteString(operatorpage.Style) // ours, whole and embedded: nothing foreign is in it
 	m.put(`</style>
 </head>
 <body>
 <a class="skip" href="#main">Skip to the secrets</a>
 <header>
-<h1>Countersign</h1>
+<h1>Countersign%v</h1>
 <p id="summary" role="status" data-live><strong class="mark %v">%v</strong></p>
 <p class="updated"><span id="updated" data-live>As of <time datetime="%v">%v</time>; all times are UTC.</span> <button type="button" id="pause" aria-pressed="false" hidden>Pause updates</button></p>
 <p id="stale" role="status"></p>
 </header>
 <main id="main" tabindex="-1">
-`, whole.Grade, whole.Words, operatorpage.At(r.At, r.At).Exact, r.At.UTC().Format("2006-01-02 15:04:05"))
+`, where, whole.Grade, whole.Words, operatorpage.At(r.At, r.At).Exact, r.At.UTC().Format("2006-01-02 15:04:05"))
 }
 
 func (m *markup) foot(r Report) {

@@ -10,19 +10,29 @@ import (
 // maxRoots is how many roots of a bundle are shown.
 const maxRoots = 100
 
+// roots writes those of each bundle; of more than [maxCards] bundles, the first ones.
 func (m *markup) roots(r Report) {
 	m.section("roots", "Roots", func() {
+		bundles := 0
 		for n, s := range r.Secrets {
 			if len(s.Roots) == 0 {
 				continue
 			}
-			name := clean(s.Name)
-			m.table(fmt.Sprintf("roots-%d", n), "Roots of "+name, "Roots in "+name,
-				[]string{"Subject", "SHA-256", "From", "Valid until", "Kept"}, func() {
-					for _, root := range s.Roots[:min(maxRoots, len(s.Roots))] {
-						m.root(root)
-					}
-				})
+			if bundles++; bundles <= maxCards {
+				m.rootsOf(anchor("roots", n), s)
+			}
+		}
+		if more := bundles - maxCards; more > 0 {
+			m.put("<p>The details of %v more trust bundles have their roots.</p>\n", more)
+		}
+	})
+}
+
+func (m *markup) rootsOf(id string, s secret.Status) {
+	name := clean(s.Name)
+	m.table(id, "Roots of "+name, "Roots in "+name, []string{"Subject", "SHA-256", "From", "Valid until", "Kept"}, func() {
+		for _, root := range s.Roots[:min(maxRoots, len(s.Roots))] {
+			m.root(root)
 		}
 	})
 }

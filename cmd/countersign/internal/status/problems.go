@@ -1,0 +1,63 @@
+package status
+
+import (
+	"cmp"
+	"slices"
+)
+
+// fault is something that needs an operator, with the part of the page that has more. Name is
+// empty where the words suffice.
+type fault struct {
+	badge
+	name, href string
+}
+
+// faults returns what is wrong, worst first, with at most [maxList] secrets, and how many more of
+// these there are.
+func (r Report) faults() (all []fault, more int) {
+	all = r.problems()
+	for n, p := range r.Providers {
+		if state := badge(p.Mark()); state.Grade != good {
+			all = append(all, fault{state, "Provider " + clean(p.Name), "#" + anchor("provider", n)})
+		}
+	}
+	secrets := 0
+	for _, w := range r.rows() {
+		if w.badge.Grade == good {
+			continue
+		}
+		if secrets++; secrets <= maxList {
+			all = append(all, fault{badge{w.badge.Words + w.why(), w.badge.Grade}, clean(w.Name), r.href(w)})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b fault) int { return cmp.Compare(rank[a.Grade], rank[b.Grade]) })
+	return all, max(0, secrets-maxList)
+}
+
+// problems writes what is wrong now, before everything that is well.
+func (m *markup) problems(r Report) {
+	m.section("problems", "Problems", func() {
+		all, more := r.faults()
+		if len(all) == 0 {
+			m.put("<p>None.</p>\n")
+			return
+		}
+		m.put("<ul class=\"rows\">")
+		for _, f := range all {
+			if f.name == "" {
+				m.put("\n<li><a href=\"%v\" class=\"mark %v\">%v</a></li>", f.href, f.Grade, f.Words)
+			} else {
+				m.put("\n<li><a href=\"%v\">%v</a> <span class=\"mark %v\">%v</span></li>", f.href, f.name, f.Grade, f.Words)
+			}
+		}
+		if more > 0 {
+			m.put("\n<li><a href=\"#secrets\">%v more secrets</a></li>", more)
+		}
+		m.put("\n</ul>\n")
+		for _, e := range r.Errors {
+			if e.Now {
+				m.error(e)
+			}
+		}
+	})
+}
