@@ -63,15 +63,20 @@ type met []atomic.Bool
 // state returns the state of all needs.
 func (s *service) state() (all []status.Need) {
 	for i, n := range needs {
-		one := status.Need{Name: n.name, Effect: n.effect, Advice: n.advice}
-		if err := n.check(s); err != nil {
-			one.Error, one.Tolerated = err.Error(), n.shared && s.met[i].Load()
-		} else {
-			s.met[i].Store(true)
-		}
-		all = append(all, one)
+		all = append(all, n.state(s, &s.met[i]))
 	}
 	return all
+}
+
+// state returns the state of the need, and remembers in met that it was met.
+func (n need) state(s *service, met *atomic.Bool) status.Need {
+	out := status.Need{Name: n.name, Effect: n.effect, Advice: n.advice}
+	if err := n.check(s); err != nil {
+		out.Error, out.Tolerated = err.Error(), n.shared && met.Load()
+	} else {
+		met.Store(true)
+	}
+	return out
 }
 
 // ready returns nil while clients should be sent to this replica.
