@@ -3,11 +3,11 @@
 // Keeper with [New], give its Share to [ra.Authority], and run it with [Keeper.Run].
 //
 // The members see each other in one small record, which a [Store] keeps and replaces only as it
-// was read. Each member writes it every sixth of [Config.Duration]: what it wants, and what it
-// has. From what all want, each works out what is its own. Whoever has more shrinks first, and
-// says so in its next write; whoever has less takes what is free then, and uses it when its
-// write has succeeded. So the sum in the record never exceeds the whole, and no member ever uses
-// more than its part of the record.
+// was read. Each member reads it every sixth of [Config.Duration], and writes what it wants, and what
+// it has; half as often while that stays the same. From what all want, each works out its own part. A
+// member that has more shrinks first, and its next write shows that; one that has less takes what is
+// free then, and uses it when its write has succeeded. So the sum in the record never exceeds the
+// whole, and no member ever uses more than its part of the record.
 //
 //	beat:  read ──▶ forget the dead ──▶ fair shares ──▶ use less at once ──▶ write ──▶ use more
 //

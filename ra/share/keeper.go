@@ -20,8 +20,8 @@ const (
 	defaultDuration = 15 * time.Second
 	minDuration     = 3 * time.Second
 	maxDuration     = 5 * time.Minute
-	// beats are the reads in a Duration; each second one writes while nothing changes. Attempts are
-	// the writes of one beat, where others write as well. A beat may take a patience-th of it.
+	// beats are the reads in a Duration; they follow each other twice as fast after a fault. Attempts
+	// are the writes of one beat, where others write as well. A beat may take a patience-th of it.
 	beats    = 6
 	attempts = 4
 	patience = 3
@@ -123,16 +123,31 @@ func (k *Keeper) now() rotation.Time { return rotation.Now(k.cfg.Now()) }
 
 // Run keeps the shares until ctx ends, and gives them back. Call it once.
 func (k *Keeper) Run(ctx context.Context) {
-	beat := k.cfg.Duration / beats
 	for {
-		k.note(k.beat(ctx))
+		err := k.beat(ctx)
+		k.note(err)
 		select {
-		case <-time.After(beat - mathrand.N(beat/5)): // drawn, so that members do not stay in step
+		case <-time.After(k.pause(err)):
 		case <-ctx.Done():
 			k.leave(context.WithoutCancel(ctx))
 			return
 		}
 	}
+}
+
+// pause returns the time until the next beat. It is drawn, so that members do not stay in step.
+func (k *Keeper) pause(err error) time.Duration {
+	beat := k.cfg.Duration / beats
+	beat -= mathrand.N(beat / 5)
+	if err != nil {
+		return beat / 2
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if left := k.machine.fresh(k.now()); left > 0 {
+		return min(beat, left)
+	}
+	return beat
 }
 
 // beat reads and writes once, or more often where others write as well.

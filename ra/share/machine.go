@@ -102,12 +102,20 @@ func (m *machine) propose(at rotation.Time, found record, wants map[string]int) 
 	return next
 }
 
+// fresh returns for how long the last proposal need not be repeated while it stays the same: until then,
+// a store may be away for a third of the Duration, and no share ends.
+func (m *machine) fresh(at rotation.Time) time.Duration {
+	if !m.wrote {
+		return 0
+	}
+	return m.dur*11/30 - m.age(at)
+}
+
 // idle reports whether a proposal may be left out: it changes nothing but our beat, and the last one is
-// so fresh that two more attempts are left. Each write costs the store a transaction on each of its
-// members.
+// fresh. Each write costs the store a transaction on each of its members.
 func (m *machine) idle(at rotation.Time, found, next record) bool {
 	before, there := found.Members[m.id]
-	if !there || !m.wrote || m.age(at) >= m.dur/4 {
+	if !there || m.fresh(at) <= 0 {
 		return false
 	}
 	next = next.clone()

@@ -50,7 +50,7 @@ type Config struct {
 	// same container. Default: the host name and a random part.
 	Identity string
 	// Duration is how long the others wait after the last renewal of a leader that is gone:
-	// whole seconds, from 3 s to 5 minutes. The Lease is renewed every 2/15 of it. Default: 15 s.
+	// whole seconds, from 3 s to 5 minutes. The Lease is renewed every fifth of it. Default: 15 s.
 	Duration time.Duration
 	// Now is the wall clock. Default: [clock.Wall].
 	Now func() time.Time

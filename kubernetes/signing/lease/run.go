@@ -78,4 +78,4 @@ func (l *Lease) lead(ctx context.Context, t *term, lead func(ctx context.Context
 	}
 }
 
-func (l *Lease) retry() time.Duration { return l.cfg.Duration * 2 / 15 }
+func (l *Lease) retry() time.Duration { return l.cfg.Duration / 5 }
