@@ -28,6 +28,12 @@ func (e example) here(t *testing.T, file string) string {
 	return text
 }
 
+// bySystemd is how the examples reload a server. The tests here start it without systemd and replace
+// this by a signal; tools/packages has the examples as they are, with systemd.
+func bySystemd(service string) string {
+	return "reload: {command: [/usr/bin/systemctl, reload, " + service + ".service]}"
+}
+
 // startAgent starts an agent with the secrets and outputs of the example, and returns
 // when the files are there. The rest is the tests' own.
 func (e example) startAgent(t *testing.T) *agent {

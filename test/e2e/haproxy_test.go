@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"path/filepath"
 	"testing"
 
@@ -24,8 +25,9 @@ func TestHAProxyTakesEachCertificateUnderLoad(t *testing.T) {
 	program, dir, address := programs.Foreign(t, "COUNTERSIGN_HAPROXY"), proctest.Folder(t), proctest.FreeAddress(t)
 	pid := filepath.Join(dir, "haproxy.pid")
 	e := example{name: "haproxy", dir: dir, paths: map[string]string{
-		"/var/lib/countersign/haproxy": filepath.Join(dir, "certs"), "/run/haproxy.pid": pid,
-		"/usr/sbin/haproxy": program, "bind :443": "bind " + address, "127.0.0.1:8080": startProgram(t),
+		"/var/lib/countersign/haproxy": filepath.Join(dir, "certs"),
+		bySystemd("haproxy"):           fmt.Sprintf("reload: {signal: USR2, pid_file: %s, executable: %s}", pid, program),
+		"bind :443":                    "bind " + address, "127.0.0.1:8080": startProgram(t),
 	}}
 	config := e.write(t, "haproxy.cfg", haproxyMain)
 	a := e.startAgent(t)

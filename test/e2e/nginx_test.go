@@ -36,8 +36,8 @@ func TestNginxTakesEachCertificateUnderLoad(t *testing.T) {
 	mustDo(t, os.Chmod(dir, 0o755)) // its workers are another user's
 	mustDo(t, os.Mkdir(filepath.Join(dir, "conf.d"), 0o755))
 	e := example{name: "nginx", dir: filepath.Join(dir, "conf.d"), paths: map[string]string{
-		"/var/lib/countersign/nginx": filepath.Join(dir, "certs"), "/run/nginx.pid": filepath.Join(dir, "nginx.pid"),
-		"/usr/sbin/nginx": program, "listen 443": "listen " + address, "127.0.0.1:8080": startProgram(t),
+		"/var/lib/countersign/nginx": filepath.Join(dir, "certs"), "listen 443": "listen " + address, "127.0.0.1:8080": startProgram(t),
+		bySystemd("nginx"): fmt.Sprintf("reload: {signal: HUP, pid_file: %s/nginx.pid, executable: %s}", dir, program),
 	}}
 	e.write(t, "nginx.conf")
 	writeWhole(t, filepath.Join(dir, "nginx.conf"), []byte(nginxMain))

@@ -42,14 +42,15 @@ func startPostgres(t *testing.T) *postgres {
 	_, p.port, _ = net.SplitHostPort(proctest.FreeAddress(t))
 	data := p.initialize(t, dir)
 	e := example{name: "postgresql", dir: data, paths: map[string]string{
-		"/var/lib/countersign/postgresql": filepath.Join(dir, "certs"), "/usr/lib/postgresql/15/bin/postgres": program,
-		"/var/lib/postgresql/15/main": data,
+		"/var/lib/countersign/postgresql": filepath.Join(dir, "certs"),
 	}}
+	runsAs := "postgres"
 	if p.user == nil { // there is nobody else to give a file to
 		e.paths["owner: postgres"] = fmt.Sprintf("owner: %q", strconv.Itoa(os.Getuid()))
 		e.paths["group: postgres"] = fmt.Sprintf("group: %q", strconv.Itoa(os.Getgid()))
-		e.paths["user: postgres"] = fmt.Sprintf("user: %q", strconv.Itoa(os.Getuid()))
+		runsAs = strconv.Itoa(os.Getuid())
 	}
+	e.paths[bySystemd("postgresql")] = fmt.Sprintf("reload: {signal: HUP, pid_file: %s/postmaster.pid, executable: %s, user: %q}", data, program, runsAs)
 	p.agent = e.startAgent(t)
 	config := e.write(t, "postgresql.conf", "port = "+p.port, "listen_addresses = '127.0.0.1'", "unix_socket_directories = ''", "fsync = off")
 	writeWhole(t, filepath.Join(data, "pg_hba.conf"), []byte("hostssl all postgres all trust\n"))

@@ -34,6 +34,10 @@ func TestMain(m *testing.M) {
 		waitForHangup()
 		return
 	}
+	if pidFile := os.Getenv(asSender); pidFile != "" {
+		sendAsOther(pidFile)
+		return
+	}
 	goleak.VerifyTestMain(m)
 }
 

@@ -3,6 +3,7 @@ package output_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -70,6 +71,53 @@ func TestOnlyIntendedProcessIsSignalled(t *testing.T) {
 	must(t, cmd.Wait())
 	if err := output.Signal(good, syscall.SIGHUP)(t.Context(), log); err == nil || !strings.Contains(err.Error(), "has ended") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// asSender in the environment makes the test binary an agent of another user, which signals the
+// process of this PID file.
+const asSender = "OUTPUT_TEST_SENDER"
+
+func sendAsOther(pidFile string) {
+	if os.Getenv("HIDDEN") != "" { // as ProtectProc=invisible of systemd does
+		if err := syscall.Mount("proc", "/proc", "proc", 0, "hidepid=invisible"); err != nil {
+			_, _ = os.Stdout.WriteString(err.Error())
+			return
+		}
+	}
+	drop := errors.Join(syscall.Setgroups(nil), syscall.Setgid(nobody), syscall.Setuid(nobody))
+	process := output.Process{PIDFile: pidFile, Executable: "/usr/bin/sleep", UID: 0}
+	err := errors.Join(drop, output.Signal(process, syscall.SIGHUP)(context.Background(), slog.New(slog.DiscardHandler)))
+	_, _ = fmt.Println(err)
+}
+
+// What cannot be seen or signalled has not ended.
+func TestProcessOfAnotherUserIsNotSaidToHaveEnded(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root has a process of another user")
+	}
+	self, err := os.Executable()
+	must(t, err)
+	cmd := exec.Command("/usr/bin/sleep", "600")
+	must(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	pidFile := filepath.Join(openDir(t), "pid")
+	must(t, os.WriteFile(pidFile, []byte(strconv.Itoa(cmd.Process.Pid)), 0o644))
+	must(t, os.Chown(pidFile, 0, 0))
+	for hidden, says := range map[string][]string{
+		"":    {"executable", "CAP_SYS_PTRACE", "systemctl"},
+		"yes": {"runs, and /proc hides it", "ProtectProc=", "CAP_SYS_PTRACE", "systemctl"},
+	} {
+		sender := exec.Command(self)
+		sender.Env = append(os.Environ(), asSender+"="+pidFile, "HIDDEN="+hidden)
+		sender.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+		said, err := sender.Output()
+		must(t, err)
+		for _, want := range says {
+			if !strings.Contains(string(said), want) || strings.Contains(string(said), "has ended") {
+				t.Errorf("hidden %q: want %q: %s", hidden, want, said)
+			}
+		}
 	}
 }
 

@@ -31,8 +31,11 @@ func PinInstalled(c *config.Config, dirs []string, reads func(path string)) erro
 	finder := verified.Finder{Dirs: dirs}
 	for _, name := range c.Unpinned() {
 		found, err := finder.Find(name)
-		if err != nil {
-			continue // reported when it is verified
+		if _, missing := errors.AsType[*verified.NotFoundError](err); missing {
+			continue // the caller reports what is not installed, with why it is needed
+		}
+		if err != nil { // without it, the operator would be asked for a hash
+			return fmt.Errorf("provider %s: %w", name, err)
 		}
 		folder := filepath.Dir(found.Path)
 		path := lock.InstalledPath(folder)

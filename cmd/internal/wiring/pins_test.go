@@ -52,3 +52,20 @@ func check(t *testing.T, err error) {
 		t.Fatal(err)
 	}
 }
+
+// A folder that cannot be searched is named: "sha256 is not set" would send the operator elsewhere.
+func TestFolderThatCannotBeSearchedIsNamed(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "loop")
+	if err := os.Symlink("loop", dir); err != nil {
+		t.Fatal(err)
+	}
+	c, _, err := config.Read(config.Input{File: []byte("providers: [{name: file}]\n"), FileName: "c.yaml"})
+	check(t, err)
+	err = PinInstalled(&c, []string{dir, t.TempDir()}, func(string) {})
+	if err == nil || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), "cannot read its folder") {
+		t.Errorf("got %v", err)
+	}
+	if err := PinInstalled(&c, []string{t.TempDir()}, func(string) {}); err != nil {
+		t.Errorf("not installed: got %v", err)
+	}
+}

@@ -3,7 +3,9 @@
 // [Missing]. Providers call it unless they are [Traced].
 package protect
 
-// Process protects this process for as long as it runs.
+// Process protects this process for as long as it runs. On Linux, programs that it starts do not
+// inherit the capabilities to change owners, to read others' files and to signal others' processes,
+// which a service manager may have given it.
 func Process() error { return protect() }
 
 // Traced reports whether a debugger started this process: it has the memory, and without privileges

@@ -16,8 +16,12 @@ const asChild = "COUNTERSIGN_PROTECT_CHILD"
 
 // A child of the test reports its state, before and after it protects itself.
 func TestMain(m *testing.M) {
-	if os.Getenv(asChild) == "" {
+	switch os.Getenv(asChild) {
+	case "":
 		os.Exit(m.Run())
+	case "starter":
+		startsAnother()
+		return
 	}
 	before, _ := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0)
 	err := Process()
@@ -34,6 +38,41 @@ func TestProtectedProcessIsNotDumpableAndADebuggedOneIsRecognized(t *testing.T) 
 		if want := fmt.Sprintln(traced, "1 0 0 0 <nil>"); got != want {
 			t.Errorf("traced %v: %q, want %q", traced, got, want)
 		}
+	}
+}
+
+// startsAnother prints the ambient capabilities of this process and those of a program that it starts.
+func startsAnother() {
+	err := Process()
+	status, readErr := exec.Command("/bin/sh", "-c", "grep -E '^Cap(Eff|Amb)' /proc/self/status").CombinedOutput()
+	fmt.Println(err, readErr, string(status))
+	fmt.Println("mine", hasEffective(unix.CAP_CHOWN))
+}
+
+func hasEffective(capability uint) bool {
+	var data [2]unix.CapUserData
+	_ = unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &data[0])
+	return data[0].Effective&(1<<capability) != 0
+}
+
+// What a service manager gives the agent is not for its providers, except for a low port.
+func TestStartedProgramsDoNotInheritTheAgentsCapabilities(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root gives capabilities")
+	}
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = []string{asChild + "=starter", "PATH=/usr/bin:/bin"}
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Credential:  &syscall.Credential{Uid: 65534, Gid: 65534},
+		AmbientCaps: []uintptr{unix.CAP_CHOWN, unix.CAP_KILL, unix.CAP_SYS_PTRACE, unix.CAP_NET_BIND_SERVICE},
+	}
+	said, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "<nil> <nil> CapEff:\t0000000000000400\nCapAmb:\t0000000000000400\n\nmine true\n"
+	if string(said) != want {
+		t.Errorf("got %q, want %q", said, want)
 	}
 }
 

@@ -228,11 +228,11 @@ func missing(err error) bool {
 func inspect(path string) (string, error) {
 	dir, err := filepath.EvalSymlinks(filepath.Dir(path))
 	if err != nil {
-		return "", Refuse(path, "cannot read its folder: %v", err)
+		return "", Refuse(path, "cannot read its folder: %v%s", err, denied(err))
 	}
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
-		return "", Refuse(path, "cannot read it: %v", err)
+		return "", Refuse(path, "cannot read it: %v%s", err, denied(err))
 	}
 	if !strings.HasPrefix(real, dir+string(filepath.Separator)) {
 		return "", Refuse(path, "symbolic link to %s, outside its folder; put the file itself there", real)
@@ -245,6 +245,15 @@ func inspect(path string) (string, error) {
 		return "", Refuse(path, "cannot read it: %v", err)
 	}
 	return real, checkFile(path, info)
+}
+
+// denied returns what to change if a folder of the search may not be read. It is not passed over: a
+// program that cannot be seen there may be meant to shadow a later one.
+func denied(err error) string {
+	if !errors.Is(err, os.ErrPermission) {
+		return ""
+	}
+	return "; let this user read the folder, or search another one: see HOME, XDG_DATA_HOME, COUNTERSIGN_PROVIDER_PATH and provider_dirs"
 }
 
 // CheckFile returns why the file at path must not run, by the type, owner and mode of the

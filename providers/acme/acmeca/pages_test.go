@@ -50,7 +50,7 @@ func pageFolder(t *testing.T) string {
 
 // startPage runs an agent with the page's configuration, for this Pebble. Its proxy listens
 // before, as a failed proof is tried again after minutes.
-func (p *pebble) startPage(t *testing.T, dir, listen string, more ...string) {
+func (p *pebble) startPage(t *testing.T, dir, listen, executable string) {
 	t.Helper()
 	eventually(t, "the proxy listens", func() error {
 		conn, err := net.Dial("tcp", p.http)
@@ -59,10 +59,12 @@ func (p *pebble) startPage(t *testing.T, dir, listen string, more ...string) {
 		}
 		return err
 	})
-	pairs := append([]string{
+	pairs := []string{
 		"https://acme-v02.api.letsencrypt.org/directory", fmt.Sprintf("%s\n      root_file: %s\n      roots: %s", p.url, p.path("server-root.pem"), p.path("roots.pem")),
-		"127.0.0.1:8402", listen, "/run/countersign", dir, "/var/lib/countersign", dir, "/etc/countersign", dir, "/run/nginx.pid", filepath.Join(dir, "nginx.pid"),
-	}, more...)
+		"127.0.0.1:8402", listen, "/run/countersign", dir, "/var/lib/countersign", dir, "/etc/countersign", dir,
+		// No systemd runs here: tools/packages has the page's reload.
+		"reload: {command: [/usr/bin/systemctl, reload, nginx.service]}", fmt.Sprintf("reload: {signal: HUP, pid_file: %s/nginx.pid, executable: %s}", dir, executable),
+	}
 	must(t, os.WriteFile(filepath.Join(dir, "state.key"), []byte(rand.Text()+rand.Text()), 0o600))
 	config := filepath.Join(dir, "countersign.yaml")
 	must(t, os.WriteFile(config, []byte(strings.NewReplacer(pairs...).Replace(blocks(t, "yaml")[0])), 0o600))
@@ -103,7 +105,7 @@ func TestRealPageNginx(t *testing.T) {
 http { access_log off; client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi; uwsgi_temp_path uwsgi; scgi_temp_path scgi; include %s; }
 `, servers), 0o600))
 	process := run(t, nil, nginx, "-p", dir, "-c", filepath.Join(dir, "nginx.conf"))
-	p.startPage(t, dir, listen, "/usr/sbin/nginx", nginx)
+	p.startPage(t, dir, listen, nginx)
 	eventually(t, "the certificate is written", func() error { _, err := os.Stat(filepath.Join(dir, "nginx/current/chain.pem")); return err })
 	put(all...)
 	must(t, process.Signal(syscall.SIGHUP))
@@ -118,6 +120,6 @@ func TestRealPageEnvoy(t *testing.T) {
 		"port_value: 8402}", port(listen), "/run/countersign", dir).Replace(blocks(t, "yaml")[1])
 	must(t, os.WriteFile(filepath.Join(dir, "envoy.yaml"), []byte(config), 0o600))
 	run(t, nil, envoy, "-c", filepath.Join(dir, "envoy.yaml"), "--use-dynamic-base-id", "--concurrency", "1", "--log-level", "warning")
-	p.startPage(t, dir, listen, "/usr/sbin/nginx", "/bin/true")
+	p.startPage(t, dir, listen, "/bin/true")
 	eventually(t, "Envoy shows the certificate", func() error { return p.shows(secure) })
 }

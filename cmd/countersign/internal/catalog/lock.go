@@ -138,7 +138,9 @@ type Verified struct {
 // Verify reads the file of each provider and program that is locked, and runs none.
 func (c *Catalog) Verify() []Verified {
 	all := []Verified{}
-	for _, p := range append(slices.Clip(c.Locked.Providers), c.ofPackages()...) {
+	ofPackages, unread := c.ofPackages()
+	all = append(all, unread...)
+	for _, p := range append(slices.Clip(c.Locked.Providers), ofPackages...) {
 		v := Verified{Provider: p, Here: p.OS == runtime.GOOS && p.Arch == runtime.GOARCH}
 		if v.Here {
 			if err := c.verify(&v); err != nil {
@@ -153,16 +155,20 @@ func (c *Catalog) Verify() []Verified {
 	return all
 }
 
-// ofPackages returns what the lock files of packages pin, and nothing else does. Of a provider
-// that is in several folders, the first one's runs.
-func (c *Catalog) ofPackages() (all []lock.Provider) {
+// ofPackages returns what the lock files of packages pin, and nothing else does, and the lock files
+// that cannot be read. Of a provider that is in several folders, the first one's runs.
+func (c *Catalog) ofPackages() (all []lock.Provider, unread []Verified) {
 	if c.Named {
-		return nil
+		return nil, nil
 	}
 	for _, dir := range c.Options.Dirs {
 		l, err := lock.Installed(dir)
+		if err != nil {
+			path := lock.InstalledPath(dir)
+			unread = append(unread, Verified{Provider: lock.Provider{Name: lock.FileName, OS: runtime.GOOS, Arch: runtime.GOARCH}, Path: path, Here: true, Refused: err.Error()})
+		}
 		if l == nil || err != nil {
-			continue // an agent reports the error
+			continue
 		}
 		for _, p := range l.Providers {
 			_, locked := c.locked(p.Name)
@@ -172,7 +178,7 @@ func (c *Catalog) ofPackages() (all []lock.Provider) {
 			}
 		}
 	}
-	return all
+	return all, unread
 }
 
 func (c *Catalog) programsOfPackages() (all []lock.Program) {
