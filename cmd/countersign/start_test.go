@@ -37,6 +37,10 @@ func TestServiceManagerIsNotifiedWhileCAIsAway(t *testing.T) {
 	if err != nil || string(told[:n]) != "READY=1" {
 		t.Fatalf("it got %q, %v", told[:n], err)
 	}
+	n, err = manager.Read(told)
+	if err != nil || string(told[:n]) != "STATUS=0 of 2 secrets held" {
+		t.Fatalf("it got %q, %v", told[:n], err)
+	}
 	conn, err := net.Dial("unix", filepath.Join(dir, "sock"))
 	if err != nil {
 		t.Fatal(err)

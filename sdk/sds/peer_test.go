@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -19,6 +20,7 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
+	"github.com/countersign-dev/countersign/internal/test/logtest"
 	"github.com/countersign-dev/countersign/internal/test/proctest"
 	"github.com/countersign-dev/countersign/internal/test/secrettest"
 	"github.com/countersign-dev/countersign/sdk/sds"
@@ -44,9 +46,20 @@ func TestOnlyPolicyPeersAreAnswered(t *testing.T) {
 			if err := os.Chmod(dir, 0o755); err != nil {
 				t.Fatal(err)
 			}
-			socket := start(t, secrettest.New(), sds.Config{Path: filepath.Join(dir, "socket"), Mode: 0o666, Policy: c.policy})
-			if got := askAs(t, dir, socket, c.uid); got != c.want {
-				t.Errorf("got %q, want %q", got, c.want)
+			var log logtest.Log
+			socket := start(t, secrettest.New(), sds.Config{Path: filepath.Join(dir, "socket"), Mode: 0o666, Policy: c.policy, Log: log.Logger()})
+			for range 3 {
+				if got := askAs(t, dir, socket, c.uid); got != c.want {
+					t.Errorf("got %q, want %q", got, c.want)
+				}
+			}
+			want := 0 // once a minute
+			if c.want != "SERVING" {
+				want = 1
+			}
+			line := fmt.Sprintf("refused a peer of the socket\" socket=%s uid=%d", socket, c.uid)
+			if got := strings.Count(log.String(), line); got != want {
+				t.Errorf("%q is logged %d times, want %d: %s", line, got, want, log.String())
 			}
 		})
 	}

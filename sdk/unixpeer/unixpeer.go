@@ -46,8 +46,8 @@ func (p Policy) Check(peer Peer) error {
 	return nil
 }
 
-// Admit returns the peer of an RPC on a server with our [Credentials], or the status to end the RPC
-// with.
+// Admit returns the peer of an RPC on a server with our [Credentials], and the status to end the RPC
+// with if the peer must not be served. The peer of an error is zero if it is not known.
 func (p Policy) Admit(ctx context.Context) (Peer, error) {
 	remote, ok := peer.FromContext(ctx)
 	if !ok {
@@ -58,7 +58,7 @@ func (p Policy) Admit(ctx context.Context) (Peer, error) {
 		return Peer{}, status.Error(codes.PermissionDenied, "the peer is not known")
 	}
 	if err := p.Check(info.Peer); err != nil {
-		return Peer{}, status.Error(codes.PermissionDenied, err.Error())
+		return info.Peer, status.Error(codes.PermissionDenied, err.Error())
 	}
 	return info.Peer, nil
 }

@@ -26,6 +26,7 @@ const (
 	startedBy = "show --property=ExecStart --value countersign.service"
 	restart   = "restart countersign.service"
 	disable   = "--no-reload disable --now countersign.service"
+	stop      = "stop countersign.service"
 )
 
 // others are asked for in each upgrade, and not enabled.
@@ -162,7 +163,7 @@ func TestPackageOnCleanMachine(t *testing.T) {
 	again.stop(t)
 
 	r.dpkg(t, "--remove", "countersign")
-	r.asked(t, disable, "daemon-reload")
+	r.asked(t, stop, "daemon-reload")
 	if r.exists("usr/bin/countersign") || r.exists("usr/"+provider) || !r.exists("etc/countersign/countersign.yaml") || !r.exists("var/lib/countersign/ca") {
 		t.Error("removed too little, or too much")
 	}

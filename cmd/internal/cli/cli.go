@@ -6,7 +6,7 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
+	"log/slog"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -50,7 +50,7 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, streams IO
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintln(streams.Err, root.Name()+":", errno.Explain(err))
+	Complain(streams.Err, slog.LevelError, root.Name()+": "+errno.Explain(err).Error())
 	if coded, ok := errors.AsType[*Error](err); ok {
 		return coded.Code
 	}

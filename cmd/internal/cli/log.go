@@ -8,13 +8,32 @@ import (
 )
 
 // NewLog returns the log of a program, in the format json or text. Errors of the operating system
-// are extended by what to change.
+// are extended by what to change. If w goes to systemd's journal, each record has its priority there,
+// and no time in the format text: the journal has its own.
 func NewLog(w io.Writer, format string, level slog.Leveler) *slog.Logger {
-	opts := &slog.HandlerOptions{Level: level, ReplaceAttr: explain}
-	if format == "json" {
-		return slog.New(slog.NewJSONHandler(w, opts))
+	inJournal := toJournal(w)
+	handler := func(w io.Writer) slog.Handler {
+		opts := &slog.HandlerOptions{Level: level, ReplaceAttr: explain}
+		if format == "json" {
+			return slog.NewJSONHandler(w, opts)
+		}
+		if inJournal {
+			opts.ReplaceAttr = timeless
+		}
+		return slog.NewTextHandler(w, opts)
 	}
-	return slog.New(slog.NewTextHandler(w, opts))
+	if inJournal {
+		return slog.New(newJournal(w, handler))
+	}
+	return slog.New(handler(w))
+}
+
+// timeless is explain without the record's time.
+func timeless(groups []string, a slog.Attr) slog.Attr {
+	if len(groups) == 0 && a.Key == slog.TimeKey {
+		return slog.Attr{}
+	}
+	return explain(groups, a)
 }
 
 func explain(_ []string, a slog.Attr) slog.Attr {

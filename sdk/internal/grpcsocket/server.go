@@ -15,10 +15,13 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 
 	"github.com/countersign-dev/countersign/internal/host/unixsocket"
 	"github.com/countersign-dev/countersign/internal/inbound"
+	"github.com/countersign-dev/countersign/internal/loglimit"
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/unixpeer"
 )
 
@@ -60,6 +63,7 @@ type Server struct {
 	log    *slog.Logger
 	health *checked
 
+	repeats   loglimit.Repeats // of peers that the policy does not admit
 	onlookers onlookers
 }
 
@@ -104,7 +108,10 @@ func (s *Server) newGRPC(cfg Config) *grpc.Server {
 		// Serve admitted peers only, whatever the method. An interceptor would see a call once its
 		// message of up to 4 MiB is read.
 		grpc.InTapHandle(func(ctx context.Context, _ *tap.Info) (context.Context, error) {
-			_, err := s.Admit(ctx)
+			peer, err := s.Admit(ctx)
+			if err != nil {
+				s.refused(peer, err)
+			}
 			return ctx, err
 		}),
 		grpc.StreamInterceptor(s.stream),
@@ -119,6 +126,14 @@ func (s *Server) RegisterService(desc *grpc.ServiceDesc, service any) {
 // Admit returns the peer of an RPC, or the status to end the RPC with.
 func (s *Server) Admit(ctx context.Context) (unixpeer.Peer, error) {
 	return s.policy.Load().Admit(ctx)
+}
+
+// refused logs who was not admitted, once a minute for a reason, which has the user.
+func (s *Server) refused(peer unixpeer.Peer, err error) {
+	if suppressed, ok := s.repeats.Allow(status.Convert(err).Message(), time.Now()); ok {
+		s.log.Warn("refused a peer of the socket", "socket", s.socket.Addr().String(), "uid", peer.UID, "gid", peer.GID, "pid", peer.PID,
+			"error", text.Clean(status.Convert(err).Message()), "suppressed", suppressed)
+	}
 }
 
 // SetPolicy replaces the policy. RPCs in progress go on, but for streams of health and reflection;

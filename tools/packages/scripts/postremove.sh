@@ -4,6 +4,7 @@ set -e
 case "$1" in
 purge)
   rm -rf /var/lib/countersign /var/cache/countersign /etc/countersign/countersign.lock /etc/countersign/state.key
+  rm -f /etc/systemd/system/multi-user.target.wants/countersign.service
   rmdir /etc/countersign 2>/dev/null || true # what else is there is the operator's
   ;;
 esac

@@ -82,9 +82,11 @@ func runAgent(ctx context.Context, c config.Config, in *settings.Flags, stderr i
 		return err
 	}
 	defer s.begin(ctx, level)()
-	if err := notifyReady(in.Env.Get("NOTIFY_SOCKET")); err != nil {
+	manager := in.Env.Get("NOTIFY_SOCKET")
+	if err := notify(manager, "READY=1"); err != nil {
 		log.Warn("failed to notify the service manager that the agent is ready", "error", err)
 	}
+	defer notifyStatus(manager, func() string { return statusLine(s.agent) })()
 	return s.child.run(ctx, s.agent)
 }
 

@@ -28,7 +28,7 @@ func Command(env environ.Vars) *cobra.Command {
 }
 
 func explainCommand(env environ.Vars) *cobra.Command {
-	in := settings.Flags{Env: env}
+	in := settings.Flags{Env: env, Installed: settings.InstalledFile}
 	cmd := &cobra.Command{
 		Use: "explain", Short: "Show every setting with its origin, and which CA was chosen and why",
 		Long: `Show every setting with its origin, and which CA was chosen and why. Start nothing.
@@ -166,12 +166,13 @@ The exit code is 2 if a variable is wrong.`,
 }
 
 func validateCommand(env environ.Vars) *cobra.Command {
-	in := settings.Flags{Env: env}
+	in := settings.Flags{Env: env, Installed: settings.InstalledFile}
 	cmd := &cobra.Command{
 		Use: "validate", Short: "Validate the configuration without starting anything",
 		Long: `Validate the configuration, and find and verify the providers' binaries. Start
 nothing: a provider validates its own settings when the agent starts it, and "countersign
-provider doctor" has it do so before.
+provider doctor" has it do so before. Without flags and COUNTERSIGN_CONFIG, the configuration is
+that of a package, /etc/countersign/countersign.yaml, if it is there.
 
 Files of revocation lists that cannot be read are warnings: the agent starts and waits for them.
 So is a runtime_dir that does not exist, which a service manager may create; without it the agent

@@ -41,7 +41,7 @@ type query struct {
 func (q *query) addFlags(cmd *cobra.Command) {
 	q.cmd = cmd
 	q.settings.AddFlags(cmd, "socket.path")
-	cmd.Flags().Lookup("socket").Usage = "the agent's unix `socket` (default: that of the configuration)"
+	cmd.Flags().Lookup("socket").Usage = "the agent's unix `socket` (default: that of the configuration, or of /etc/countersign/countersign.yaml)"
 	q.output = cli.Output(cmd, "table", "json")
 	cmd.Flags().BoolVar(&q.showKey, "show-key", false, "print the private key, too")
 	cmd.ValidArgsFunction = q.settings.CompleteSecrets
@@ -87,7 +87,7 @@ func Command(env environ.Vars) *cobra.Command {
 }
 
 func getCommand(env environ.Vars) *cobra.Command {
-	q := query{settings: settings.Flags{Env: env}}
+	q := query{settings: settings.Flags{Env: env, Installed: settings.InstalledFile}}
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use: "get [NAME…]", Short: "Show secrets (by default: default and ROOTCA), waiting until they are ready",
@@ -158,7 +158,7 @@ func (q *query) missing(shown []secretShown) error {
 }
 
 func watchCommand(env environ.Vars) *cobra.Command {
-	q := query{settings: settings.Flags{Env: env}}
+	q := query{settings: settings.Flags{Env: env, Installed: settings.InstalledFile}}
 	var limit time.Duration
 	var count int
 	cmd := &cobra.Command{

@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"log/slog"
 	"maps"
 	"os"
 	"slices"
@@ -16,6 +18,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli"
 	"github.com/countersign-dev/countersign/cmd/internal/config"
 	"github.com/countersign-dev/countersign/cmd/internal/environ"
 	"github.com/countersign-dev/countersign/internal/host/safefile"
@@ -29,6 +32,9 @@ const maxConfigFile = 16 << 20
 type Flags struct {
 	// Env is the program's environment.
 	Env environ.Vars
+	// Installed is the configuration file without --config, COUNTERSIGN_CONFIG and any other flag of a
+	// setting, if it is there. Default: none.
+	Installed string
 	// Proxy is the command after "--". Default: none.
 	Proxy []string
 	// DevBuilds are the values of --dev-provider, NAME=PATH each.
@@ -49,8 +55,29 @@ type Flags struct {
 	attached []string // --insecure-attach
 }
 
-// FileName returns the configuration file of the flag, else of the variable; empty: none.
-func (f *Flags) FileName() string { return cmp.Or(f.file, f.Env.Get("COUNTERSIGN_CONFIG")) }
+// InstalledFile is where the packages and images have the configuration, for [Flags.Installed].
+const InstalledFile = "/etc/countersign/countersign.yaml"
+
+// FileName returns the configuration file of the flag, else of the variable, else the installed one;
+// empty: none.
+func (f *Flags) FileName() string {
+	return cmp.Or(f.file, f.Env.Get("COUNTERSIGN_CONFIG"), f.installed())
+}
+
+func (f *Flags) installed() string {
+	if f.Installed == "" || len(f.sets) > 0 {
+		return ""
+	}
+	for _, setting := range config.Settings() {
+		if given := f.flags.Lookup(setting.Flag); given != nil && given.Changed {
+			return ""
+		}
+	}
+	if _, err := os.Stat(f.Installed); errors.Is(err, fs.ErrNotExist) {
+		return ""
+	}
+	return f.Installed // one that cannot be read is an error when it is
+}
 
 // Read lays flags over the environment over the file, and validates the result. Along with
 // an error it returns what could be understood.
@@ -61,7 +88,7 @@ func (f *Flags) Read() (config.Config, error) {
 	}
 	c, warnings, err := config.Read(in)
 	for _, w := range warnings {
-		fmt.Fprintln(f.warnings(), "countersign: warning:", w)
+		cli.Complain(f.warnings(), slog.LevelWarn, "countersign: warning: "+w)
 	}
 	if err := errors.Join(err, f.useBuilds(&c)); err != nil {
 		return c, err
@@ -86,7 +113,7 @@ func (f *Flags) Read() (config.Config, error) {
 	missing := findMissing(f.Env, &c)
 	err = c.Complete()
 	for _, w := range c.Warnings() {
-		fmt.Fprintln(f.warnings(), "countersign: warning:", w)
+		cli.Complain(f.warnings(), slog.LevelWarn, "countersign: warning: "+w)
 	}
 	return c, errors.Join(missingError(c, missing), err, checkIstiodRoot(c))
 }

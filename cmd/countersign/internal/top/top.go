@@ -30,13 +30,14 @@ const (
 
 // Command returns "top".
 func Command(env environ.Vars) *cobra.Command {
-	in := settings.Flags{Env: env}
+	in := settings.Flags{Env: env, Installed: settings.InstalledFile}
 	var interval time.Duration
 	cmd := &cobra.Command{
 		Use: "top [ADDRESS…]", Short: "Show the secrets, providers, streams and events of agents, live",
 		Long: `Show the secrets, providers, streams and events of one or several agents, live. An
 address is HOST:PORT or unix:PATH, as in status.address; that of countersign-ra or
-countersign-discovery works, too. The default is the address in the configuration.
+countersign-discovery works, too. The default is the address in the configuration; without flags and
+COUNTERSIGN_CONFIG, in that of a package, /etc/countersign/countersign.yaml.
 
 Keys: q or Ctrl-C quits, the arrows, PgUp, PgDn, Home and End scroll, p pauses. With
 NO_COLOR there are no colors. Unless the output is a terminal, and with -o json, the

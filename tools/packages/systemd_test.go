@@ -1,0 +1,215 @@
+//go:build systemd
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const (
+	configFile = "/etc/countersign/countersign.yaml"
+	dropIns    = "/etc/systemd/system/countersign.service.d"
+	rules      = "/etc/polkit-1/rules.d"
+	documents  = "/usr/share/doc/countersign/examples"
+)
+
+// What an operator does on a machine that systemd has booted, one step after the other.
+func TestSystemdMachine(t *testing.T) {
+	if os.Geteuid() != 0 {
+		foreign(t, "COUNTERSIGN_MACHINE")
+		t.Skip("only root boots a machine")
+	}
+	m, stage := boot(t), stageOf(t)
+	first := one(t, packed(t, stage, "v0.1.0"), "*.deb")
+	m.install(t, first)
+	t.Run("serves after two commands", m.servesAfterTwoCommands)
+	for name, shown := range map[string]func() (string, error){
+		"nginx":      m.shownBy("-connect", "localhost:443"),
+		"haproxy":    m.shownBy("-connect", "localhost:444"),
+		"postgresql": m.shownBy("-connect", "localhost:5432", "-starttls", "postgres"),
+	} {
+		t.Run(name+" is reloaded", func(t *testing.T) { m.reloads(t, name, shown) })
+	}
+	t.Run("missing rights are named", m.missingRightsAreNamed)
+	t.Run("signals with capabilities", m.signals)
+	t.Run("provider has a user", m.providerHasUser)
+	t.Run("is upgraded", func(t *testing.T) {
+		secondBuild(t, stage)
+		m.isUpgraded(t, one(t, packed(t, stage, "v0.2.0"), "*.deb"))
+	})
+	t.Run("is removed and installed again", func(t *testing.T) { m.comesBack(t, first) })
+	t.Run("is purged", m.isPurged)
+}
+
+func (m *machine) servesAfterTwoCommands(t *testing.T) {
+	m.run(t, "systemctl", "enable", "--now", "countersign")
+	said := m.run(t, "countersign", "secrets", "watch", "--for", "2m", "--count", "2")
+	if !strings.Contains(said, "spiffe://example.org/ns/default/sa/web") {
+		t.Errorf("served: %s", said)
+	}
+	m.eventually(t, "the status of the unit", func() error {
+		said, err := m.try("systemctl", "show", "--property=StatusText", "--value", "countersign")
+		if err == nil && said != "2 of 2 secrets held\n" {
+			err = fmt.Errorf("it is %s", said)
+		}
+		return err
+	})
+	m.run(t, "countersign", "config", "validate")
+	m.run(t, "countersign", "top", "--output", "json")
+	since := m.now(t)
+	if said, err := m.try("runuser", "-u", "www-data", "--", "countersign", "secrets", "get"); err == nil {
+		t.Errorf("another user got %s", said)
+	}
+	m.logs(t, since, "refused a peer of the socket", "uid=33")
+}
+
+// copyExample copies a file of the package's examples. polkit would read one that "install" makes
+// before it may.
+func (m *machine) copyExample(t *testing.T, file, to string) {
+	t.Helper()
+	m.run(t, "mkdir", "-p", to)
+	m.run(t, "cp", documents+"/"+file, to)
+}
+
+// withoutDropIns makes the unit the package's again.
+func (m *machine) withoutDropIns(t *testing.T) {
+	t.Helper()
+	m.run(t, "rm", "-rf", dropIns)
+	m.run(t, "systemctl", "daemon-reload")
+}
+
+func (m *machine) restart(t *testing.T) (since string) {
+	t.Helper()
+	since = m.now(t)
+	m.run(t, "systemctl", "restart", "countersign")
+	return since
+}
+
+// shownBy returns the fingerprint of the certificate that a server on the machine shows.
+func (m *machine) shownBy(args ...string) func() (string, error) {
+	return func() (string, error) {
+		return m.try("sh", "-c", "openssl s_client "+strings.Join(args, " ")+" </dev/null 2>/dev/null | openssl x509 -noout -fingerprint")
+	}
+}
+
+// servers has each server use the example's files.
+var servers = map[string]string{
+	"nginx":      `cp ` + documents + `/nginx/nginx.conf /etc/nginx/conf.d/ && systemctl restart nginx`,
+	"haproxy":    `sed 's/:443/:444/' ` + documents + `/haproxy/haproxy.cfg >>/etc/haproxy/haproxy.cfg && systemctl restart haproxy`,
+	"postgresql": `cp ` + documents + `/postgresql/postgresql.conf /etc/postgresql/15/main/conf.d/ && systemctl restart postgresql`,
+}
+
+// reloads has the agent of an example write two certificates, of which the server shows the second.
+func (m *machine) reloads(t *testing.T, name string, shown func() (string, error)) {
+	m.run(t, "cp", documents+"/"+name+"/countersign.yaml", configFile)
+	if files, _ := filepath.Glob(m.path(documents + "/" + name + "/*.conf")); len(files) > 0 && name == "postgresql" {
+		m.copyExample(t, name+"/countersign-postgresql.conf", dropIns)
+		m.run(t, "systemctl", "daemon-reload")
+		defer m.withoutDropIns(t)
+	}
+	m.copyExample(t, name+"/50-countersign-"+name+".rules", rules)
+	m.logs(t, m.restart(t), "files written", "reloaded consumer")
+	m.run(t, "sh", "-c", servers[name])
+	var before string
+	m.eventually(t, "a first certificate", func() (err error) { before, err = shown(); return err })
+	m.logs(t, m.restart(t), "files written", "reloaded consumer") // without state: another certificate
+	m.eventually(t, "the second certificate", func() error {
+		now, err := shown()
+		if err == nil && now == before {
+			err = fmt.Errorf("still %s", now)
+		}
+		return err
+	})
+}
+
+// signalling is a configuration whose agent signals nginx.
+const signalling = `
+socket: {path: /run/countersign/socket}
+providers: [{name: file, settings: {dir: /var/lib/countersign/ca, self_signed: true}}]
+secrets: [{name: default, dns_names: [web.example.org]}]
+outputs:
+- name: nginx
+  folder: /var/lib/countersign/nginx
+  link: current
+  reload: {signal: HUP, pid_file: /run/nginx.pid, executable: /usr/sbin/nginx, user: root}
+`
+
+func (m *machine) missingRightsAreNamed(t *testing.T) {
+	m.write(t, configFile, signalling)
+	m.logs(t, m.restart(t), "runs, and /proc hides it", "ProtectProc=", "CAP_SYS_PTRACE", "systemctl")
+	if said := m.run(t, "journalctl", "--no-pager", "--output=cat", "--unit=countersign", "--priority=err"); !strings.Contains(said, "cannot reload consumer") || strings.Contains(said, "level=INFO") {
+		t.Errorf("the errors of the journal: %s", said)
+	}
+}
+
+func (m *machine) signals(t *testing.T) {
+	m.copyExample(t, "systemd/signal.conf", dropIns)
+	m.run(t, "systemctl", "daemon-reload")
+	defer m.withoutDropIns(t)
+	m.logs(t, m.restart(t), "reloaded consumer")
+	status := m.run(t, "sh", "-c", `for p in /proc/[0-9]*; do ! tr '\0' ' ' <$p/cmdline | grep -q '^/usr/lib/countersign' || cat $p/status; done`)
+	if !strings.Contains(status, "CapEff:\t0000000000000000") {
+		t.Errorf("the provider has capabilities: %s", status)
+	}
+}
+
+func (m *machine) providerHasUser(t *testing.T) {
+	m.copyExample(t, "systemd/provider-user.conf", dropIns)
+	m.run(t, "systemctl", "daemon-reload")
+	defer m.withoutDropIns(t)
+	m.run(t, "useradd", "--system", "ca-file")
+	m.write(t, configFile, `
+socket: {path: /run/countersign/socket}
+state: {dir: /var/lib/countersign/state, key_file: /etc/countersign/state.key}
+providers: [{name: file, user: ca-file, settings: {dir: /var/lib/countersign/ca-file/ca, self_signed: true}}]
+secrets: [{name: default, dns_names: [web.example.org]}]
+`)
+	m.restart(t) // which gives the whole folder to root
+	m.run(t, "rm", "-rf", "/var/lib/countersign/state")
+	m.run(t, "install", "-d", "-o", "ca-file", "/var/lib/countersign/ca-file")
+	m.logs(t, m.restart(t), "serving new certificate")
+	if owner := m.run(t, "stat", "-c", "%U", "/var/lib/countersign/ca-file/ca"); owner != "ca-file\n" {
+		t.Errorf("the CA's folder belongs to %s", owner)
+	}
+}
+
+func (m *machine) isUpgraded(t *testing.T, deb string) {
+	m.write(t, configFile, signalling)
+	m.restart(t)
+	pid := m.run(t, "systemctl", "show", "--property=MainPID", "--value", "countersign")
+	m.write(t, configFile, signalling+"wrong: true\n")
+	if said := m.install(t, deb); !strings.Contains(said, "countersign.service was not restarted") {
+		t.Errorf("the upgrade printed %s", said)
+	}
+	if now := m.run(t, "systemctl", "show", "--property=MainPID", "--value", "countersign"); now != pid {
+		t.Errorf("process %s was replaced by %s although its configuration is refused", pid, now)
+	}
+	m.write(t, configFile, signalling)
+	since := m.now(t)
+	m.install(t, deb)
+	m.logs(t, since, "secrets are served", "serving new certificate")
+}
+
+func (m *machine) comesBack(t *testing.T, deb string) {
+	m.run(t, "dpkg", "--remove", "countersign")
+	if _, err := m.try("systemctl", "is-active", "--quiet", "countersign"); err == nil {
+		t.Error("the agent runs after its removal")
+	}
+	since := m.now(t)
+	m.install(t, deb)
+	m.run(t, "systemctl", "is-enabled", "countersign")
+	m.logs(t, since, "secrets are served")
+}
+
+func (m *machine) isPurged(t *testing.T) {
+	m.run(t, "dpkg", "--purge", "countersign")
+	for _, path := range []string{"/etc/countersign", "/var/lib/countersign", "/usr/lib/countersign", "/etc/systemd/system/multi-user.target.wants/countersign.service"} {
+		if m.exists(path) {
+			t.Errorf("%s is left", path)
+		}
+	}
+}
