@@ -133,7 +133,7 @@ var arrows = map[string][]string{
 	"sdk/workloadapi":                   {"internal/clock", "internal/holder", "sdk/internal/grpcsocket", "sdk/internal/unixcaller", "internal/loglimit", "internal/text", "proto/spiffe/workload/v1", "sdk/ca", "sdk/pki", "sdk/secret", "sdk/unixpeer"},
 	"sdk/jwtsvid":                       {"internal/clock", "internal/holder", "internal/jws", "internal/loglimit", "internal/redact", "internal/rotation", "internal/text", "internal/watchers", "sdk/ca", "sdk/pki", "sdk/trace"},
 	"sdk/unixpeer":                      {},
-	"sdk/internal/grpcsocket":           {"internal/host/errno", "internal/host/unixsocket", "internal/inbound", "sdk/unixpeer"},
+	"sdk/internal/grpcsocket":           {"internal/host/errno", "internal/host/unixsocket", "internal/inbound", "internal/loglimit", "internal/text", "sdk/unixpeer"},
 	"sdk/internal/unixcaller":           {"sdk/secret", "sdk/unixpeer"},
 	"sdk/filesecret":                    {"internal/clock", "internal/host/filewatch", "internal/host/safefile", "internal/text", "internal/version", "internal/watchers", "sdk/pki", "sdk/secret"},
 	"sdk/spiresecret":                   {"internal/clock", "internal/host/unixsocket", "internal/loglimit", "internal/rotation", "internal/text", "internal/version", "internal/watchers", "proto/spiffe/workload/v1", "sdk/ca", "sdk/pki", "sdk/secret", "sdk/unixpeer"},

@@ -169,9 +169,8 @@ providers: [{name: file, user: ca-file, settings: {dir: /var/lib/countersign/ca-
 secrets: [{name: default, dns_names: [web.example.org]}]
 `)
 	m.restart(t) // which gives the whole folder to root
-	m.run(t, "rm", "-rf", "/var/lib/countersign/state")
 	m.run(t, "install", "-d", "-o", "ca-file", "/var/lib/countersign/ca-file")
-	m.logs(t, m.restart(t), "serving new certificate")
+	m.logs(t, m.restart(t), "provider=file state=ready")
 	if owner := m.run(t, "stat", "-c", "%U", "/var/lib/countersign/ca-file/ca"); owner != "ca-file\n" {
 		t.Errorf("the CA's folder belongs to %s", owner)
 	}

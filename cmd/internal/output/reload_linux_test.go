@@ -92,7 +92,7 @@ func sendAsOther(pidFile string) {
 }
 
 // What cannot be seen or signalled has not ended.
-func TestProcessOfAnotherUserIsNotSaidToHaveEnded(t *testing.T) {
+func TestHiddenProcessHasNotEnded(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root has a process of another user")
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/countersign-dev/countersign/cmd/internal/environ"
 )
 
-// An operator of a package need not name its configuration; whoever names anything gets just that.
+// A package's configuration applies unless the command line or the environment names another.
 func TestInstalledConfigurationIsReadWithoutFlags(t *testing.T) {
 	dir := t.TempDir()
 	file, none := filepath.Join(dir, "c.yaml"), filepath.Join(dir, "none.yaml")
