@@ -19,6 +19,7 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/countersign-dev/countersign/internal/host/protect"
+	"github.com/countersign-dev/countersign/internal/memory"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
@@ -28,6 +29,10 @@ const (
 	stopGrace  = 5 * time.Second
 	replyGrace = time.Second
 )
+
+// startEnds is after the handshake: by then, most providers are configured and have signed once. One
+// that has not maps the pages again that it needs.
+const startEnds = 2 * time.Second
 
 // Main is the main function of a provider: it serves the provider until its host goes away. It
 // does not return. See [Define] for the parameters.
@@ -122,6 +127,7 @@ func (d *Definition) serve(log *slog.Logger) error {
 	if _, err := fmt.Fprintf(host.stdout, "1|%d|%s\n", protocol.Version, host.address); err != nil {
 		return fmt.Errorf("write the handshake line: %w", err)
 	}
+	time.AfterFunc(startEnds, memory.Return)
 	defer closeWithin(instance, replyGrace)
 	if err := server.Serve(host.listener); err != nil && !errors.Is(err, grpc.ErrServerStopped) && !errors.Is(err, errChannelEnded) {
 		return err

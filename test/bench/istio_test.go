@@ -121,7 +121,7 @@ func besides(figure, unit string, theirs, ours float64) {
 
 // idle measures what both hold that have served their secrets twice.
 func idle(both []contender) error {
-	var resident, anonymous [2]float64
+	var resident, anonymous, private [2]float64
 	for i := range both {
 		cmd, err := both[i].serving()
 		if err != nil {
@@ -131,15 +131,28 @@ func idle(both []contender) error {
 		again := both[i].await()
 		rss, rssErr := figures.Resident(cmd.Process.Pid)
 		anon, anonErr := figures.Anonymous(cmd.Process.Pid)
-		resident[i], anonymous[i] = float64(rss)/1024, float64(anon)/1024
+		own, ownErr := privateOf(cmd.Process.Pid)
+		resident[i], anonymous[i], private[i] = float64(rss)/1024, float64(anon)/1024, float64(own)/1024
 		end(cmd)
-		if err := errors.Join(again, rssErr, anonErr); err != nil {
+		if err := errors.Join(again, rssErr, anonErr, ownErr); err != nil {
 			return err
 		}
 	}
 	besides("idle agent, resident", "MiB", resident[0], resident[1])
 	besides("… of that anonymous", "MiB", anonymous[0], anonymous[1])
+	besides("… private, with its provider", "MiB", private[0], private[1])
 	return nil
+}
+
+// privateOf returns what an agent and its provider, if any, hold alone.
+func privateOf(agent int) (kib int, err error) {
+	kib, err = figures.Private(agent)
+	if child, none := childOf(agent); none == nil && err == nil {
+		var more int
+		more, err = figures.Private(child)
+		kib += more
+	}
+	return kib, err
 }
 
 // contender is an agent.

@@ -149,7 +149,7 @@ var arrows = map[string][]string{
 	"sdk/catest":                        {"sdk/ca", "sdk/pki"},
 	"sdk/provider/rest":                 {"internal/endpoint", "internal/text", "sdk/ca", "sdk/pki", "sdk/provider/setting"},
 	"sdk/provider/wire":                 {"internal/host/errno", "internal/memory", "internal/text", "proto/provider/v1", "sdk/ca", "sdk/pki", "sdk/trace"},
-	"sdk/provider":                      {"internal/host/address", "internal/endpoint", "internal/host/protect", "internal/host/selfsigned", "internal/program/buildinfo", "internal/suggest", "internal/text", "internal/transport", "sdk/ca", "sdk/pki", "sdk/provider/wire", "sdk/trace"},
+	"sdk/provider":                      {"internal/host/address", "internal/endpoint", "internal/host/protect", "internal/host/selfsigned", "internal/memory", "internal/program/buildinfo", "internal/suggest", "internal/text", "internal/transport", "sdk/ca", "sdk/pki", "sdk/provider/wire", "sdk/trace"},
 	"sdk/provider/chain":                {"sdk/ca", "sdk/pki"},
 	"sdk/languages":                     {},
 	"sdk/provider/setting":              {"internal/endpoint", "internal/host/safefile", "internal/text", "sdk/pki", "sdk/provider/filewatch"},

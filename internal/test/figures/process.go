@@ -50,6 +50,24 @@ func Resident(pid int) (int, error) { return status(pid, "VmRSS:") }
 // Anonymous returns RssAnon in KiB.
 func Anonymous(pid int) (int, error) { return status(pid, "RssAnon:") }
 
+// Private returns in KiB what no other process has mapped, of anonymous memory and of files.
+func Private(pid int) (kib int, err error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	if err != nil {
+		return 0, err
+	}
+	for line := range bytes.Lines(text) {
+		if fields := strings.Fields(string(line)); strings.HasPrefix(fields[0], "Private_") && len(fields) > 1 {
+			part, err := strconv.Atoi(fields[1])
+			if err != nil {
+				return 0, err
+			}
+			kib += part
+		}
+	}
+	return kib, nil
+}
+
 // status returns a number of /proc/PID/status.
 func status(pid int, name string) (int, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
