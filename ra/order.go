@@ -154,8 +154,8 @@ func (o *Order) Refuse(ctx context.Context, err error) {
 
 // readCSR verifies the CSR and takes its key.
 func (o *Order) readCSR() (err error) {
-	if len(o.CSR) > maxCSR {
-		return fmt.Errorf("the certificate signing request has %d bytes, %d are allowed", len(o.CSR), maxCSR)
+	if len(o.CSR) > MaxCSR {
+		return fmt.Errorf("the certificate signing request has more than %d bytes", MaxCSR)
 	}
 	if o.csr, err = pki.ParseCSR(o.CSR); err != nil {
 		return err

@@ -12,9 +12,11 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
+// MaxCSR is the longest CSR that [Engine.Prepare] reads, in bytes of PEM. One with a key of RSA 8192
+// has 3 kB.
+const MaxCSR = 32 << 10
+
 const (
-	// maxCSR bounds a CSR in bytes of PEM. One with a key of RSA 8192 has 3 kB.
-	maxCSR    = 32 << 10
 	maxObject = 256
 	// repeatFor is how long a repeat keeps its ID. An older certificate would be refused
 	// by who checks when it began.

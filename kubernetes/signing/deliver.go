@@ -11,8 +11,8 @@ import (
 	"github.com/countersign-dev/countersign/internal/rotation"
 )
 
-// rewrites bounds the waits between two writes of a certificate.
-var rewrites = rotation.Row{First: time.Second, Most: 20 * time.Second}
+// Rewrites bounds the waits between two writes of a certificate.
+var Rewrites = rotation.Row{First: time.Second, Most: 20 * time.Second}
 
 // ErrOver means that nothing is left to do about a request: it is gone or finished.
 var ErrOver = errors.New("the request is deleted or finished")
@@ -55,7 +55,7 @@ func (d Delivery) Do(ctx context.Context, write func(context.Context) error) err
 			return err
 		}
 		d.Gate.Wrote(d.Owner, d.UID, err)
-		wait := waits.Next(rewrites)
+		wait := waits.Next(Rewrites)
 		if err == nil || !d.Now().Add(wait).Before(d.Until) {
 			return err
 		}

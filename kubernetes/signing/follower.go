@@ -11,9 +11,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// maxHandled is how many requests may be worked on at once. It is more than an authority's queue has
+// MaxHandled is how many requests may be worked on at once. It is more than an authority's queue has
 // places, so that the engine decides whose turn it is.
-const maxHandled = 20000
+const MaxHandled = 20000
 
 // Follower works on the requests for some signers, term after term. Its fields are set before it is
 // used; its methods are safe for concurrent use.
@@ -38,7 +38,7 @@ type Follower[T metav1.Object] struct {
 
 // Run works until ctx ends and all is quiet. It may be called again then, but not twice at once.
 func (f *Follower[T]) Run(ctx context.Context) {
-	work := NewWork(ctx, maxHandled, f.Handle)
+	work := NewWork(ctx, MaxHandled, f.Handle)
 	defer work.Close()
 	feed := Feed(work, f.Open, f.Owner)
 	var follow []cache.SharedIndexInformer

@@ -9,10 +9,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Work has a handler look at each of many objects, at each by one goroutine at a time. A
-// handler may block for as long as its object waits for a certificate. Those for which there
-// is no room wait without a goroutine. The owner with the fewest that are handled goes first,
-// and of its objects the one that was made first, so that a flood of one delays no other.
+// Work calls a handler for each of many objects, for each object in one goroutine at a time. A
+// handler may block for as long as its object waits for a certificate. Objects without room wait
+// without a goroutine. The owner with the fewest handled objects goes first, and of its objects the
+// oldest. An owner gets no more room than is still free for all others, so that no number of
+// floods takes all of it.
 //
 //	Put ──▶ ready ── room ──▶ handled ──┬─ again > 0 ─▶ sleeps ── the time ──▶ ready
 //	          ▲                 │       ├─ again = 0 ─▶ rests  ── Put ───────▶ ready
@@ -86,6 +87,20 @@ func (w *Work[T]) Put(uid types.UID, owner string, made time.Time, object T) {
 		w.jobs[uid] = j
 	}
 	j.object, j.gone = object, false
+	w.look(j)
+}
+
+// Again has an object handled again that rests. It does nothing for one that is not known.
+func (w *Work[T]) Again(uid types.UID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if j := w.jobs[uid]; j != nil && !w.closed {
+		w.look(j)
+	}
+}
+
+// look puts a job in line that rests, or once more after its handler. The lock is held.
+func (w *Work[T]) look(j *job[T]) {
 	switch j.state {
 	case rests:
 		w.enter(j)
@@ -155,8 +170,11 @@ func (w *Work[T]) enter(j *job[T]) {
 
 // next starts handlers while there is room. The lock is held.
 func (w *Work[T]) next() {
-	for w.ctx.Err() == nil && w.busy < w.room && len(w.ready) > 0 {
-		owner := w.neediest()
+	for w.ctx.Err() == nil {
+		owner, found := w.neediest()
+		if free := w.room - w.busy; !found || free <= 0 || w.handled[owner] > free {
+			return
+		}
 		j := heap.Pop(w.ready[owner]).(*job[T])
 		w.tidy(owner)
 		ctx, end := context.WithCancel(w.ctx)
@@ -173,15 +191,14 @@ func (w *Work[T]) next() {
 
 // neediest returns the owner with a line that has the fewest handled, of equal ones that of
 // the oldest object. The lock is held.
-func (w *Work[T]) neediest() (best string) {
-	found := false
+func (w *Work[T]) neediest() (best string, found bool) {
 	for owner, l := range w.ready {
 		fewer := w.handled[owner] - w.handled[best]
 		if !found || fewer < 0 || fewer == 0 && (*l)[0].made.Before((*w.ready[best])[0].made) {
 			best, found = owner, true
 		}
 	}
-	return best
+	return best, found
 }
 
 // tidy forgets the line and the count of an owner that has none. The lock is held.

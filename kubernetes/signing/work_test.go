@@ -247,8 +247,49 @@ func TestFloodOfOneNamespaceLeavesRoomForOthers(t *testing.T) {
 		if !slices.Contains(d.calls(), "late") {
 			t.Error("another namespace's object waits behind the flood")
 		}
-		if d.most != 10 || d.twice {
-			t.Errorf("%d at once, want 10; one twice: %t", d.most, d.twice)
+		if d.most != 7 || d.twice {
+			t.Errorf("%d at once, want 6 and the other; one twice: %t", d.most, d.twice)
+		}
+	})
+}
+
+// Floods of many owners leave room for one more, however many they are.
+func TestFloodsOfManyOwnersLeaveRoomForOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t.Context(), 100, func(ctx context.Context, _ string) time.Duration { <-ctx.Done(); return 0 })
+		defer d.Close()
+		for n := range 1000 {
+			d.Put(types.UID(fmt.Sprint(n)), fmt.Sprint("flood-", n%7), time.Now(), "flood")
+		}
+		synctest.Wait()
+		d.Put("late", "bank", time.Now(), "late")
+		synctest.Wait()
+		if !slices.Contains(d.calls(), "late") {
+			t.Error("another namespace's object waits behind the floods")
+		}
+		if n := len(d.calls()); n < 85 || n > 100 {
+			t.Errorf("%d of 100 places are used", n)
+		}
+	})
+}
+
+// A request rests while its issuer is not ready, and is looked at when that changes.
+func TestObjectThatRestsIsLookedAtAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t.Context(), 10, func(_ context.Context, object string) time.Duration {
+			return map[string]time.Duration{"1": 0, "2": time.Hour, "3": signing.Over}[object]
+		})
+		defer d.Close()
+		for n := range 3 {
+			d.put(time.Now(), n+1)
+		}
+		synctest.Wait()
+		for _, uid := range []types.UID{"1", "2", "3", "none"} {
+			d.Again(uid)
+		}
+		synctest.Wait()
+		if got := d.calls(); len(got) != 4 || got[3] != "1" || d.Len() != 3 {
+			t.Errorf("%q were handled, %d are known", got, d.Len())
 		}
 	})
 }

@@ -22,10 +22,10 @@
 package csr
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -151,32 +151,46 @@ func trim(object any) (any, error) {
 
 func trimmed(r *request) *request {
 	small := &request{ObjectMeta: metav1.ObjectMeta{Name: r.Name, UID: r.UID, CreationTimestamp: r.CreationTimestamp, ResourceVersion: r.ResourceVersion}}
-	small.Spec.SignerName, small.Spec.Username = r.Spec.SignerName, r.Spec.Username
+	small.Spec.SignerName, small.Spec.Username = r.Spec.SignerName, signing.Keep(r.Spec.Username, maxUser)
 	if len(r.Status.Certificate) > 0 {
 		small.Status.Certificate = []byte{'-'}
 	}
 	for _, c := range r.Status.Conditions {
-		small.Status.Conditions = append(small.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{Type: c.Type, Status: c.Status})
+		switch c.Type {
+		case certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed:
+			small.Status.Conditions = append(small.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{Type: c.Type, Status: c.Status})
+		}
 	}
 	return small
 }
 
-// maxCSR bounds what is kept of a CSR. It is more than the engine takes, which refuses the rest.
-const maxCSR = 64 << 10
+const (
+	// maxName is more than any name or UID of Kubernetes has, in bytes.
+	maxName = 256
+	// maxUser is more than the name of any service account, and more than the policy allows users.
+	maxUser = 512
+	// maxUsages is more than there are usages.
+	maxUsages = 32
+)
 
-// needed leaves what decides about a request. Its requester may add megabytes of annotations, and
-// thousands of requests may wait for a certificate or for the API server.
+// needed leaves what decides about a request. Its requester may add megabytes of annotations, groups
+// and extra values, and thousands of requests may wait for a certificate or for the API server.
 func needed(r *request) *request {
 	small := trimmed(r)
 	spec, of := &small.Spec, r.Spec
-	spec.Request = bytes.Clone(of.Request[:min(len(of.Request), maxCSR)])
-	spec.UID, spec.Groups, spec.Usages, spec.ExpirationSeconds = of.UID, of.Groups, of.Usages, of.ExpirationSeconds
+	spec.Request, spec.ExpirationSeconds = signing.KeepCSR(of.Request), of.ExpirationSeconds
+	spec.UID, spec.Usages = signing.Keep(of.UID, maxName), signing.KeepDistinct(of.Usages, maxUsages, maxName)
+	for _, group := range []string{nobodysGroup, nodeGroup, owner(r)} { // owner is a service account's group
+		if slices.Contains(of.Groups, group) {
+			spec.Groups = append(spec.Groups, group)
+		}
+	}
 	for _, key := range []string{extraPod, extraPodUID, extraNode, extraNodeUID} {
-		if value, has := of.Extra[key]; has {
+		if values := of.Extra[key]; len(values) == 1 {
 			if spec.Extra == nil {
 				spec.Extra = map[string]certificatesv1.ExtraValue{}
 			}
-			spec.Extra[key] = value
+			spec.Extra[key] = certificatesv1.ExtraValue{signing.Keep(values[0], maxName)}
 		}
 	}
 	return small

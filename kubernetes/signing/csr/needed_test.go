@@ -2,12 +2,16 @@ package csr
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/countersign-dev/countersign/ra"
 )
 
 // The API server stores up to 1.5 MiB for a request, most of it by its requester's choice.
@@ -19,19 +23,35 @@ func TestWaitingRequestKeepsOnlyWhatDecides(t *testing.T) {
 	}}
 	r.Spec = certificatesv1.CertificateSigningRequestSpec{
 		Request: bytes.Repeat([]byte("x"), 1<<20), SignerName: "example.org/web", Username: "system:serviceaccount:shop:web", UID: "account",
-		Groups: []string{"system:serviceaccounts:shop"}, Usages: []certificatesv1.KeyUsage{certificatesv1.UsageServerAuth},
-		Extra: map[string]certificatesv1.ExtraValue{extraPod: {"pod"}, "other": {ballast}},
+		Groups: []string{ballast, "system:serviceaccounts:shop"}, Usages: []certificatesv1.KeyUsage{certificatesv1.UsageServerAuth},
+		Extra: map[string]certificatesv1.ExtraValue{extraPod: {"pod"}, extraPodUID: {"uid"}, extraNode: {ballast}, extraNodeUID: {"uid", ballast}, "other": {ballast}},
 	}
 	r.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: "True", Message: ballast}}
+	for n := range 10000 {
+		name := fmt.Sprint(n)
+		r.Spec.Groups = append(r.Spec.Groups, name)
+		r.Spec.Usages = append(r.Spec.Usages, certificatesv1.UsageServerAuth)
+		r.Status.Conditions = append(r.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{Type: certificatesv1.RequestConditionType(name)})
+	}
 	kept := needed(r)
 	text, err := json.Marshal(kept)
-	if err != nil || len(text) > 2*maxCSR {
-		t.Errorf("%d bytes are kept, %v", len(text), err)
+	if most := base64.StdEncoding.EncodedLen(ra.MaxCSR) + 2<<10; err != nil || len(text) > most {
+		t.Errorf("%d bytes are kept, want %d at most: %v", len(text), most, err)
 	}
-	if cap(kept.Spec.Request) > 2*maxCSR {
+	if cap(kept.Spec.Request) > 2*ra.MaxCSR {
 		t.Errorf("the whole request of %d bytes stays in memory", cap(kept.Spec.Request))
 	}
-	if !has(kept, certificatesv1.CertificateApproved) || kept.Spec.Extra[extraPod][0] != "pod" || owner(kept) != owner(r) {
+	before, _ := SubjectOf("home", &r.Spec)
+	after, err := SubjectOf("home", &kept.Spec)
+	after.Node, before.Node = "", ""
+	if after != before || err != nil || after.Pod != "pod" {
+		t.Errorf("the subject was %+v, and is %+v: %v", before, after, err)
+	}
+	if !has(kept, certificatesv1.CertificateApproved) || owner(kept) != owner(r) {
 		t.Errorf("%s lacks what decides", text)
+	}
+	r.Spec.Username = ballast
+	if kept := needed(r); len(kept.Spec.Username) > 512 || kept.Spec.Username == "" {
+		t.Errorf("the requester's name keeps %d bytes", len(kept.Spec.Username))
 	}
 }

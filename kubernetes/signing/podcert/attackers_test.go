@@ -88,7 +88,7 @@ func TestDishonestRequestIsRefused(t *testing.T) {
 		"no CSR":                             {request: func(r *request) { r.Spec.StubPKCS10Request = nil }, want: badCSR, says: "kubelet is older"},
 		"a CSR and something behind it":      {request: func(r *request) { r.Spec.StubPKCS10Request = append(slices.Clone(empty()), 0) }, want: badCSR},
 		"a CSR with another key's signature": {request: func(r *request) { r.Spec.StubPKCS10Request = forged() }, want: badCSR},
-		"a huge CSR":                         {request: func(r *request) { r.Spec.StubPKCS10Request = make([]byte, 1<<20) }, want: badCSR, says: "1048576 bytes"},
+		"a huge CSR":                         {request: func(r *request) { r.Spec.StubPKCS10Request = make([]byte, 1<<20) }, want: badCSR, says: "more than 10240 bytes"},
 		"a CSR that asks to be a CA's":       {request: func(r *request) { r.Spec.StubPKCS10Request = csrOf(ratest.Key(pki.ECDSAP256), wanting()) }, want: badCSR, says: "extension"},
 		"a CSR that asks to sign code":       {request: func(r *request) { r.Spec.StubPKCS10Request = csrOf(ratest.Key(pki.ECDSAP256), forCode()) }, want: badCSR, says: "extended key usage"},
 		"a key with P-224":                   {request: func(r *request) { r.Spec.StubPKCS10Request = csrOf(key(elliptic.P224()), &x509.CertificateRequest{}) }, want: badKey, says: "keyType"},

@@ -25,9 +25,12 @@
 package podcert
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -119,16 +122,36 @@ func finished(r *request) bool {
 	return len(r.Status.Conditions) > 0 || r.Status.CertificateChain != "" || r.DeletionTimestamp != nil
 }
 
-// trim drops what is not needed, above all the chains of finished requests. The API server keeps
-// an object's metadata when its status is written.
+// trim leaves what decides about a request, and of a finished one its name. The API server keeps an
+// object's metadata when its status is written.
 func trim(object any) (any, error) {
 	r, ok := object.(*request)
 	if !ok {
 		return object, nil
 	}
+	return trimmed(r), nil
+}
+
+func trimmed(r *request) *request {
 	r.ManagedFields, r.Labels, r.Annotations, r.OwnerReferences, r.Finalizers = nil, nil, nil, nil, nil
+	r.Spec.StubPKCS10Request = bytes.Clone(r.Spec.StubPKCS10Request[:min(len(r.Spec.StubPKCS10Request), maxCSR+1)])
+	r.Spec.UnverifiedUserAnnotations = annotations(r.Spec.UnverifiedUserAnnotations)
 	if finished(r) {
 		r.Spec.StubPKCS10Request, r.Spec.UnverifiedUserAnnotations, r.Status.CertificateChain = nil, nil, ""
 	}
-	return r, nil
+	return r
+}
+
+// annotations leaves the one annotation that is known, and of the others the first, for which the
+// request is refused.
+func annotations(all map[string]string) map[string]string {
+	kept := map[string]string{}
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		if key == AnnotationDNSNames {
+			kept[key] = signing.Keep(all[key], maxAnnotation+1)
+		} else if _, known := kept[AnnotationDNSNames]; len(kept) == 0 || known && len(kept) == 1 {
+			kept[signing.Keep(key, maxKey)] = ""
+		}
+	}
+	return kept
 }

@@ -20,8 +20,12 @@ const maxCSR = 10 << 10
 // chooses them.
 const AnnotationDNSNames = "countersign.dev/dns-names"
 
-// maxAnnotation bounds its value, in bytes.
-const maxAnnotation = 4 << 10
+const (
+	// maxAnnotation bounds its value, in bytes.
+	maxAnnotation = 4 << 10
+	// maxKey is more than a message has of another key, in bytes.
+	maxKey = 257
+)
 
 const (
 	reasonKeyType     = certificatesv1.PodCertificateRequestConditionUnsupportedKeyType
@@ -48,7 +52,7 @@ func judge(r *request) (names []string, err error) {
 	case size == 0: // v1 does not show the pkixPublicKey that it has instead
 		return nil, failed("the request has no stubPKCS10Request: the node's kubelet is older than Kubernetes 1.36, which is needed")
 	case size > maxCSR:
-		return nil, failed("the certificate signing request has %d bytes, %d are allowed", size, maxCSR)
+		return nil, failed("the certificate signing request has more than %d bytes", maxCSR)
 	}
 	for _, key := range slices.Sorted(maps.Keys(r.Spec.UnverifiedUserAnnotations)) {
 		value := r.Spec.UnverifiedUserAnnotations[key]
@@ -56,7 +60,7 @@ func judge(r *request) (names []string, err error) {
 		case key != AnnotationDNSNames:
 			return nil, denied(reasonAnnotations, "this signer does not know the annotation %.256q: remove it from userAnnotations of the pod's podCertificate volume", key)
 		case len(value) > maxAnnotation:
-			return nil, denied(reasonAnnotations, "the annotation %s has %d bytes, %d are allowed", key, len(value), maxAnnotation)
+			return nil, denied(reasonAnnotations, "the annotation %s has more than %d bytes", key, maxAnnotation)
 		}
 		for name := range strings.SplitSeq(value, ",") {
 			names = append(names, strings.TrimSpace(name))

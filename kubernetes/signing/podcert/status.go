@@ -84,7 +84,7 @@ func (d *Door) undelivered(r *request, err error, wrong bool) error {
 // refuse writes a final word, unless the live request is another than the one that was judged.
 func (d *Door) refuse(ctx context.Context, r *request, no *signing.Refusal) error {
 	live, err := d.current(ctx, r)
-	if err == nil && !equality.Semantic.DeepEqual(live.Spec, r.Spec) {
+	if err == nil && !equality.Semantic.DeepEqual(trimmed(live).Spec, r.Spec) {
 		err = errors.New("the request has changed since it was judged")
 	}
 	if err == nil {
