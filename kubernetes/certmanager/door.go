@@ -8,9 +8,9 @@
 // the names must be those that the matching rule gives or allows. An issuer only chooses among the
 // authorities that the operator opens to it ([Authority]).
 //
-//	issuer-lib ──▶ live? ──▶ judge ──▶ desk ──▶ Issue ──▶ status.certificate
-//	    ▲                      │        │ at work: come back when it is done
-//	    └──────── pending ◀────┴────────┴──▶ Failed, or the issuer is not Ready
+//	informer ──▶ signing.Work ──▶ issuer-lib: issuer ready? ──▶ judge ──▶ Issue ──▶ status.certificate
+//	                 ▲                                           │         │
+//	                 └───────────────── pending ◀────────────────┴─────────┴──▶ Failed, or issuer not Ready
 //
 // Rights: get, list and watch certificaterequests (cert-manager.io) and the issuers, patch the
 // status of each, and create and patch events (events.k8s.io).
@@ -52,23 +52,25 @@ type Authority struct {
 
 // The results of a [signing.Event].
 const (
-	resultIssued   = "issued"
-	resultFailed   = "failed"
-	resultPending  = "pending"
-	resultNotReady = "not ready"
+	resultIssued      = "issued"
+	resultFailed      = "failed"
+	resultPending     = "pending"
+	resultNotReady    = "not ready"
+	resultUndelivered = "undelivered"
 )
 
 // Door signs the requests of one cluster.
 type Door struct {
 	cfg         Config
 	authorities map[string]Authority
+	gates       signing.Gates // by authority
 	synced      atomic.Pointer[error]
 }
 
 // New checks the settings. It asks the API server nothing before Run.
 func New(cfg Config) (*Door, error) {
 	cfg.Config = cfg.WithDefaults()
-	d := &Door{cfg: cfg, authorities: map[string]Authority{}}
+	d := &Door{cfg: cfg, authorities: map[string]Authority{}, gates: signing.Gates{}}
 	if cfg.Cluster == "" || cfg.Issuer == nil {
 		return nil, errors.New("certmanager: Config needs Cluster and Issuer")
 	}
@@ -76,7 +78,7 @@ func New(cfg Config) (*Door, error) {
 		if _, twice := d.authorities[a.Name]; a.Name == "" || twice {
 			return nil, fmt.Errorf("certmanager: the authority %q has no name or is there twice", a.Name)
 		}
-		d.authorities[a.Name] = a
+		d.authorities[a.Name], d.gates[a.Name] = a, signing.NewGate()
 	}
 	d.is(errStarting)
 	return d, nil
@@ -97,8 +99,11 @@ func (d *Door) is(err error) { d.synced.Store(&err) }
 // Ready returns nil while the door runs and has seen all requests that there were when it began.
 func (d *Door) Ready() error { return *d.synced.Load() }
 
-// authorityOf returns the authority that an issuer names, if it may. Who may not is not told
-// whether there is one of that name.
+// Shut returns the authorities of which no certificates are requested, as they could not be written.
+func (d *Door) Shut() []signing.Shut { return d.gates.Shut() }
+
+// authorityOf returns the authority that an issuer names, if it may. The error is the same for an
+// authority of others and one that does not exist.
 func (d *Door) authorityOf(issuer issuerapi.Issuer) (name string, err error) {
 	switch i := issuer.(type) {
 	case *v1alpha1.CountersignIssuer:

@@ -2,6 +2,7 @@ package certmanager
 
 import (
 	"errors"
+	"maps"
 	"sync"
 	"time"
 
@@ -15,8 +16,8 @@ import (
 
 const (
 	// deniedFor is how long a request stays pending after its authority first denied it or found
-	// it invalid. That may be about the authority's settings. After it, cert-manager makes another request, with
-	// another key, an hour later and ever more seldom.
+	// it invalid, which may be due to the authority's settings. Then it fails, and cert-manager makes
+	// another request with another key an hour later, and with growing pauses after that.
 	deniedFor = time.Hour
 	// troubleFor is how long an issuer is not ready after an error that is about its authority.
 	troubleFor = 30 * time.Second
@@ -29,14 +30,15 @@ func (h *hooks) errorOf(uid types.UID, err error) error {
 	if no, ok := signing.Refused(err); ok {
 		return signer.PermanentError{Err: no}
 	}
-	if errors.Is(err, errAtWork) {
-		return signer.PendingError{Err: err, RequeueAfter: signing.Spread(lookAgain)}
+	if errors.Is(err, errAtWork) || errors.Is(err, signing.ErrShut) {
+		again, _ := signing.Pending(err)
+		return signer.PendingError{Err: err, RequeueAfter: again}
 	}
 	out := signing.OutcomeOf(err)
 	said := errors.New(out.Message)
 	switch ca.ActionFor(err) {
 	case ca.EndAttempt:
-		if out.Final || h.desk.denied(uid) > deniedFor {
+		if out.Final || h.denials.since(uid) > deniedFor {
 			return signer.PermanentError{Err: said}
 		}
 	case ca.RefreshToken, ca.Configure, ca.Missing:
@@ -50,8 +52,6 @@ func (h *hooks) errorOf(uid types.UID, err error) error {
 // resultOf returns the result for a [signing.Event].
 func resultOf(err error) string {
 	switch {
-	case err == nil:
-		return resultIssued
 	case errors.As(err, &signer.PermanentError{}):
 		return resultFailed
 	case errors.As(err, &signer.IssuerError{}):
@@ -60,7 +60,37 @@ func resultOf(err error) string {
 	return resultPending
 }
 
-// troubles are errors about authorities, for the issuers that name them.
+// mostDenied bounds the requests whose first denial is remembered.
+const mostDenied = 20000
+
+// denials records when an authority first denied each request. The zero value is ready.
+type denials struct {
+	mu    sync.Mutex
+	first map[types.UID]time.Time // monotonic
+}
+
+// since returns how long ago an authority first denied a request that it denies now. A request
+// beyond the bound counts as denied for the first time, and so stays pending.
+func (d *denials) since(uid types.UID) time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := time.Now()
+	if first, known := d.first[uid]; known {
+		return now.Sub(first)
+	}
+	if len(d.first) >= mostDenied { // requests that failed by then, or were not denied again
+		maps.DeleteFunc(d.first, func(_ types.UID, first time.Time) bool { return now.Sub(first) > 2*deniedFor })
+	}
+	if d.first == nil {
+		d.first = map[types.UID]time.Time{}
+	}
+	if len(d.first) < mostDenied {
+		d.first[uid] = now
+	}
+	return 0
+}
+
+// troubles are errors about authorities, for the issuers that name them. The zero value is ready.
 type troubles struct {
 	mu  sync.Mutex
 	all map[string]trouble
@@ -76,6 +106,9 @@ func (t *troubles) note(authority string, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if bad, ok := errors.AsType[signer.IssuerError](err); ok {
+		if t.all == nil {
+			t.all = map[string]trouble{}
+		}
 		t.all[authority] = trouble{bad.Err, time.Now().Add(troubleFor)}
 	} else if err == nil {
 		delete(t.all, authority)

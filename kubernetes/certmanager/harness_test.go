@@ -15,11 +15,8 @@ import (
 	issuerapi "github.com/cert-manager/issuer-lib/api/v1alpha1"
 	"github.com/cert-manager/issuer-lib/controllers/signer"
 	"go.uber.org/goleak"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/countersign-dev/countersign/internal/test/logtest"
 	"github.com/countersign-dev/countersign/internal/test/ratest"
@@ -46,41 +43,14 @@ type house struct {
 	limits ra.Limits
 	audit  ratest.Audit
 	log    logtest.Log
-	api    api
-	cache  api
+	api    *api
+	work   *signing.Work[*request]
 	stop   context.CancelFunc
+	tasks  map[types.UID]*task // of try
 
 	mu     sync.Mutex
 	events map[string]int
-	woken  []string
-}
-
-// api is the API server's requests.
-type api struct {
-	client.Reader
-	mu   sync.Mutex
-	all  map[types.NamespacedName]*request
-	away error
-}
-
-func (a *api) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	found, ok := a.all[key]
-	switch {
-	case a.away != nil:
-		return a.away
-	case !ok:
-		return apierrors.NewNotFound(schema.GroupResource{Resource: "certificaterequests"}, key.Name)
-	}
-	found.DeepCopyInto(into.(*request))
-	return nil
-}
-
-func (a *api) put(r *request) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.all[types.NamespacedName{Namespace: r.Namespace, Name: r.Name}] = r
+	issuer issuerapi.Issuer // nil: it is not ready
 }
 
 // inHouse runs a test in a bubble.
@@ -89,7 +59,7 @@ func inHouse(t *testing.T, change func(h *house), test func(h *house)) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &house{
 			t: t, ca: catest.NewCA(catest.Options{NamesFromRequest: true, Intermediates: 1}),
-			limits: ratest.Unlimited, events: map[string]int{}, api: api{all: map[types.NamespacedName]*request{}}, cache: api{all: map[types.NamespacedName]*request{}},
+			limits: ratest.Unlimited, events: map[string]int{}, api: newAPI(), tasks: map[types.UID]*task{}, issuer: clusterIssuer("ca"),
 		}
 		if change != nil {
 			change(h)
@@ -113,17 +83,17 @@ func (h *house) open() {
 	must(h.t, err)
 	ctx, stop := context.WithCancel(context.Background())
 	h.stop = stop
-	h.hooks = &hooks{Door: door, live: &h.api, cached: &h.cache, troubles: troubles{all: map[string]trouble{}}}
-	h.desk = newDesk(ctx, door, func(_ context.Context, name types.NamespacedName) {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		h.woken = append(h.woken, name.String())
-	})
+	h.hooks = &hooks{Door: door, ctx: ctx, cached: h.api, reconcile: h.issuerLib(fairClient{h.api, door, signing.NewSlots()})}
+	h.work = signing.NewWork(ctx, signing.MaxHandled, h.handle)
+	h.api.feed = signing.Feed(h.work, open, (*request).GetNamespace)
 }
 
 func (h *house) close() {
 	h.stop()
-	h.desk.close()
+	h.work.Close()
+	for _, t := range h.tasks {
+		h.withhold(t, errOver)
+	}
 	h.engine.Close()
 }
 
@@ -139,19 +109,17 @@ func (h *house) happened(event string) int {
 	return h.events[event]
 }
 
-func (h *house) wakes() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return len(h.woken)
-}
-
 // asked returns how often the CA was asked for a certificate.
 func (h *house) asked() int { return len(h.ca.Requests()) }
 
-// try has the door sign a request for an issuer, as the cache shows it.
+// try has the door sign a request for an issuer, as issuer-lib does in one call of the handler.
 func (h *house) try(r *request, issuer issuerapi.Issuer) (signer.PEMBundle, error) {
-	h.cache.put(r)
-	return h.sign(h.t.Context(), signer.CertificateRequestObjectFromCertificateRequest(r), issuer)
+	t := h.tasks[r.UID]
+	if t == nil {
+		t = &task{ctx: h.ctx, uid: r.UID}
+		h.tasks[r.UID] = t
+	}
+	return h.sign(context.WithValue(h.t.Context(), taskKey{}, t), signer.CertificateRequestObjectFromCertificateRequest(r), issuer)
 }
 
 // must has it sign a request for the issuer of its namespace.

@@ -2,30 +2,32 @@ package certmanager
 
 import (
 	"context"
-	"fmt"
+	"slices"
 
 	cmutil "github.com/cert-manager/cert-manager/pkg/api/util"
 	cmapi "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
 	cmmeta "github.com/cert-manager/cert-manager/pkg/apis/meta/v1"
 	issuerapi "github.com/cert-manager/issuer-lib/api/v1alpha1"
 	"github.com/cert-manager/issuer-lib/controllers/signer"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/countersign-dev/countersign/internal/text"
+	"github.com/countersign-dev/countersign/kubernetes/certmanager/v1alpha1"
 	"github.com/countersign-dev/countersign/kubernetes/signing"
-	"github.com/countersign-dev/countersign/ra"
 )
 
 // hooks are what issuer-lib calls, for one run of the door.
 type hooks struct {
 	*Door
-	desk     *desk
-	live     client.Reader // without a cache
-	cached   client.Reader // what the events were about that are sent to the desk
-	troubles troubles
+	ctx       context.Context // of the run
+	reconcile func(context.Context, reconcile.Request) (reconcile.Result, error)
+	cached    client.Reader
+	troubles  troubles
+	denials   denials
 }
 
 // check says whether an issuer is ready: it names an authority that it may use, and no request has
@@ -38,32 +40,15 @@ func (h *hooks) check(_ context.Context, issuer issuerapi.Issuer) error {
 	return h.troubles.of(authority)
 }
 
-// ignore reports whether there is nothing to do for the live request: what comes from the cache may
-// be finished or gone. That costs a certificate, and its status would be written over.
+// ignore reports whether issuer-lib must leave a live request alone that is approved and open.
 func (h *hooks) ignore(ctx context.Context, cr signer.CertificateRequestObject, _ schema.GroupVersionKind, _ types.NamespacedName) (bool, error) {
-	live, open, err := h.read(ctx, h.live, cr)
-	if err != nil || !open {
-		return err == nil, err
-	}
-	return !cmutil.CertificateRequestIsApproved(live) || cmutil.CertificateRequestIsDenied(live), nil
+	denied := slices.ContainsFunc(cr.GetConditions(), func(c metav1.Condition) bool {
+		return c.Type == string(cmapi.CertificateRequestConditionDenied) && c.Status == metav1.ConditionTrue
+	})
+	return denied || cr.GetUID() != taskOf(ctx).uid, nil // the name may have another request by now
 }
 
-// read returns a request as it is now, and whether it is open. One that is not is dropped.
-func (h *hooks) read(ctx context.Context, from client.Reader, cr signer.CertificateRequestObject) (now *cmapi.CertificateRequest, open bool, err error) {
-	now = &cmapi.CertificateRequest{}
-	err = from.Get(ctx, nameOf(cr), now)
-	gone := apierrors.IsNotFound(err)
-	if err != nil && !gone {
-		return nil, false, fmt.Errorf("read the live request: %w", err)
-	}
-	if gone || now.UID != cr.GetUID() || finished(now) {
-		h.desk.drop(cr.GetUID(), !gone && now.UID == cr.GetUID() && issued(now))
-		return nil, false, nil
-	}
-	return now, true, nil
-}
-
-func nameOf(cr signer.CertificateRequestObject) types.NamespacedName {
+func nameOf(cr metav1.Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: cr.GetNamespace(), Name: cr.GetName()}
 }
 
@@ -73,14 +58,20 @@ func issued(cr *cmapi.CertificateRequest) bool {
 	return ready != nil && ready.Status == cmmeta.ConditionTrue
 }
 
-// finished reports whether all is said about a request.
+// finished reports whether a request has its final status.
 func finished(cr *cmapi.CertificateRequest) bool {
 	ready := cmutil.GetCertificateRequestCondition(cr, cmapi.CertificateRequestConditionReady)
 	return issued(cr) || ready != nil &&
 		(ready.Reason == cmapi.CertificateRequestReasonFailed || ready.Reason == cmapi.CertificateRequestReasonDenied)
 }
 
-// sign gets the certificate for a request that is approved and whose issuer is ready.
+// open reports whether there is anything to do about a request.
+func open(cr *cmapi.CertificateRequest) bool {
+	return cr.Spec.IssuerRef.Group == v1alpha1.GroupVersion.Group && !finished(cr) &&
+		cmutil.CertificateRequestIsApproved(cr) && !cmutil.CertificateRequestIsDenied(cr)
+}
+
+// sign returns the certificate for a request that is approved and whose issuer is ready.
 func (h *hooks) sign(ctx context.Context, cr signer.CertificateRequestObject, issuer issuerapi.Issuer) (signer.PEMBundle, error) {
 	authority, err := h.authorityOf(issuer)
 	if err != nil {
@@ -88,27 +79,15 @@ func (h *hooks) sign(ctx context.Context, cr signer.CertificateRequestObject, is
 	}
 	cert, err := h.certify(ctx, cr, authority)
 	if err != nil {
-		err = h.errorOf(cr.GetUID(), err)
+		return signer.PEMBundle{}, h.answer(cr, authority, h.errorOf(cr.GetUID(), err))
 	}
-	// It may have ended since it was read live. If the event came before the desk had the request,
-	// the cache shows it by now; if not, the event drops it.
-	_, _, _ = h.read(ctx, h.cached, cr)
-	if err != nil {
-		return signer.PEMBundle{}, h.answer(cr, authority, err)
-	}
-	_ = h.answer(cr, authority, nil)
+	h.troubles.note(authority, nil)
+	t := taskOf(ctx)
+	t.gives, t.gave = true, true
 	return signer.PEMBundle{ChainPEM: cert.Chain, CAPEM: cert.Roots.PEM()}, nil
 }
 
-func (h *hooks) certify(ctx context.Context, cr signer.CertificateRequestObject, authority string) (ra.Certificate, error) {
-	o, err := h.judge(ctx, cr, authority)
-	if err != nil {
-		return ra.Certificate{}, err
-	}
-	return h.desk.ask(ctx, nameOf(cr), o)
-}
-
-// answer tells the outcome to whom it may concern, and returns it.
+// answer reports an error to operators, and returns it.
 func (h *hooks) answer(cr signer.CertificateRequestObject, authority string, err error) error {
 	result := resultOf(err)
 	h.troubles.note(authority, err)

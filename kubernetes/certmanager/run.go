@@ -13,9 +13,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
-	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -23,12 +21,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/kubernetes/certmanager/v1alpha1"
@@ -38,16 +33,12 @@ import (
 const (
 	// owner is the field manager of what is written, and the reporter of events.
 	owner = "countersign-ra"
-	// workers look at requests, each at one.
-	workers = 32
-	// soonest and latest bound the waits after a call of the API server that fails, and after an
-	// issuer that was not ready.
+	// soonest and latest bound the waits after a call for an issuer that fails.
 	soonest, latest = 200 * time.Millisecond, 10 * time.Second
 	// startAgain is the wait after a run that ended, such as that of a cluster without our CRDs.
 	startAgain = 15 * time.Second
-	// lookWithin bounds one look at a request or an issuer: an API server that does not answer must
-	// not keep the workers. It is longer than hold.
-	lookWithin = time.Minute
+	// checkWithin bounds the check of an issuer and the update of its status.
+	checkWithin = time.Minute
 	// syncWithin bounds the first list of all requests.
 	syncWithin = 2 * time.Minute
 )
@@ -93,15 +84,18 @@ func (d *Door) run(ctx context.Context, config *rest.Config) error {
 	if err := known(mgr); err != nil {
 		return err
 	}
-	notices := make(chan event.GenericEvent)
-	desk := newDesk(ctx, d, notify(notices))
-	defer desk.close()
+	h := &hooks{Door: d, ctx: ctx, cached: mgr.GetCache()}
+	work := signing.NewWork(ctx, signing.MaxHandled, h.handle)
+	defer work.Close()
 	defer cancel()
-	if err := follow(ctx, mgr, desk); err != nil {
+	informer, err := mgr.GetCache().GetInformer(ctx, &cmapi.CertificateRequest{}, cache.BlockUntilSynced(false))
+	if err != nil {
 		return err
 	}
-	h := &hooks{Door: d, desk: desk, live: mgr.GetAPIReader(), cached: mgr.GetCache(), troubles: troubles{all: map[string]trouble{}}}
-	if err := h.combined(mgr, notices).SetupWithManager(ctx, mgr); err != nil {
+	if _, err := informer.AddEventHandler(signing.Feed(work, open, (*cmapi.CertificateRequest).GetNamespace)); err != nil {
+		return err
+	}
+	if err := h.combined(mgr, work).SetupWithManager(ctx, mgr); err != nil {
 		return err
 	}
 	if err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
@@ -137,18 +131,25 @@ func (d *Door) manager(config *rest.Config) (manager.Manager, error) {
 		}
 	}
 	config = rest.CopyConfig(config)
-	config.QPS = -1                                      // as many calls are under way as there are workers
+	config.QPS = -1                                      // the slots bound the calls under way
 	config.WarningHandlerWithContext = rest.NoWarnings{} // they would go to the process log
 	again := true
 	return ctrl.NewManager(config, ctrl.Options{
 		Scheme: scheme, Logger: logr.FromSlogHandler(quiet{d.cfg.Log.Handler()}), Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
-		Controller: ctrlconfig.Controller{SkipNameValidation: &again, CacheSyncTimeout: syncWithin, ReconciliationTimeout: lookWithin},
+		Controller: ctrlconfig.Controller{SkipNameValidation: &again, CacheSyncTimeout: syncWithin, ReconciliationTimeout: checkWithin},
 		Cache:      cache.Options{ByObject: map[client.Object]cache.ByObject{&cmapi.CertificateRequest{}: {Transform: trim}}},
+		Client:     client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&cmapi.CertificateRequest{}}}},
+		NewClient: func(config *rest.Config, options client.Options) (client.Client, error) {
+			all, err := client.New(config, options)
+			return fairClient{all, d, signing.NewSlots()}, err
+		},
 	})
 }
 
-// combined returns issuer-lib's controllers.
-func (h *hooks) combined(mgr manager.Manager, notices <-chan event.GenericEvent) *controllers.CombinedController {
+// combined returns issuer-lib's controllers. The one for requests queues nothing: work has a request
+// reconciled in its turn, and its waits have no bound but those of each call.
+func (h *hooks) combined(mgr manager.Manager, work *signing.Work[*cmapi.CertificateRequest]) *controllers.CombinedController {
+	forRequests := func(kind schema.GroupVersionKind) bool { return kind.Group == cmapi.SchemeGroupVersion.Group }
 	return &controllers.CombinedController{
 		IssuerTypes:        []issuerapi.Issuer{&v1alpha1.CountersignIssuer{}},
 		ClusterIssuerTypes: []issuerapi.Issuer{&v1alpha1.CountersignClusterIssuer{}},
@@ -159,75 +160,41 @@ func (h *hooks) combined(mgr manager.Manager, notices <-chan event.GenericEvent)
 		DisableKubernetesCSRController: true, // package csr signs those
 		ControllerOptions:              controller.Options{RateLimiter: limiter()},
 		PreSetupWithManager: func(_ context.Context, kind schema.GroupVersionKind, _ ctrl.Manager, b *builder.Builder) error {
-			if kind.Group == cmapi.SchemeGroupVersion.Group {
-				b.WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: limiter()})
-				b.WatchesRawSource(source.Channel(notices, &handler.EnqueueRequestForObject{}))
+			if forRequests(kind) {
+				b.WithOptions(controller.Options{NewQueue: h.noQueue(work), ReconciliationTimeout: -1})
+			}
+			return nil
+		},
+		PostSetupWithManager: func(_ context.Context, kind schema.GroupVersionKind, _ ctrl.Manager, c controller.Controller) error {
+			if forRequests(kind) {
+				h.reconcile = c.Reconcile
 			}
 			return nil
 		},
 	}
 }
 
+// events is a queue that passes on what its controller's watches add, above all the requests of an
+// issuer that has changed.
+type events struct {
+	workqueue.TypedRateLimitingInterface[reconcile.Request]
+	add func(reconcile.Request)
+}
+
+func (e events) Add(r reconcile.Request) { e.add(r) }
+
+// noQueue returns a queue that stays empty. A request whose issuer has changed is looked at again.
+func (h *hooks) noQueue(work *signing.Work[*cmapi.CertificateRequest]) func(string, workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
+	return func(_ string, limiter workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
+		return events{workqueue.NewTypedRateLimitingQueue(limiter), func(r reconcile.Request) {
+			var cr cmapi.CertificateRequest
+			if h.cached.Get(h.ctx, r.NamespacedName, &cr) == nil {
+				work.Again(cr.UID)
+			}
+		}}
+	}
+}
+
 func limiter() workqueue.TypedRateLimiter[reconcile.Request] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](soonest, latest)
-}
-
-// notify returns a function that has a request looked at again.
-func notify(notices chan<- event.GenericEvent) func(context.Context, types.NamespacedName) {
-	return func(ctx context.Context, name types.NamespacedName) {
-		cr := &cmapi.CertificateRequest{}
-		cr.Namespace, cr.Name = name.Namespace, name.Name
-		select {
-		case notices <- event.GenericEvent{Object: cr}:
-		case <-ctx.Done():
-		}
-	}
-}
-
-// follow has the desk drop the requests that are gone or finished.
-func follow(ctx context.Context, mgr manager.Manager, desk *desk) error {
-	informer, err := mgr.GetCache().GetInformer(ctx, &cmapi.CertificateRequest{}, cache.BlockUntilSynced(false))
-	if err != nil {
-		return err
-	}
-	_, err = informer.AddEventHandler(ends(desk))
-	return err
-}
-
-func ends(desk *desk) toolscache.ResourceEventHandler {
-	return toolscache.ResourceEventHandlerFuncs{
-		UpdateFunc: func(before, after any) {
-			old, known := before.(*cmapi.CertificateRequest)
-			cr, ok := after.(*cmapi.CertificateRequest)
-			if known && ok && old.UID != cr.UID { // made anew under the same name while the watch was broken
-				desk.drop(old.UID, false)
-			}
-			if ok && finished(cr) {
-				desk.drop(cr.UID, issued(cr))
-			}
-		},
-		DeleteFunc: func(object any) {
-			if unknown, ok := object.(toolscache.DeletedFinalStateUnknown); ok {
-				object = unknown.Obj
-			}
-			if cr, ok := object.(*cmapi.CertificateRequest); ok {
-				desk.drop(cr.UID, issued(cr))
-			}
-		},
-	}
-}
-
-// trim leaves of requests what tells whether there is anything to do, and of open ones of ours all
-// that the certificate depends on. A cluster may have many of other issuers.
-func trim(object any) (any, error) {
-	cr, ok := object.(*cmapi.CertificateRequest)
-	if !ok {
-		return object, nil
-	}
-	cr.ManagedFields, cr.Labels, cr.Annotations, cr.OwnerReferences, cr.Finalizers = nil, nil, nil, nil, nil
-	if cr.Spec.IssuerRef.Group != v1alpha1.GroupVersion.Group || finished(cr) {
-		cr.Spec.Request, cr.Spec.Extra, cr.Spec.Groups = nil, nil, nil
-		cr.Status.Certificate, cr.Status.CA = nil, nil
-	}
-	return cr, nil
 }

@@ -2,27 +2,19 @@ package certmanager
 
 import (
 	"bytes"
-	"context"
 	"crypto/x509"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	cmapi "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
-	issuerapi "github.com/cert-manager/issuer-lib/api/v1alpha1"
 	"github.com/cert-manager/issuer-lib/controllers/signer"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	toolscache "k8s.io/client-go/tools/cache"
 
 	"github.com/countersign-dev/countersign/internal/test/ratest"
-	"github.com/countersign-dev/countersign/ra"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -44,9 +36,6 @@ func TestGrantedRequestGetsACertificateOfItsNames(t *testing.T) {
 			if !strings.Contains(h.audit.String(), part) {
 				t.Errorf("the audit log lacks %s: %s", part, h.audit.String())
 			}
-		}
-		if h.happened("ca issued") != 1 {
-			t.Errorf("%v", h.events)
 		}
 	})
 }
@@ -199,9 +188,6 @@ func TestErrorsBecomeThoseOfIssuerLib(t *testing.T) {
 					time.Sleep(step.after)
 					h.wants(h.errorOf(r.UID, ca.Errorf(reason, "the CA says so")), step.want, "the CA says so")
 				}
-				if h.desk.drop(r.UID, false); len(h.desk.first) > 0 {
-					t.Errorf("kept: %v", h.desk.first)
-				}
 				if h.asked() < 1 {
 					t.Error("the CA was not asked")
 				}
@@ -266,33 +252,6 @@ func TestIssuerIsNotReadyWhileItsAuthorityCannotSign(t *testing.T) {
 	})
 }
 
-// A worker is not kept by an authority that takes long. The request is woken when it has answered.
-func TestSlowAuthorityKeepsNoWorker(t *testing.T) {
-	inHouse(t, nil, func(h *house) {
-		h.ca.Next(1, catest.Fault{Delay: 20 * time.Second})
-		began := time.Now()
-		_, err := h.try(honest(), issuerOf("ca"))
-		h.wants(err, "pending", errAtWork.Error())
-		if took := time.Since(began); took > hold {
-			t.Errorf("it kept the worker for %s", took)
-		}
-		_, err = h.try(honest(), issuerOf("ca")) // as when its annotations change
-		h.wants(err, "pending", errAtWork.Error())
-		if h.wakes() != 0 {
-			t.Error("woken without an answer")
-		}
-		time.Sleep(20 * time.Second)
-		synctest.Wait()
-		if h.wakes() != 1 || h.woken[0] != "shop/req-1" {
-			t.Errorf("woken: %v", h.woken)
-		}
-		h.must(honest())
-		if h.asked() != 1 {
-			t.Errorf("%d calls", h.asked())
-		}
-	})
-}
-
 // A cache that is late, or a status that the API server did not take, costs no second certificate.
 func TestRequestIsAnsweredOnce(t *testing.T) {
 	inHouse(t, nil, func(h *house) {
@@ -300,10 +259,6 @@ func TestRequestIsAnsweredOnce(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		if again := h.must(honest()); !bytes.Equal(again.ChainPEM, first.ChainPEM) || h.asked() != 1 {
 			t.Errorf("%d calls, or another certificate", h.asked())
-		}
-		h.desk.drop("uid-1", false)
-		if len(h.desk.orders) != 0 || len(h.desk.of) != 0 {
-			t.Errorf("kept: %v, %v", h.desk.orders, h.desk.of)
 		}
 		other := honest()
 		other.UID = "uid-2"
@@ -338,288 +293,6 @@ func TestChangedRequestGetsNoCertificateOfTheOldKey(t *testing.T) {
 		must(t, err)
 		if !slices.Equal(certs[0].DNSNames, []string{"b.shop.apps.example.org"}) {
 			t.Errorf("%v", certs[0].DNSNames)
-		}
-	})
-}
-
-// A request that was deleted while it waited for its turn is not asked for.
-func TestDeletedRequestLosesItsPlace(t *testing.T) {
-	inHouse(t, func(h *house) { h.limits = ra.Limits{Rate: 1. / 60, Burst: 1} }, func(h *house) {
-		h.must(honest())
-		second := honest()
-		second.UID, second.Spec.Request = "uid-2", named("b.shop.apps.example.org")
-		_, err := h.try(second, issuerOf("ca"))
-		h.wants(err, "pending", "")
-		h.desk.drop(second.UID, false)
-		time.Sleep(10 * time.Minute)
-		if h.asked() != 1 {
-			t.Errorf("%d calls", h.asked())
-		}
-	})
-}
-
-// A request that ended before the desk had it is told of by no event any more.
-func TestRequestThatEndedMeanwhileLosesItsPlace(t *testing.T) {
-	for name, end := range map[string]func(h *house, r *request){
-		"deleted":   func(h *house, r *request) { clear(h.cache.all) },
-		"made anew": func(h *house, r *request) { r.UID = "uid-2" },
-		"issued": func(h *house, r *request) {
-			r.Status.Conditions = []cmapi.CertificateRequestCondition{condition("Ready", "True", "Issued")}
-		},
-		"still open": nil,
-	} {
-		t.Run(name, func(t *testing.T) {
-			inHouse(t, nil, func(h *house) {
-				h.ca.Always(catest.Fault{Delay: 20 * time.Second})
-				shown, want := honest(), 1
-				h.cache.put(shown)
-				if end != nil {
-					end(h, shown)
-					want = 0
-				}
-				_, err := h.sign(h.t.Context(), signer.CertificateRequestObjectFromCertificateRequest(honest()), issuerOf("ca"))
-				if h.wants(err, "pending", ""); len(h.desk.orders) != want {
-					t.Errorf("%d orders, want %d", len(h.desk.orders), want)
-				}
-			})
-		})
-	}
-}
-
-// The last event about a request may be that there is another of its name.
-func TestEndOfARequestReachesTheQueue(t *testing.T) {
-	another, done := honest(), honest()
-	another.UID = "uid-2"
-	done.Status.Conditions = []cmapi.CertificateRequestCondition{condition("Ready", "True", "Issued")}
-	for name, c := range map[string]struct {
-		event func(h toolscache.ResourceEventHandler)
-		want  int
-	}{
-		"changed":   {func(h toolscache.ResourceEventHandler) { h.OnUpdate(honest(), honest()) }, 1},
-		"made anew": {func(h toolscache.ResourceEventHandler) { h.OnUpdate(honest(), another) }, 0},
-		"issued":    {func(h toolscache.ResourceEventHandler) { h.OnUpdate(honest(), done) }, 0},
-		"deleted":   {func(h toolscache.ResourceEventHandler) { h.OnDelete(honest()) }, 0},
-		"deleted, unseen": {func(h toolscache.ResourceEventHandler) {
-			h.OnDelete(toolscache.DeletedFinalStateUnknown{Obj: honest()})
-		}, 0},
-		"another": {func(h toolscache.ResourceEventHandler) { h.OnDelete(another) }, 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inHouse(t, nil, func(h *house) {
-				h.must(honest())
-				if c.event(ends(h.desk)); len(h.desk.orders) != c.want {
-					t.Errorf("%d orders, want %d", len(h.desk.orders), c.want)
-				}
-			})
-		})
-	}
-}
-
-// flood asks for n certificates of a namespace and returns how many there was no room for.
-func (h *house) flood(namespace string, n int) (full int) {
-	h.t.Helper()
-	for i := range n {
-		r := honest()
-		r.Namespace, r.UID = namespace, types.UID(fmt.Sprint(namespace, "-", i))
-		r.Spec.Request = named(fmt.Sprintf("a%d.%s.apps.example.org", i%50, namespace))
-		_, err := h.try(r, clusterIssuer("ca"))
-		if h.wants(err, "pending", ""); strings.Contains(err.Error(), "too many") {
-			full++
-		}
-	}
-	return full
-}
-
-// Floods leave room for other namespaces and other authorities, and cost no worker.
-func TestFloodsLeaveRoomForOthers(t *testing.T) {
-	if testing.Short() {
-		t.Skip("many of them")
-	}
-	inHouse(t, nil, func(h *house) {
-		h.desk.room = 400
-		h.ca.Always(catest.Fault{Delay: 25 * time.Second})
-		began := time.Now()
-		if full := h.flood("team-a", 300) + h.flood("shop", 300); full != 100 || len(h.desk.orders) != h.desk.room {
-			t.Errorf("%d were too many, %d have a place", full, len(h.desk.orders))
-		}
-		if took := time.Since(began); took > busy*hold {
-			t.Errorf("they kept workers for %s", took)
-		}
-		if a, b := h.desk.of[tenant{"team-a", "cert-manager/ca"}], h.desk.of[tenant{"shop", "cert-manager/ca"}]; a != 200 || b != 200 {
-			t.Errorf("%d and %d have a place", a, b)
-		}
-		plain := honest()
-		plain.UID = "plain"
-		h.soon(plain, issuerOf("plain"), time.Second)
-		h.ca.Always(catest.Fault{})
-		other := honest()
-		other.Namespace, other.UID = "bank", "other"
-		other.Spec.Usages = append(other.Spec.Usages, "server auth", "client auth")
-		other.Spec.Request = ratest.CSR(pki.ECDSAP256, &x509.CertificateRequest{URIs: spiffe("spiffe://example.org/ns/bank"), DNSNames: []string{"bank.example.org"}})
-		h.soon(other, clusterIssuer("ca"), time.Minute)
-	})
-}
-
-// soon demands a certificate within that time.
-func (h *house) soon(r *request, issuer issuerapi.Issuer, within time.Duration) {
-	h.t.Helper()
-	_, err := h.try(r, issuer)
-	for began := time.Now(); err != nil && time.Since(began) < within; {
-		h.wants(err, "pending", errAtWork.Error())
-		time.Sleep(time.Second)
-		_, err = h.try(r, issuer)
-	}
-	must(h.t, err)
-}
-
-// An answer has its place until it is delivered, as another would cost a certificate.
-func TestFloodOfOthersCostsNoAnswer(t *testing.T) {
-	inHouse(t, nil, func(h *house) {
-		for i := range 10 {
-			r := honest()
-			r.UID = types.UID(fmt.Sprint("uid-", i))
-			r.Spec.Request = named(fmt.Sprintf("a%d.shop.apps.example.org", i))
-			h.must(r)
-		}
-		h.desk.room = 10
-		if full := h.flood("team-a", 1); full != 1 || len(h.desk.orders) != 10 {
-			t.Errorf("%d were too many, %d have a place", full, len(h.desk.orders))
-		}
-	})
-}
-
-// What the cache shows may be over.
-func TestOnlyALiveOpenRequestIsSigned(t *testing.T) {
-	for name, c := range map[string]struct {
-		live func(r *request)
-		away error
-		want string
-	}{
-		"open":         {func(*request) {}, nil, "sign"},
-		"deleted":      {nil, nil, "ignore"},
-		"another":      {func(r *request) { r.UID = "uid-2" }, nil, "ignore"},
-		"not approved": {func(r *request) { r.Status.Conditions = nil }, nil, "ignore"},
-		"denied": {func(r *request) {
-			r.Status.Conditions = append(r.Status.Conditions, condition("Denied", "True", "x"))
-		}, nil, "ignore"},
-		"pending": {func(r *request) {
-			r.Status.Conditions = append(r.Status.Conditions, condition("Ready", "False", "Pending"))
-		}, nil, "sign"},
-		"issued": {func(r *request) {
-			r.Status.Conditions = append(r.Status.Conditions, condition("Ready", "True", "Issued"))
-		}, nil, "ignore"},
-		"failed": {func(r *request) {
-			r.Status.Conditions = append(r.Status.Conditions, condition("Ready", "False", "Failed"))
-		}, nil, "ignore"},
-		"finally denied": {func(r *request) {
-			r.Status.Conditions = append(r.Status.Conditions, condition("Ready", "False", "Denied"))
-		}, nil, "ignore"},
-		"nobody can say":     {func(*request) {}, errors.New("away"), "later"},
-		"approval withdrawn": {func(r *request) { r.Status.Conditions[0].Status = "False" }, nil, "ignore"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inHouse(t, nil, func(h *house) {
-				h.api.away = c.away
-				if c.live != nil {
-					r := honest()
-					c.live(r)
-					h.api.all[types.NamespacedName{Namespace: "shop", Name: "req-1"}] = r
-				}
-				ignored, err := h.ignore(t.Context(), signer.CertificateRequestObjectFromCertificateRequest(honest()), schema.GroupVersionKind{}, types.NamespacedName{})
-				got := map[bool]string{true: "ignore", false: "sign"}[ignored]
-				if err != nil {
-					got = "later"
-				}
-				if got != c.want {
-					t.Errorf("%s (%v), want %s", got, err, c.want)
-				}
-			})
-		})
-	}
-}
-
-func TestCacheKeepsOnlyWhatIsNeeded(t *testing.T) {
-	foreign, done := honest(), honest()
-	foreign.Spec.IssuerRef.Group = "cert-manager.io"
-	done.Status.Conditions = append(done.Status.Conditions, condition("Ready", "True", "Issued"))
-	for _, r := range []*request{foreign, done} {
-		r.Status.Certificate, r.ManagedFields = []byte("chain"), []metav1.ManagedFieldsEntry{{Manager: "x"}}
-		small, err := trim(r.DeepCopy())
-		must(t, err)
-		if s := small.(*request); len(s.Spec.Request)+len(s.Status.Certificate)+len(s.ManagedFields) > 0 || len(s.Status.Conditions) != len(r.Status.Conditions) {
-			t.Errorf("kept: %+v", s)
-		}
-	}
-	open := honest()
-	open.Annotations, open.Labels, open.Finalizers = map[string]string{"a": "b"}, map[string]string{"c": "d"}, []string{"e"}
-	ours, err := trim(open)
-	must(t, err)
-	kept := ours.(*request)
-	if !bytes.Equal(kept.Spec.Request, honest().Spec.Request) {
-		t.Error("an open request has lost its CSR")
-	}
-	if len(kept.Annotations)+len(kept.Labels)+len(kept.Finalizers) > 0 {
-		t.Errorf("a waiting request keeps what its owner may fill: %+v", kept.ObjectMeta)
-	}
-}
-
-// A certificate that was issued and reached no request has a line of its own, however that came about.
-func TestCertificateThatReachesNoRequestIsWithheld(t *testing.T) {
-	failed := honest()
-	failed.Status.Conditions = []cmapi.CertificateRequestCondition{condition("Ready", "False", "Failed")}
-	done := honest()
-	done.Status.Conditions = []cmapi.CertificateRequestCondition{condition("Ready", "True", "Issued")}
-	for name, c := range map[string]struct {
-		collected bool
-		end       func(h *house)
-		want      int
-	}{
-		"issued":              {true, func(h *house) { ends(h.desk).OnUpdate(honest(), done) }, 0},
-		"deleted":             {true, func(h *house) { ends(h.desk).OnDelete(honest()) }, 1},
-		"failed":              {true, func(h *house) { ends(h.desk).OnUpdate(honest(), failed) }, 1},
-		"issued by another":   {false, func(h *house) { ends(h.desk).OnUpdate(honest(), done) }, 1},
-		"changed":             {true, func(h *house) { _, _ = h.try(changed(), issuerOf("ca")) }, 1},
-		"the end of the work": {false, func(*house) {}, 1},
-		"the end, once given": {true, func(*house) {}, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var audit *ratest.Audit
-			inHouse(t, nil, func(h *house) {
-				audit = &h.audit
-				h.ca.Next(1, catest.Fault{Delay: 10 * time.Second})
-				_, err := h.try(honest(), issuerOf("ca"))
-				h.wants(err, "pending", "")
-				time.Sleep(time.Minute)
-				if c.collected {
-					h.must(honest())
-				}
-				c.end(h)
-			})
-			if lines := audit.Lines(t, "withheld"); len(lines) != c.want {
-				t.Errorf("%v", lines)
-			}
-		})
-	}
-}
-
-// changed is another request under the same UID.
-func changed() *request {
-	r := honest()
-	r.Spec.Request = named("b.shop.apps.example.org")
-	return r
-}
-
-func TestCertificateThatComesAsItsRequestIsDroppedIsWithheld(t *testing.T) {
-	inHouse(t, nil, func(h *house) {
-		h.desk.issue = func(ctx context.Context, o *ra.Order) (ra.Certificate, error) {
-			cert, err := h.engine.Issue(ctx, o)
-			h.desk.drop("uid-1", false)
-			return cert, err
-		}
-		_, _ = h.try(honest(), issuerOf("ca"))
-		synctest.Wait() // the line follows the answer
-		if lines := h.audit.Lines(t, "withheld"); len(lines) != 1 {
-			t.Errorf("%v", lines)
 		}
 	})
 }

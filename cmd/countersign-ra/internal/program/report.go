@@ -101,19 +101,22 @@ func (o *clusterRun) report(k *status.Cluster) {
 
 func (o *clusterRun) shut() (all []status.Shut) {
 	if o.pods != nil {
-		all = shutOf("PodCertificateRequests", "podcertificaterequests", o.pods.Shut())
+		all = shutOf("PodCertificateRequests", "to update podcertificaterequests/status, and to sign for ", o.pods.Shut())
 	}
 	if o.requests != nil {
-		all = append(all, shutOf("CertificateSigningRequests", "certificatesigningrequests", o.requests.Shut())...)
+		all = append(all, shutOf("CertificateSigningRequests", "to update certificatesigningrequests/status, and to sign for ", o.requests.Shut())...)
+	}
+	if o.manager != nil {
+		all = append(all, shutOf("CertificateRequests", "to patch certificaterequests/status, for authority ", o.manager.Shut())...)
 	}
 	return all
 }
 
-func shutOf(kind, resource string, gates []signing.Shut) (all []status.Shut) {
+func shutOf(kind, right string, gates []signing.Shut) (all []status.Shut) {
 	for _, g := range gates {
 		s := status.Shut{Signer: g.Signer, Requests: kind, Owners: g.Owners, Since: g.Since.UTC(), NextTrial: g.Next.UTC(), Error: g.Error}
 		if g.Forbidden {
-			s.Right = "to update " + resource + "/status, and to sign for " + g.Signer
+			s.Right = right + g.Signer
 		}
 		all = append(all, s)
 	}

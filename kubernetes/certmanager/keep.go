@@ -1,0 +1,53 @@
+package certmanager
+
+import (
+	cmapi "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
+	cmmeta "github.com/cert-manager/cert-manager/pkg/apis/meta/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/countersign-dev/countersign/kubernetes/signing"
+)
+
+const (
+	// maxName is more than any name of an object has, in bytes.
+	maxName = 256
+	// maxUsages is more than there are usages.
+	maxUsages = 32
+)
+
+// trim leaves what decides whether there is anything to do. The rest is read live.
+func trim(object any) (any, error) {
+	cr, ok := object.(*cmapi.CertificateRequest)
+	if !ok {
+		return object, nil
+	}
+	return trimmed(cr), nil
+}
+
+func trimmed(cr *cmapi.CertificateRequest) *cmapi.CertificateRequest {
+	small := &cmapi.CertificateRequest{ObjectMeta: metav1.ObjectMeta{
+		Namespace: cr.Namespace, Name: cr.Name, UID: cr.UID, CreationTimestamp: cr.CreationTimestamp, ResourceVersion: cr.ResourceVersion,
+	}}
+	ref := cr.Spec.IssuerRef
+	small.Spec.IssuerRef = cmmeta.IssuerReference{Group: cut(ref.Group), Kind: cut(ref.Kind), Name: cut(ref.Name)}
+	for _, c := range cr.Status.Conditions {
+		switch c.Type {
+		case cmapi.CertificateRequestConditionReady, cmapi.CertificateRequestConditionApproved, cmapi.CertificateRequestConditionDenied:
+			small.Status.Conditions = append(small.Status.Conditions, cmapi.CertificateRequestCondition{
+				Type: c.Type, Status: c.Status, Reason: cut(c.Reason), LastTransitionTime: c.LastTransitionTime,
+			})
+		}
+	}
+	return small
+}
+
+// needed leaves what decides about a request. Its owner may add a megabyte of everything else.
+func needed(cr *cmapi.CertificateRequest) *cmapi.CertificateRequest {
+	small := trimmed(cr)
+	small.Spec.Request = signing.KeepCSR(cr.Spec.Request)
+	small.Spec.Duration, small.Spec.IsCA = cr.Spec.Duration, cr.Spec.IsCA
+	small.Spec.Usages = signing.KeepDistinct(cr.Spec.Usages, maxUsages, maxName)
+	return small
+}
+
+func cut(name string) string { return signing.Keep(name, maxName) }
