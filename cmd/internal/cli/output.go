@@ -57,9 +57,10 @@ type Color int
 
 // The colors in use.
 const (
-	Plain Color = 0
-	Red   Color = 31
-	Green Color = 32
+	Plain  Color = 0
+	Red    Color = 31
+	Green  Color = 32
+	Yellow Color = 33
 )
 
 // Paint returns a function that colors text for w. It leaves text alone where w is no

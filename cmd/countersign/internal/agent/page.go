@@ -26,7 +26,7 @@ func showAgent(page *operatorpage.Page, out *outsidePages, a *agent.Agent, provi
 	mux.Handle("GET /{$}", status.Page(report))
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_ = text.WriteJSON(w, report(), "  ") // a client that went away
+		_ = text.WriteJSON(w, report().WithHeadline(), "  ") // a client that went away
 	})
 	page.Show(mux)
 	out.show(a.Secrets(), m.Registry, readiness(a, child, func() []string { return nil })) // who may ask there learns no more

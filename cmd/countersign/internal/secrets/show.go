@@ -11,8 +11,8 @@ import (
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli"
 	"github.com/countersign-dev/countersign/cmd/internal/config"
-	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
@@ -106,19 +106,35 @@ func showCert(cert *x509.Certificate) certShown {
 }
 
 // printer prints secrets as they arrive: a table with columns of fixed width, as later
-// rows are not known yet (the longest column is last), or one JSON object per line.
+// rows are not known yet (the longest column is last), or one JSON object per line, which has all
+// that the table leaves out. A terminal cuts what is too wide for it, with a mark.
 type printer struct {
 	w      io.Writer
+	width  int // of the terminal; 0: none
 	json   bool
 	headed bool
 	seen   map[string]bool
 }
 
 func newPrinter(w io.Writer, output string) *printer {
-	return &printer{w: w, json: output == "json", seen: map[string]bool{}}
+	return &printer{w: w, width: cli.Width(w), json: output == "json", seen: map[string]bool{}}
 }
 
-const row = "%-8s  %-12s  %-7s  %-12s  %-16s  %-35s  %s\n"
+const (
+	row        = "%-8s  %-12s  %-7s  %-12s  %-12s  %s\n"
+	nameWidth  = 12
+	otherWidth = 8 + 7 + 12 + 12 + 5*2 // of the columns between, and the gaps
+)
+
+// fit cuts a name and an identity to what a terminal has room for beside the other columns.
+func (p *printer) fit(name, identity string) (shownName, shownIdentity string) {
+	room := p.width - otherWidth
+	if p.width == 0 || max(nameWidth, cli.Columns(name))+cli.Columns(identity) <= room {
+		return name, identity
+	}
+	right := max(0, min(cli.Columns(identity), room-nameWidth))
+	return cli.CutWithin(name, max(nameWidth, room-right)), cli.CutWithin(identity, right)
+}
 
 func (p *printer) print(all []secretShown) error {
 	for _, s := range all {
@@ -135,7 +151,7 @@ func (p *printer) one(s secretShown) error {
 	}
 	if !p.headed {
 		p.headed = true
-		if _, err := fmt.Fprintf(p.w, row, "TIME", "NAME", "EVENT", "SERIAL", "SHA-256", "EXPIRES", "IDENTITY"); err != nil {
+		if _, err := fmt.Fprintf(p.w, row, "TIME", "NAME", "EVENT", "SERIAL", "EXPIRES", "IDENTITY"); err != nil {
 			return err
 		}
 	}
@@ -161,8 +177,9 @@ func (p *printer) rows(s secretShown, event string) error {
 		if c.TrustDomain != "" {
 			who += " of " + c.TrustDomain
 		}
-		if _, err := fmt.Fprintf(p.w, row, s.Time.Local().Format(time.TimeOnly), text.Clean(s.Name), event,
-			short(c.Serial, 12), short(c.Fingerprint, 16), expiry(c.NotAfter, s.Time), text.Clean(who)); err != nil {
+		name, identity := p.fit(text.Clean(s.Name), text.Clean(who))
+		if _, err := fmt.Fprintf(p.w, row, s.Time.Local().Format(time.TimeOnly), name, event,
+			short(c.Serial, 12), until(c.NotAfter.Sub(s.Time)), identity); err != nil {
 			return err
 		}
 	}
@@ -171,10 +188,6 @@ func (p *printer) rows(s secretShown, event string) error {
 }
 
 func short(s string, n int) string { return s[:min(n, len(s))] }
-
-func expiry(at, now time.Time) string {
-	return clock.Stamp(at) + " (" + until(at.Sub(now)) + ")"
-}
 
 // until formats a duration for people.
 func until(left time.Duration) string {

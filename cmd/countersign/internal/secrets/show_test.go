@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli"
 	"github.com/countersign-dev/countersign/cmd/internal/config"
 	"github.com/countersign-dev/countersign/internal/test/certtest"
 )
@@ -40,5 +41,31 @@ func TestJSONHasNothingThatATerminalActsOn(t *testing.T) {
 	var got secretShown
 	if err := json.Unmarshal([]byte(out.String()), &got); err != nil || got.Certificates[0].Subject != subject || strings.ContainsAny(out.String(), "\u009b\u202e\x7f") {
 		t.Errorf("got %q, %v", out.String(), err)
+	}
+}
+
+func TestTableFitsTheTerminal(t *testing.T) {
+	now := time.Now()
+	pair := secretShown{Time: now, Name: "spiffe://example.org/a/long/name", Kind: config.KeyPair, Certificates: []certShown{{
+		Serial: "0123456789abcdef", Identities: []string{"spiffe://example.org/ns/default/sa/web", "web.example.org"}, NotAfter: now.Add(47 * time.Hour),
+	}}}
+	bundle := secretShown{Time: now, Name: "ROOTCA", Kind: config.TrustBundle, Certificates: []certShown{{
+		Serial: "0123456789abcdef", Subject: "CN=Countersign self-signed root,O=Countersign", NotAfter: now.AddDate(10, 0, 1),
+	}}}
+	for _, width := range []int{20, 80, 100, 0} {
+		var out strings.Builder
+		p := newPrinter(&out, "table")
+		p.width = width
+		if err := p.print([]secretShown{pair, bundle}); err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range strings.Split(out.String(), "\n") {
+			if width >= 80 && cli.Columns(line) > width {
+				t.Errorf("%d columns of %d: %q", cli.Columns(line), width, line)
+			}
+		}
+		if marked := strings.Contains(out.String(), "…"); marked != (width > 0) {
+			t.Errorf("%d columns: a mark where text is cut: %t\n%s", width, marked, &out)
+		}
 	}
 }

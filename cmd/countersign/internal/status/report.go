@@ -17,7 +17,9 @@ import (
 
 // Report is the agent at one moment.
 type Report struct {
-	At        time.Time           `json:"at"`
+	At time.Time `json:"at"`
+	// Headline is [Report.Summary] where the report is written as JSON.
+	Headline  *badge              `json:"headline,omitempty"`
 	Build     buildinfo.Info      `json:"build"`
 	Machine   overview.Machine    `json:"machine"`
 	Secrets   []secret.Status     `json:"secrets"`

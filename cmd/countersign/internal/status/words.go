@@ -30,7 +30,10 @@ func cleanAll(list []string) string {
 func short(s string) string { return s[:min(16, len(s))] }
 
 // badge is a state in words with its grade.
-type badge struct{ Words, Grade string }
+type badge struct {
+	Words string `json:"words"`
+	Grade string `json:"grade"`
+}
 
 // The grades.
 const good, fair, bad = "good", "fair", "bad"
@@ -94,6 +97,13 @@ func (r Report) Summary() badge {
 		whole.Grade = worse(whole.Grade, r.BadgeOf(s).Grade)
 	}
 	return whole
+}
+
+// WithHeadline returns the report with its [Report.Summary].
+func (r Report) WithHeadline() Report {
+	whole := r.Summary()
+	r.Headline = &whole
+	return r
 }
 
 func worse(a, b string) string {

@@ -2,15 +2,20 @@ package top
 
 import (
 	"fmt"
+	"strings"
 	"time"
+
+	"github.com/countersign-dev/countersign/cmd/internal/cli"
 )
 
 // report is what is shown of a status, of the agent or of the services. All text is foreign.
 type report struct {
-	At       time.Time                `json:"at"`
-	NotReady string                   `json:"not_ready"`
-	Build    struct{ Version string } `json:"build"`
-	Machine  struct {
+	At            time.Time                     `json:"at"`
+	NotReady      string                        `json:"not_ready"`
+	Headline      struct{ Words, Grade string } `json:"headline"` // of an agent, as on its page
+	Configuration struct{ Refused string }      `json:"configuration"`
+	Build         struct{ Version string }      `json:"build"`
+	Machine       struct {
 		Host    string    `json:"host"`
 		Started time.Time `json:"started"`
 	} `json:"machine"`
@@ -19,11 +24,8 @@ type report struct {
 	Outputs   []output   `json:"outputs"`
 	JWTSVIDs  *jwtSVIDs  `json:"jwt_svids"`
 	Restart   []string   `json:"restart_pending"`
-	State     struct {
-		Failing string `json:"failing"`
-	} `json:"state"`
-	Streams []stream `json:"open_streams"`
-	Server  struct {
+	Streams   []stream   `json:"open_streams"`
+	Server    struct {
 		Streams []stream `json:"streams"`
 	} `json:"server"` // of the discovery service
 	Authorities []authority `json:"authorities"` // of the registration authority
@@ -153,38 +155,59 @@ func (s secret) state() (words string, well bool) {
 	return "held", true
 }
 
-// summary describes the agent's state.
-func (r report) summary() (words string, well bool) {
-	held, behind := 0, 0
+// rank is the order of secrets: those that are not held come first.
+func (s secret) rank() int {
+	_, well := s.state()
+	switch {
+	case !s.Held:
+		return 0
+	case !well:
+		return 1
+	}
+	return 2
+}
+
+// summary describes the state in words, with the color of its grade: an agent's own headline, else
+// what the status of a service has.
+func (r report) summary() (words string, color cli.Color) {
+	if r.Headline.Words != "" {
+		return r.Headline.Words, grades[r.Headline.Grade]
+	}
+	held := 0
 	for _, s := range r.Secrets {
 		if s.Held {
 			held++
 		}
 	}
-	for _, o := range r.Outputs {
-		if o.Failure.Text != "" {
-			behind++
+	ready := 0
+	for _, p := range r.Providers {
+		if p.State == "ready" {
+			ready++
 		}
 	}
-	words, well = fmt.Sprintf("%d of %d secrets held", held, len(r.Secrets)), held == len(r.Secrets)
+	words, color = fmt.Sprintf("%d of %d secrets held.", held, len(r.Secrets)), grade(held == len(r.Secrets))
 	if len(r.Secrets) == 0 {
-		words = "ready"
+		words = "Ready."
 	}
-	for _, trouble := range []struct {
+	if r.NotReady != "" {
+		words, color = "Not ready: "+strings.TrimSuffix(r.NotReady, ".")+".", cli.Red
+	}
+	for _, problem := range []struct {
 		words string
 		is    bool
 	}{
-		{"not ready: " + r.NotReady, r.NotReady != ""},
-		{fmt.Sprintf("files behind: %d", behind), behind > 0},
-		{"state not kept", r.State.Failing != ""},
-		{"JWT-SVIDs failing", !r.JWTSVIDs.well()},
+		{fmt.Sprintf("%d of %d providers ready.", ready, len(r.Providers)), ready < len(r.Providers)},
+		{"The changed configuration was refused.", r.Configuration.Refused != ""},
+		{"A restart is pending.", len(r.Restart) > 0},
 	} {
-		if trouble.is {
-			words, well = words+"; "+trouble.words, false
+		if problem.is {
+			words += " " + problem.words
+			if color == cli.Green {
+				color = cli.Yellow
+			}
 		}
 	}
-	if len(r.Restart) > 0 {
-		words += "; restart pending"
-	}
-	return words, well
+	return words, color
 }
+
+var grades = map[string]cli.Color{"good": cli.Green, "fair": cli.Yellow, "bad": cli.Red}

@@ -203,7 +203,7 @@ func (s *screen) draw() error {
 	for _, l := range lines[s.top:min(len(lines), s.top+room)] {
 		out.WriteString(l + rest + "\r\n")
 	}
-	out.WriteString(below + fmt.Sprintf("\x1b[%d;1H", s.height) + cut(s.status(now), s.width) + rest)
+	out.WriteString(below + fmt.Sprintf("\x1b[%d;1H", s.height) + cli.Cut(s.status(now), s.width) + rest)
 	_, err := s.tty.Write(out.Bytes())
 	return err
 }

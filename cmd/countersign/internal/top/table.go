@@ -2,8 +2,8 @@ package top
 
 import (
 	"fmt"
+	"slices"
 	"strings"
-	"unicode"
 
 	"github.com/countersign-dev/countersign/cmd/internal/cli"
 	"github.com/countersign-dev/countersign/internal/text"
@@ -12,6 +12,7 @@ import (
 const (
 	maxRows   = 1000 // of a table
 	maxColumn = 60   // columns of the terminal; the last column of a table has no limit
+	minColumn = 8    // a narrow terminal cuts no column shorter
 )
 
 type painter = func(c cli.Color, text string) string
@@ -31,9 +32,18 @@ type table struct {
 	head []string
 	rows [][]cell
 	more int // rows beyond the limit
+	// without are the columns that a narrow terminal does not show, the least needed first.
+	without []string
+	last    int // how much of the last column needs room, if it has that much
 }
 
-func newTable(head ...string) *table { return &table{head: head} }
+func newTable(head ...string) *table { return &table{head: head, last: 12} }
+
+// dispensable names columns that are left out where the table is too wide, the first one first.
+func (t *table) dispensable(columns ...string) *table {
+	t.without = append(t.without, columns...)
+	return t
+}
 
 func (t *table) row(cells ...cell) {
 	if len(t.rows) == maxRows {
@@ -52,22 +62,38 @@ func (t *table) lines(width int, paint painter) []string {
 	for _, h := range t.head {
 		head = append(head, cell{text: h})
 	}
-	widths := t.widths(head)
-	all := []string{line(head, widths, width, paint)}
-	for _, row := range t.rows {
-		all = append(all, line(row, widths, width, paint))
+	all := append([][]cell{head}, t.rows...)
+	widths := widthsOf(all)
+	for _, name := range t.without {
+		if i := slices.IndexFunc(all[0], func(c cell) bool { return c.text == name }); i >= 0 && t.needs(widths) > width {
+			all = leftOut(all, i)
+			widths = slices.Delete(widths, i, i+1)
+		}
+	}
+	t.narrow(widths, width)
+	var lines []string
+	for _, row := range all {
+		lines = append(lines, line(row, widths, width, paint))
 	}
 	if t.more > 0 {
-		all = append(all, cut(fmt.Sprintf("and %d more", t.more), width))
+		lines = append(lines, cli.Cut(fmt.Sprintf("and %d more", t.more), width))
+	}
+	return lines
+}
+
+// leftOut returns the rows without a column.
+func leftOut(rows [][]cell, column int) (all [][]cell) {
+	for _, row := range rows {
+		all = append(all, slices.Concat(row[:column], row[column+1:]))
 	}
 	return all
 }
 
-func (t *table) widths(head []cell) []int {
-	widths := make([]int, len(head))
-	for _, row := range append([][]cell{head}, t.rows...) {
+func widthsOf(rows [][]cell) []int {
+	widths := make([]int, len(rows[0]))
+	for _, row := range rows {
 		for i, c := range row {
-			widths[i] = max(widths[i], columns(c.text))
+			widths[i] = max(widths[i], cli.Columns(c.text))
 		}
 	}
 	for i := range widths[:len(widths)-1] {
@@ -76,61 +102,52 @@ func (t *table) widths(head []cell) []int {
 	return widths
 }
 
+// needs is how wide a terminal has to be for all columns, and the beginning of the last one.
+func (t *table) needs(widths []int) int {
+	last := len(widths) - 1
+	sum := 2*last + min(widths[last], t.last)
+	for _, w := range widths[:last] {
+		sum += w
+	}
+	return sum
+}
+
+// narrow takes from the widest columns until all have room.
+func (t *table) narrow(widths []int, width int) {
+	for t.needs(widths) > width {
+		widest := 0
+		for i, w := range widths[:len(widths)-1] {
+			if w > widths[widest] {
+				widest = i
+			}
+		}
+		if len(widths) == 1 || widths[widest] <= minColumn {
+			return
+		}
+		widths[widest]--
+	}
+}
+
 // line draws a row in at most width columns.
 func line(row []cell, widths []int, width int, paint painter) string {
 	var out strings.Builder
 	left := width
 	for i, c := range row {
-		shown := cut(c.text, min(widths[i], left))
+		shorten := cli.Cut
+		if i == 0 {
+			shorten = cli.CutWithin // names differ at their ends
+		}
+		shown := shorten(c.text, min(widths[i], left))
 		if shown != "" {
 			out.WriteString(paint(c.color, shown))
 		}
-		left -= columns(shown)
+		left -= cli.Columns(shown)
 		if i == len(row)-1 {
 			break
 		}
-		gap := min(left, widths[i]-columns(shown)+2)
+		gap := min(left, widths[i]-cli.Columns(shown)+2)
 		out.WriteString(strings.Repeat(" ", gap))
 		left -= gap
 	}
 	return strings.TrimRight(out.String(), " ")
-}
-
-// cut returns the beginning of a text that fits.
-func cut(s string, width int) string {
-	if columns(s) <= width {
-		return s
-	}
-	used := 0
-	for i, r := range s {
-		if used+columnsOf(r)+1 > width {
-			if width < 1 {
-				return ""
-			}
-			return s[:i] + "…"
-		}
-		used += columnsOf(r)
-	}
-	return s
-}
-
-func columns(s string) (n int) {
-	for _, r := range s {
-		n += columnsOf(r)
-	}
-	return n
-}
-
-// columnsOf is how many columns a terminal takes for a character, at most.
-func columnsOf(r rune) int {
-	switch {
-	case unicode.In(r, unicode.Mn, unicode.Me):
-		return 0
-	case r >= 0x1100:
-		if r >= 0x2010 && r < 0x2e80 {
-			return 1 // punctuation, arrows, lines
-		}
-		return 2
-	}
-	return 1
 }

@@ -1,6 +1,7 @@
 package top
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -71,7 +72,8 @@ func (v *view) lines(width int, now time.Time, paint painter) []string {
 }
 
 func (v *view) summaries(now time.Time) *table {
-	t := newTable("AGENT", "MACHINE", "VERSION", "UP", "STATE")
+	t := newTable("AGENT", "MACHINE", "VERSION", "UP", "STATE").dispensable("VERSION", "UP", "MACHINE")
+	t.last = 64 // a headline
 	for _, g := range v.agents {
 		up := "-"
 		if !g.last.Machine.Started.IsZero() {
@@ -92,8 +94,7 @@ func (g *agent) state(now time.Time) (words string, color cli.Color) {
 	case g.err != nil:
 		return "away: " + g.err.Error(), cli.Red
 	}
-	words, well := g.last.summary()
-	return words, grade(well)
+	return g.last.summary()
 }
 
 func grade(well bool) cli.Color {
@@ -103,20 +104,54 @@ func grade(well bool) cli.Color {
 	return cli.Red
 }
 
-func (v *view) secrets(now time.Time) *table {
-	t := newTable("SECRET", "AGENT", "STATE", "LEFT", "RENEWS", "ROTATIONS", "SERIAL", "ROOT", "FROM", "FAILURE")
+// held is a secret of an agent.
+type held struct {
+	of *agent
+	secret
+}
+
+// sorted returns all secrets, those that are not held first, then those whose renewal fails; of many,
+// also those that end first.
+func (v *view) sorted() (all []held) {
 	v.each(func(g *agent) {
 		for _, s := range g.last.Secrets {
-			state, well := s.state()
-			t.row(plain(s.Name), plain(g.address), colored(state, grade(well)), plain(until(s.Item.NotAfter, now)), plain(until(s.Item.RenewAt, now)),
-				plain(strconv.Itoa(s.Rotations)), plain(dash(short(s.Item.Serial))), plain(dash(short(s.Item.Root))), plain(dash(s.Item.Authority)), plain(s.Failure.Reason))
+			all = append(all, held{g, s})
 		}
 	})
+	slices.SortStableFunc(all, func(a, b held) int {
+		worst := cmp.Compare(a.rank(), b.rank())
+		if len(all) <= fewSecrets {
+			return worst
+		}
+		return cmp.Or(worst, a.Item.NotAfter.Compare(b.Item.NotAfter))
+	})
+	return all
+}
+
+// fewSecrets keep their places when they rotate.
+const fewSecrets = 12
+
+func (v *view) secrets(now time.Time) *table {
+	t := v.newTable("SECRET", "AGENT", "STATE", "LEFT", "RENEWS", "ROTATIONS", "SERIAL", "ROOT", "FROM", "FAILURE").dispensable("ROTATIONS", "SERIAL", "FROM")
+	for _, s := range v.sorted() {
+		state, well := s.state()
+		t.row(plain(s.Name), plain(s.of.address), colored(state, grade(well)), plain(until(s.Item.NotAfter, now)), plain(until(s.Item.RenewAt, now)),
+			plain(strconv.Itoa(s.Rotations)), plain(dash(short(s.Item.Serial))), plain(dash(short(s.Item.Root))), plain(dash(s.Item.Authority)), plain(s.Failure.Reason))
+	}
+	return t
+}
+
+// newTable returns a table that names the agent only where there is room, if there is just one.
+func (v *view) newTable(head ...string) *table {
+	t := newTable(head...)
+	if len(v.agents) == 1 {
+		t.dispensable("AGENT")
+	}
 	return t
 }
 
 func (v *view) roots(now time.Time) *table {
-	t := newTable("ROOT", "BUNDLE", "AGENT", "ENDS", "KEPT", "SUBJECT")
+	t := v.newTable("ROOT", "BUNDLE", "AGENT", "ENDS", "KEPT", "SUBJECT")
 	v.each(func(g *agent) {
 		for _, s := range g.last.Secrets {
 			for _, r := range s.Roots {
@@ -132,7 +167,7 @@ func (v *view) roots(now time.Time) *table {
 }
 
 func (v *view) providers() *table {
-	t := newTable("PROVIDER", "AGENT", "STATE", "VERSION", "RESTARTS", "LAST ERROR")
+	t := v.newTable("PROVIDER", "AGENT", "STATE", "VERSION", "RESTARTS", "LAST ERROR")
 	v.each(func(g *agent) {
 		for _, p := range g.last.Providers {
 			t.row(plain(p.Name), plain(g.address), colored(p.State, grade(p.State == "ready")), plain(dash(p.Version)), plain(strconv.Itoa(p.Restarts)), plain(p.LastError))
@@ -142,7 +177,7 @@ func (v *view) providers() *table {
 }
 
 func (v *view) jwtSVIDs() *table {
-	t := newTable("JWT-SVIDS BY", "AGENT", "STATE", "KEYS", "HELD", "SIGNED", "REFUSED", "FAILURE")
+	t := v.newTable("JWT-SVIDS BY", "AGENT", "STATE", "KEYS", "HELD", "SIGNED", "REFUSED", "FAILURE")
 	v.each(func(g *agent) {
 		if j := g.last.JWTSVIDs; j != nil {
 			t.row(plain(j.Provider), plain(g.address), colored(j.State, grade(j.well())), plain(strconv.Itoa(len(j.Keys))),
@@ -153,7 +188,7 @@ func (v *view) jwtSVIDs() *table {
 }
 
 func (v *view) outputs(now time.Time) *table {
-	t := newTable("OUTPUT", "AGENT", "STATE", "WRITTEN", "ERROR")
+	t := v.newTable("OUTPUT", "AGENT", "STATE", "WRITTEN", "ERROR")
 	v.each(func(g *agent) {
 		for _, o := range g.last.Outputs {
 			t.row(plain(o.Name), plain(g.address), colored(o.State, grade(o.Failure.Text == "")), plain(until(o.Written, now)), plain(o.Failure.Text))
@@ -163,7 +198,7 @@ func (v *view) outputs(now time.Time) *table {
 }
 
 func (v *view) authorities() *table {
-	t := newTable("AUTHORITY", "AGENT", "WAITING", "OLDEST", "IN FLIGHT", "RATE", "HELD")
+	t := v.newTable("AUTHORITY", "AGENT", "WAITING", "OLDEST", "IN FLIGHT", "RATE", "HELD")
 	v.each(func(g *agent) {
 		for _, a := range g.last.Authorities {
 			t.row(plain(a.Name), plain(g.address), plain(strconv.Itoa(a.Waiting)), plain(span(seconds(a.Oldest))), plain(strconv.Itoa(a.InFlight)),
@@ -174,7 +209,7 @@ func (v *view) authorities() *table {
 }
 
 func (v *view) streams(now time.Time) *table {
-	t := newTable("STREAM OF", "AGENT", "NODE", "OPEN", "LAST PUSH", "PUSHES", "ACCEPTED", "REJECTED")
+	t := v.newTable("STREAM OF", "AGENT", "NODE", "OPEN", "LAST PUSH", "PUSHES", "ACCEPTED", "REJECTED").dispensable("ACCEPTED", "PUSHES")
 	v.each(func(g *agent) {
 		for _, s := range slices.Concat(g.last.Streams, g.last.Server.Streams) {
 			t.row(plain(dash(s.Caller+s.Identity)), plain(g.address), plain(dash(s.Node)), plain(span(now.Sub(s.Since))), plain(until(s.LastPush, now)),
@@ -189,7 +224,7 @@ const newest = 8
 
 // happened lists events, the newest first, without the first from.
 func (v *view) happened(title string, from, to int) *table {
-	t := newTable(title, "AGENT", "WHAT")
+	t := v.newTable(title, "AGENT", "WHAT")
 	for i := from; i < min(to, len(v.events)); i++ {
 		e := v.events[len(v.events)-1-i]
 		t.row(plain(e.at.UTC().Format(time.TimeOnly)), plain(e.from), colored(e.text, grade(e.well)))

@@ -20,7 +20,7 @@ func unpainted(_ cli.Color, text string) string { return text }
 func hostileReport(text string) report {
 	now := time.Now()
 	r := report{At: now, NotReady: text, Restart: []string{text}}
-	r.Build.Version, r.Machine.Host, r.Machine.Started, r.State.Failing = text, text, now, text
+	r.Build.Version, r.Machine.Host, r.Machine.Started, r.Configuration.Refused = text, text, now, text
 	s := secret{Name: text, Kind: text, Rotations: -1, Roots: []root{{Fingerprint: text, Subject: text, KeptUntil: now}}}
 	s.Item.Serial, s.Item.Authority, s.Item.Root, s.Failure.Reason, s.Held = text, text, text, text, true
 	r.Secrets, r.Providers = []secret{s}, []provider{{Name: text, State: text, Version: text, LastError: text}}
@@ -48,8 +48,8 @@ func TestForeignTextIsEscapedAndFits(t *testing.T) {
 	v.take(0, answer{at: time.Now(), err: &json.SyntaxError{}})
 	for _, width := range []int{1, 2, 20, 80, 1000} {
 		for _, l := range v.lines(width, time.Now(), unpainted) {
-			if columns(l) > width {
-				t.Errorf("%d columns of %d: %q", columns(l), width, l)
+			if cli.Columns(l) > width {
+				t.Errorf("%d columns of %d: %q", cli.Columns(l), width, l)
 			}
 			for _, r := range l {
 				if !unicode.IsPrint(r) || r == unicode.ReplacementChar {
@@ -122,10 +122,72 @@ func TestJWTSVIDsAreShown(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	shown := strings.Join(v.lines(200, time.Now(), unpainted), "\n")
-	for _, want := range []string{"JWT-SVIDS BY", "corporate", "denied: no", "JWT-SVIDs failing"} {
+	for _, want := range []string{"JWT-SVIDS BY", "corporate", "denied: no"} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("%q is not in %s", want, shown)
 		}
+	}
+}
+
+// manySecrets is an agent of 500 secrets, of which one is not held and another ends soon.
+func manySecrets() (r report) {
+	for i := range 500 {
+		s := secret{Name: fmt.Sprintf("spiffe://example.org/ns/shop/sa/web-%03d", i), Held: true, Rotations: 12}
+		s.Item.Serial, s.Item.Root, s.Item.Authority = "0123456789ab", "ba9876543210", "corporate-vault"
+		s.Item.NotAfter, s.Item.RenewAt = time.Now().Add(48*time.Hour), time.Now().Add(24*time.Hour)
+		r.Secrets = append(r.Secrets, s)
+	}
+	r.Secrets[300].Item.NotAfter = time.Now().Add(time.Hour)
+	r.Secrets[400].Held, r.Secrets[400].Failure.Reason = false, "unauthenticated"
+	r.Secrets[450].Failure.Reason = "unavailable"
+	return r
+}
+
+func TestSecretsThatAreNotHeldComeFirst(t *testing.T) {
+	v := viewOf(manySecrets())
+	for i, want := range []string{"web-400", "web-450", "web-300", "web-000"} {
+		if got := v.sorted()[i].Name; !strings.HasSuffix(got, want) {
+			t.Errorf("row %d is %s, want %s", i, got, want)
+		}
+	}
+}
+
+func TestTableFitsTheTerminal(t *testing.T) {
+	v := newView([]*source{{address: "unix:/run/countersign/status"}})
+	v.take(0, answer{at: time.Now(), report: manySecrets()})
+	lines := v.secrets(time.Now()).lines(80, unpainted)
+	for _, want := range []string{"STATE", "LEFT", "RENEWS", "ROOT", "FAILURE"} {
+		if !strings.Contains(lines[0], want) {
+			t.Errorf("the column %s is not in %q", want, lines[0])
+		}
+	}
+	if got := lines[1]; !strings.HasPrefix(got, "spiffe…") || !strings.Contains(got, "/web-400  ") || !strings.Contains(got, "not held") || !strings.Contains(got, "unauthentic") {
+		t.Errorf("the row is %q", got)
+	}
+	for _, line := range lines {
+		if cli.Columns(line) > 80 {
+			t.Errorf("%d columns: %q", cli.Columns(line), line)
+		}
+	}
+	if wide := v.secrets(time.Now()).lines(200, unpainted)[0]; !strings.Contains(wide, "AGENT") || !strings.Contains(wide, "SERIAL") {
+		t.Errorf("200 columns have %q", wide)
+	}
+}
+
+func TestHeadlineOfTheAgentIsShown(t *testing.T) {
+	const words = "499 of 500 secrets held. The changed configuration was refused."
+	r := parsed(t, `{"headline":{"words":"`+words+`","grade":"fair"},"build":{"version":"v0.1.0"},"machine":{"host":"a-machine-with-a-name"}}`)
+	if _, color := r.summary(); color != cli.Yellow {
+		t.Errorf("it has the color %d", color)
+	}
+	v := newView([]*source{{address: "unix:./status"}})
+	v.take(0, answer{at: time.Now(), report: r})
+	if got := v.lines(80, time.Now(), unpainted)[1]; !strings.HasSuffix(got, words) {
+		t.Errorf("the line is %q", got)
+	}
+	service := parsed(t, `{"configuration":{"refused":"ttl: write 1s or more"},"providers":[{"state":"ready"},{"state":"refused"}]}`)
+	if got, color := service.summary(); got != "Ready. 1 of 2 providers ready. The changed configuration was refused." || color != cli.Yellow {
+		t.Errorf("a service: %q, %d", got, color)
 	}
 }
 
