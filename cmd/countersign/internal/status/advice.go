@@ -1,6 +1,7 @@
 package status
 
 import (
+	"strconv"
 	"strings"
 
 	"github.com/countersign-dev/countersign/cmd/internal/output"
@@ -90,6 +91,9 @@ func adviceOn(e secret.Event) (doing, do string) {
 		return spireDoes, do
 	}
 	doing, do = does[e.Failure.Action], advice[e.Reason]
+	if about := adviceOnProvider(e); about != "" {
+		return doing, about
+	}
 	if e.Failure.Action != ca.Wait && e.Reason != "chain" {
 		return doing, do
 	}
@@ -99,6 +103,23 @@ func adviceOn(e secret.Event) (doing, do string) {
 		}
 	}
 	return doing, do
+}
+
+// adviceOnProvider is advice where the CA was not asked, because its provider does not run: the
+// error is that of package pluginhost, which names the provider.
+func adviceOnProvider(e secret.Event) string {
+	_, said, ok := strings.Cut(e.Failure.Text, "provider "+strconv.Quote(e.Authority))
+	switch {
+	case !ok:
+		return ""
+	case e.Reason == ca.Unavailable.String() && strings.HasPrefix(said, ": "):
+		return unwanted.do
+	case strings.HasPrefix(said, " failed too often"):
+		return endedOften.do
+	case strings.HasPrefix(said, " is "):
+		return ended.do
+	}
+	return ""
 }
 
 // state is where errors of what survives a restart happen.

@@ -137,47 +137,62 @@ func (r *Recorder) Complete(to *Report) {
 		to.Restart = append(to.Restart, NewBinary)
 	}
 	slices.SortStableFunc(to.Errors, func(a, b Error) int { return cmp.Compare(b.At.UnixNano(), a.At.UnixNano()) })
-	present := to.present()
-	for i, e := range to.Errors {
-		to.Errors[i].Now = present[problem{e.Where, e.At.Unix(), ""}] || present[problem{e.Where, 0, e.Text}]
+	present, stopped := to.present(), to.stopped()
+	for i, e := range to.Errors { // newest first
+		to.Errors[i].Now = present[problem{where: e.Where, at: e.At.Unix()}] || present[problem{where: e.Where, text: e.Text}] ||
+			present[problem{where: e.Where, reason: e.Reason}] || stopped[e.Where]
+		delete(stopped, e.Where)
 	}
 }
 
-// problem identifies an unresolved error: by its time if the engine has it, else by its
+// problem identifies an unresolved error: by its time or reason if the engine has it, else by its
 // text.
 type problem struct {
-	where string
-	at    int64
-	text  string
+	where        string
+	at           int64
+	text, reason string
+}
+
+// stopped are the providers that do not run: the newest error of each is unresolved, whatever the
+// provider does at the moment to start again.
+func (r *Report) stopped() map[string]bool {
+	all := map[string]bool{}
+	for _, p := range r.Providers {
+		if p.State != string(pluginhost.Ready) {
+			all["provider "+p.Name] = true
+		}
+	}
+	return all
 }
 
 func (r *Report) present() map[problem]bool {
 	all := map[problem]bool{}
 	for _, s := range r.Secrets {
 		if s.Revocation != nil && s.Revocation.Failure != nil {
-			all[problem{"secret " + s.Name, s.Revocation.Failure.At.Unix(), ""}] = true
+			all[problem{where: "secret " + s.Name, at: s.Revocation.Failure.At.Unix()}] = true
 		}
 		if s.Failure == nil {
 			continue
 		}
-		all[problem{"secret " + s.Name, s.Failure.At.Unix(), ""}] = true
+		all[problem{where: "secret " + s.Name, at: s.Failure.At.Unix()}] = true
+		all[problem{where: "secret " + s.Name, reason: s.Failure.Reason}] = s.Failure.Reason != ""
 		for _, authority := range s.Authorities {
-			all[problem{whereOf("", authority), s.Failure.At.Unix(), ""}] = true
+			all[problem{where: whereOf("", authority), at: s.Failure.At.Unix()}] = true
 		}
 	}
-	all[problem{configuration, 0, r.Configuration.Refused}] = r.Configuration.Refused != ""
+	all[problem{where: configuration, text: r.Configuration.Refused}] = r.Configuration.Refused != ""
 	if r.State != nil {
-		all[problem{state, 0, r.State.Failing}] = r.State.Failing != ""
+		all[problem{where: state, text: r.State.Failing}] = r.State.Failing != ""
 	}
 	for _, o := range r.Outputs {
 		if o.Failure != nil {
-			all[problem{"output " + o.Name, 0, o.Failure.Text}] = true
+			all[problem{where: "output " + o.Name, text: o.Failure.Text}] = true
 		}
 	}
 	for _, p := range r.Providers {
-		all[problem{"provider " + p.Name, 0, wire.CleanText(p.LastError, "")}] = p.LastError != ""
-		all[problem{"provider " + p.Name, 0, wire.CleanText(p.LastReload, "")}] = p.LastReload != ""
-		all[problem{"provider " + p.Name, 0, wire.CleanText(p.LastSecret, "")}] = p.LastSecret != ""
+		all[problem{where: "provider " + p.Name, text: wire.CleanText(p.LastError, "")}] = p.LastError != ""
+		all[problem{where: "provider " + p.Name, text: wire.CleanText(p.LastReload, "")}] = p.LastReload != ""
+		all[problem{where: "provider " + p.Name, text: wire.CleanText(p.LastSecret, "")}] = p.LastSecret != ""
 	}
 	return all
 }

@@ -53,6 +53,30 @@ func TestErrorIsResolvedWhenStatusDropsIt(t *testing.T) {
 	}
 }
 
+// The engine retries at once after a change, and the status may be that of the next attempt.
+func TestErrorStaysUnresolvedWhileItsReasonLasts(t *testing.T) {
+	var r Recorder
+	r.Secret(secret.Event{Kind: secret.Failed, Secret: "default", Reason: "denied", Failure: &secret.Failure{At: time.Unix(1, 0), Reason: "denied"}})
+	for reason, want := range map[string]bool{"denied": true, "unavailable": false} {
+		got := complete(&r, Report{Secrets: []secret.Status{{Name: "default", Failure: &secret.Failure{At: time.Unix(9, 0), Reason: reason}}}})
+		if got.Errors[0].Now != want {
+			t.Errorf("the secret is %s, and the error is unresolved: %t", reason, got.Errors[0].Now)
+		}
+	}
+}
+
+func TestLastErrorOfAStoppedProviderIsUnresolved(t *testing.T) {
+	var r Recorder
+	r.Provider(pluginhost.Status{Name: "file", State: pluginhost.Refused, Since: time.Unix(1, 0), LastError: "no such folder"})
+	r.Provider(pluginhost.Status{Name: "file", State: pluginhost.Backoff, Since: time.Unix(2, 0), LastError: "killed"})
+	for state, want := range map[string]bool{"starting": true, "ready": false} {
+		got := complete(&r, Report{Providers: []overview.Provider{{Name: "file", State: state}}}).Errors
+		if got[0].Now != want || got[1].Now {
+			t.Errorf("the provider is %s: %+v", state, got)
+		}
+	}
+}
+
 func TestProviderFaultIsRecordedOnce(t *testing.T) {
 	var r Recorder
 	s := pluginhost.Status{Name: "file", State: pluginhost.Backoff, Since: time.Unix(1, 0), LastError: "it was killed"}
