@@ -181,6 +181,34 @@ func TestDiscardedReplySpendsBudgetThoughTheNextCallFails(t *testing.T) {
 	})
 }
 
+// A CA that recognizes a repeat answers with the certificate that its first request has paid for.
+func TestStaleRepeatSpendsNoBudgetThoughTheNextCallFails(t *testing.T) {
+	inBubble(t, func(c *ra.Config) { c.Budget = ra.Budget{Holder: 2, HolderEvery: 1000 * time.Hour} }, func(h *house) {
+		h.ca.Known, h.ca.Backdate = map[string]ca.Certificate{}, 2*time.Minute
+		if _, err := h.pod(); err != nil { // the backdating is known from now on
+			t.Fatal(err)
+		}
+		req := request()
+		req.Object, req.Asked = "uid", time.Now()
+		req.Subject.ServiceAccount, req.Subject.PodUID = "db", "db"
+		first := h.must(req)
+		time.Sleep(4 * time.Minute)
+		h.ca.Set(func() {
+			h.ca.Before = func(_ context.Context, again ca.SignRequest) error {
+				if again.ID == first.RequestID {
+					return nil // from its memory
+				}
+				return ca.ErrUnavailable
+			}
+		})
+		h.refused(req, ca.ErrUnavailable)
+		h.ca.Set(func() { h.ca.Before = nil })
+		time.Sleep(time.Minute)
+		req.Object = "another"
+		h.must(req)
+	})
+}
+
 // Whoever runs a command for each token has it run as often as the authority is asked.
 func TestFailingTokenIsReadSeldom(t *testing.T) {
 	var reads atomic.Int32

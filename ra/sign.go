@@ -31,6 +31,7 @@ func (t *try) run(ctx context.Context) error {
 	err := t.once(ctx, "")
 	if err != nil && t.worthAnother(err) {
 		t.discarded(ctx, err)
+		t.signed = !stale(err) // a repeat's certificate was paid for by its first request
 		err = t.once(ctx, t.engine.cfg.Now().String())
 	}
 	if err == nil {
