@@ -194,7 +194,7 @@ var arrows = map[string][]string{
 	"plugin-host/internal/attach":       {"plugin-host/internal/process", "internal/host/verified", "sdk/ca", "sdk/provider/wire", "sdk/unixpeer"},
 	"internal/program/output":           {"internal/text"},
 	"plugin-host/providertest":          {"internal/host/command", "internal/host/reference", "plugin-host", "internal/program/output", "proto/provider/v1", "sdk/ca", "sdk/catest/conformance", "sdk/pki", "sdk/provider/wire"},
-	"kubernetes/certmanager":            {"kubernetes/certmanager/v1alpha1", "kubernetes/signing", "internal/text", "sdk/ca", "sdk/pki", "ra"},
+	"kubernetes/certmanager":            {"kubernetes/certmanager/v1alpha1", "kubernetes/signing", "internal/rotation", "internal/text", "sdk/ca", "sdk/pki", "ra"},
 	"kubernetes/certmanager/v1alpha1":   {},
 
 	"kubernetes/record":              {"ra/share", "sdk/ca"},
