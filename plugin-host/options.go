@@ -10,6 +10,7 @@ import (
 	"github.com/countersign-dev/countersign/plugin-host/internal/process"
 	"github.com/countersign-dev/countersign/plugin-host/internal/supervise"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
+	"github.com/countersign-dev/countersign/sdk/trace"
 )
 
 // Options are the same for all providers of an agent.
@@ -42,6 +43,8 @@ type Options struct {
 	// or hangs then waits for its next start no longer than the certificate allows. It may be
 	// called at any time. Default: nothing is known to be due.
 	Due func(name string) (end time.Time, due bool)
+	// Tracer gets a trace of each start of a provider, with a span for each step. Default: none.
+	Tracer trace.Tracer
 	// Log, which also gets the providers' own records. Default: [slog.Default].
 	Log *slog.Logger
 	// Stderr gets the raw, unbounded standard error of providers; for tests of a
@@ -105,7 +108,7 @@ func (o Options) process() process.Options {
 func (o Options) supervise(name string) supervise.Options {
 	return supervise.Options{
 		StartTimeout: o.StartTimeout, CallTimeout: o.CallTimeout, StopTimeout: o.StopTimeout, HealthInterval: o.HealthInterval,
-		MaxCalls: o.MaxCalls, OnState: func(s supervise.Status) { o.OnState(statusOf(s)) }, Log: o.Log,
+		MaxCalls: o.MaxCalls, OnState: func(s supervise.Status) { o.OnState(statusOf(s)) }, Log: o.Log, Tracer: o.Tracer,
 		Due: func() (time.Time, bool) { return o.Due(name) },
 	}
 }

@@ -63,16 +63,18 @@ func Start(opts Options, program Program, number int) (*Process, error) {
 	if missing := p.confined.Started(p.pid); len(missing) > 0 {
 		p.log.Warn(LimitsMissing, "limits", missing.String())
 	}
+	if p.server, err = selfsigned.New(); err != nil { // beside the provider's own start
+		p.Kill(fmt.Errorf("make a key for the start: %w", err))
+		return p, nil
+	}
 	p.pipes.handOver(StartData(p.host, p.server))
 	return p, nil
 }
 
 // prepare makes what the process will inherit.
 func (p *Process) prepare(hold *confine.Restraint) (err error) {
-	for _, pair := range []**selfsigned.Pair{&p.host, &p.server} {
-		if *pair, err = selfsigned.New(); err != nil {
-			return fmt.Errorf("make keys for the start: %w", err)
-		}
+	if p.host, err = selfsigned.New(); err != nil {
+		return fmt.Errorf("make a key for the start: %w", err)
 	}
 	if p.folder, err = NewFolder(p.opts.RuntimeDir); err != nil {
 		return err

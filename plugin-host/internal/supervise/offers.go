@@ -183,10 +183,11 @@ func (s *Supervisor) give(ctx context.Context, l *life, o offer) error {
 func (s *Supervisor) configure(ctx context.Context, l *life, resolved *reference.Resolved) error {
 	ctx, cancel := s.inTime(ctx, s.opts.CallTimeout)
 	defer cancel()
-	if err := l.Configure(ctx, resolved.Settings); err != nil {
-		return fmt.Errorf("settings: %w", l.hide(err))
+	err := traced(ctx, "configure", func(ctx context.Context) error { return l.hide(l.Configure(ctx, resolved.Settings)) })
+	if err != nil {
+		return fmt.Errorf("settings: %w", err)
 	}
-	return l.hide(l.Ready(ctx))
+	return traced(ctx, "ready", func(ctx context.Context) error { return l.hide(l.Ready(ctx)) })
 }
 
 // configureAgain sends the settings to a provider that lost them.

@@ -11,6 +11,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
 // mostSilent is how many of its settings in a row a healthy provider may leave unanswered:
@@ -26,7 +27,10 @@ func (s *Supervisor) prepare(ctx context.Context, l *life) error {
 	if err := s.greet(ctx, l); err != nil {
 		return err
 	}
-	if err := s.await(ctx, l, s.resolve); err != nil {
+	resolve := func(ctx context.Context, l *life) error {
+		return traced(ctx, "resolve", func(ctx context.Context) error { return s.resolve(ctx, l) })
+	}
+	if err := s.await(ctx, l, resolve); err != nil {
 		return err
 	}
 	if !l.plan.ledger.read().taken {
@@ -102,10 +106,14 @@ func (s *Supervisor) greet(ctx context.Context, l *life) (err error) {
 			l.Kill(hung)
 		}
 	}()
-	if err := l.Connect(ctx); err != nil {
+	if err := traced(ctx, "connect", l.Connect); err != nil {
 		return err
 	}
-	metadata, err := l.Metadata(ctx)
+	var metadata wire.Metadata
+	err = traced(ctx, "metadata", func(ctx context.Context) (err error) {
+		metadata, err = l.Metadata(ctx)
+		return err
+	})
 	switch {
 	case err != nil:
 		return fmt.Errorf("get metadata: %w", err)
@@ -121,9 +129,13 @@ func (s *Supervisor) greet(ctx context.Context, l *life) (err error) {
 func (s *Supervisor) validate(ctx context.Context, l *life) error {
 	ctx, cancel := s.inTime(ctx, s.opts.CallTimeout)
 	defer cancel()
-	diagnostics, err := l.Validate(ctx, l.read.resolved.Settings)
+	var diagnostics []wire.Diagnostic
+	err := traced(ctx, "validate", func(ctx context.Context) (err error) {
+		diagnostics, err = l.Validate(ctx, l.read.resolved.Settings)
+		return l.hide(err)
+	})
 	if err != nil && ca.ActionFor(err) != ca.Missing {
-		return fmt.Errorf("settings: %w", l.hide(err))
+		return fmt.Errorf("settings: %w", err)
 	}
 	var faults []string
 	for _, d := range diagnostics {

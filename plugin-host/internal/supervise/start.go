@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/plugin-host/internal/process"
+	"github.com/countersign-dev/countersign/sdk/trace"
 )
 
 // begin starts a life of the plan. Its outcome is a message to run.
@@ -23,10 +24,17 @@ func (s *Supervisor) begin(p *Plan, r *reload) {
 	}
 	l := &life{plan: p, number: s.number, reload: r, outcome: make(chan error, 1), offers: newOffers()}
 	ctx, l.cancel = context.WithCancel(ctx)
+	ctx, span := trace.Begin(ctx, s.opts.Tracer, "provider.start")
+	span.Set("provider", s.name)
+	span.SetCount("generation", s.number)
 	s.coming = l
-	var err error
-	if l.Instance, err = p.Launch(s.number); err != nil {
+	err := traced(ctx, "launch", func(context.Context) (err error) {
+		l.Instance, err = p.Launch(s.number)
+		return err
+	})
+	if err != nil {
 		l.cancel()
+		span.End(err)
 		l.outcome <- err
 		return
 	}
@@ -36,8 +44,18 @@ func (s *Supervisor) begin(p *Plan, r *reload) {
 	}
 	go func() {
 		defer l.cancel()
-		l.outcome <- s.bring(ctx, l)
+		err := s.bring(ctx, l)
+		span.End(err)
+		l.outcome <- err
 	}()
+}
+
+// traced runs one step of a start as a span.
+func traced(ctx context.Context, name string, run func(context.Context) error) error {
+	ctx, span := trace.Start(ctx, name, trace.Internal)
+	err := run(ctx)
+	span.End(err)
+	return err
 }
 
 // abandon gives up the life on its way to ready.

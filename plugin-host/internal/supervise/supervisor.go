@@ -13,9 +13,10 @@ import (
 	"github.com/countersign-dev/countersign/internal/host/filewatch"
 	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/plugin-host/internal/process"
+	"github.com/countersign-dev/countersign/sdk/trace"
 )
 
-// Options of a supervisor. All fields but Watch are required.
+// Options of a supervisor. All fields but Tracer and Watch are required.
 type Options struct {
 	StartTimeout   time.Duration // from the start to the metadata
 	CallTimeout    time.Duration // of a call whose caller set no deadline, and of each Configure
@@ -26,9 +27,10 @@ type Options struct {
 	// Due reports whether the engine needs this provider for a certificate now, and when
 	// the first such certificate ends: the zero time if none is held. Any goroutine may
 	// call it.
-	Due   func() (end time.Time, due bool)
-	Log   *slog.Logger
-	Watch filewatch.Options // of the files that settings name; it logs to Log
+	Due    func() (end time.Time, due bool)
+	Log    *slog.Logger
+	Tracer trace.Tracer      // of starts; nil: none
+	Watch  filewatch.Options // of the files that settings name; it logs to Log
 }
 
 // Supervisor keeps a provider alive. Its goroutine, run, owns its state and starts every

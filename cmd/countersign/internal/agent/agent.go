@@ -93,7 +93,7 @@ func runAgent(ctx context.Context, c config.Config, in *settings.Flags, stderr i
 // Verify performs the checks of a start without running anything.
 func Verify(env environ.Vars, c config.Config) error {
 	log := slog.New(slog.DiscardHandler)
-	providers, err := findProviders(env, c, log)
+	providers, err := findProviders(env, c, nil, log)
 	if err != nil {
 		return err
 	}

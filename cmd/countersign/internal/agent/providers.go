@@ -20,6 +20,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/agent"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/sds"
+	"github.com/countersign-dev/countersign/sdk/trace"
 )
 
 // providers are the provider processes of the configuration.
@@ -45,12 +46,12 @@ func checkRuntimeDir(env environ.Vars, c config.Config) error {
 }
 
 // findProviders finds and verifies all providers without starting them. A provider that may
-// not run is an error.
-func findProviders(env environ.Vars, c config.Config, log *slog.Logger) (*providers, error) {
+// not run is an error. Their starts are traced; nil: none is.
+func findProviders(env environ.Vars, c config.Config, traces trace.Tracer, log *slog.Logger) (*providers, error) {
 	p := &providers{byName: map[string]*pluginhost.Provider{}, tokens: wiring.NewTokenCache(env, log)}
 	p.opts = pluginhost.Options{
 		Dirs: wiring.SearchDirs(env, c.ProviderDirs), Dev: c.Dev, RuntimeDir: wiring.RuntimeDir(env, c.RuntimeDir), ReceiptDir: receiptDir(),
-		LookupEnv: env.Lookup, CommandEnv: wiring.CommandEnv(env), Groups: &p.groups, Log: log, OnState: p.onState, Due: p.due,
+		LookupEnv: env.Lookup, CommandEnv: wiring.CommandEnv(env), Groups: &p.groups, Tracer: traces, Log: log, OnState: p.onState, Due: p.due,
 	}
 	first, err := p.change(c)
 	if err != nil {

@@ -113,7 +113,7 @@ func (s *start) openProviders() (err error) {
 	if err := checkRuntimeDir(s.in.Env, s.c); err != nil {
 		return cli.Wrong(err)
 	}
-	if s.providers, err = findProviders(s.in.Env, s.c, s.log); err != nil {
+	if s.providers, err = findProviders(s.in.Env, s.c, s.traces.Tracer(), s.log); err != nil {
 		return err
 	}
 	s.later(func() error { return s.providers.close() })
