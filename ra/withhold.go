@@ -13,13 +13,18 @@ import (
 // audit log, which has it as issued, and for metrics. What no caller collects from Issue within a
 // minute, the Engine records itself.
 func (o *Order) Withhold(ctx context.Context, cert Certificate, err error) {
-	o.engine.withhold(ctx, o.withheld(cert, err))
+	o.engine.withhold(ctx, o.line(eventWithheld, cert, err))
 }
 
-func (o *Order) withheld(cert Certificate, err error) auditLine {
+// Note records in the audit log what is to be known of a certificate that a caller received.
+func (o *Order) Note(ctx context.Context, cert Certificate, err error) {
+	_ = o.engine.audit.write(ctx, o.line(eventNoted, cert, err)) // it is in the log as issued
+}
+
+func (o *Order) line(event string, cert Certificate, err error) auditLine {
 	subject := o.Subject.bounded()
 	return auditLine{
-		Time: o.engine.cfg.Now(), Event: eventWithheld, Subject: &subject, Door: o.Door, Rule: cert.Rule, Authority: cert.Authority,
+		Time: o.engine.cfg.Now(), Event: event, Subject: &subject, Door: o.Door, Rule: cert.Rule, Authority: cert.Authority,
 		RequestID: cert.RequestID, Object: text.Clean(o.Object), Names: cert.Identity.Names(), KeyType: keyType(o.csr.PublicKey),
 		Serial: cert.Serial, Fingerprint: cert.Fingerprint, NotBefore: &cert.NotBefore, NotAfter: &cert.NotAfter,
 		Reason: ca.ReasonFor(err).String(), Text: text.Clean(err.Error()),
@@ -42,7 +47,7 @@ var errUncollected = errors.New("the caller left before there was a certificate,
 func (e *Engine) uncollected(ctx context.Context, all ...*flight) {
 	lines := make([]auditLine, len(all))
 	for i, f := range all {
-		lines[i] = f.order.withheld(f.cert, errUncollected)
+		lines[i] = f.order.line(eventWithheld, f.cert, errUncollected)
 	}
 	e.withhold(ctx, lines...)
 }

@@ -27,7 +27,8 @@ type Result string
 // The results.
 const (
 	Issued          Result = "issued"
-	Renewed         Result = "renewed" // issued to a certificate that a machine presented
+	Renewed         Result = "renewed"     // issued to a certificate that a machine presented
+	Unrenewable     Result = "unrenewable" // issued to a token of a listed machine, while the record of renewals was full
 	NotReady        Result = "not-ready"
 	Unauthenticated Result = "unauthenticated"
 	CannotVerify    Result = "cannot-verify" // who asks, or for whom

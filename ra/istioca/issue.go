@@ -3,6 +3,7 @@ package istioca
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	security "istio.io/api/security/v1alpha1"
 
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/ra"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
@@ -18,6 +20,14 @@ import (
 type issued struct {
 	ra.Certificate
 	order *ra.Order
+	// unrenewable says why the certificate of a listed machine cannot be renewed without a token.
+	unrenewable error
+}
+
+// warn records that a certificate that was given out will not be renewed without a token.
+func (s *Server) warn(ctx context.Context, who caller, got issued) {
+	s.cfg.Log.Warn("certificate issued that cannot be renewed without a token", "caller", text.Clean(who.String()), "error", got.unrenewable)
+	got.order.Note(ctx, got.Certificate, fmt.Errorf("it cannot be renewed without a token: %w", got.unrenewable))
 }
 
 // withheld records that the caller does not get it, and returns the reason.
@@ -37,7 +47,7 @@ func (s *Server) issue(ctx context.Context, who caller, request *security.IstioC
 	if fault != nil {
 		return got, fault.at(a.door)
 	}
-	if fault = s.enter(ctx, who, a, got.Certificate); fault != nil {
+	if got.unrenewable, fault = s.enter(ctx, who, a, got.Certificate); fault != nil {
 		return got, got.withheld(ctx, fault)
 	}
 	return got, nil
@@ -110,7 +120,7 @@ func (s *Server) hold(ctx context.Context, who caller, a asked) (issued, *fault)
 		cert, err := s.cfg.Issuer.Issue(held, o)
 		switch {
 		case err == nil:
-			return issued{cert, o}, nil
+			return issued{Certificate: cert, order: o}, nil
 		case !passes(err):
 			return issued{}, afterIssue(err)
 		case held.Err() == nil || last.err == nil: // else it only says that the wait is over

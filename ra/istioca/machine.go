@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net/url"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -37,7 +38,8 @@ func (s *Server) machine(ctx, bounded context.Context, c authn.Credential) (call
 	if !in.Renewals.lists(id.SPIFFEID) {
 		return who, denied("certificates of this identity are not renewed without a token").of(who)
 	}
-	begun, err := in.present(bounded, chains.ID(pki.Fingerprint(leaf)), id.SPIFFEID)
+	certificate := chains.ID(pki.Fingerprint(leaf))
+	begun, err := in.find(bounded, certificate, id.SPIFFEID)
 	if begun.Identity != "" {
 		who.Subject = begun.Subject
 		who.Verified = how + "; " + begun.Subject.Verified + " at " + clock.Stamp(begun.Began)
@@ -47,12 +49,10 @@ func (s *Server) machine(ctx, bounded context.Context, c authn.Credential) (call
 		return who, s.goneOrEnding(ctx)
 	case err != nil:
 		return who, unrenewed(err).of(who)
-	case begun.Full(clock.Wall()):
-		return who, unrenewed(chains.ErrFull).of(who)
 	case !in.vouched(begun):
 		return who, denied("the issuer that enrolled this machine is no longer accepted").of(who)
 	}
-	who.presented = &presented{chains.ID(pki.Fingerprint(leaf)), begun.ID, c.Chain, begun.Began, begun.Last}
+	who.presented = &presented{certificate, begun.ID, c.Chain, begun.Began, begun.Last}
 	return who, nil
 }
 
@@ -76,19 +76,28 @@ func (r Renewals) verify(ctx context.Context, chain []*x509.Certificate, authori
 	return id, err
 }
 
-// present enters that a certificate was presented, and returns its chain as it is then.
-func (in *callers) present(ctx context.Context, certificate, identity string) (of chains.Chain, err error) {
-	err = in.ledger.change(ctx, func(r *chains.Record) error {
-		c, err := r.Present(certificate)
-		if c != nil {
-			of = *c
-		}
-		if err == nil && c.Identity != identity {
-			return chains.ErrUnknown
-		}
-		return err
+// find returns the chain that a certificate may continue. It notes a copy in the record, and nothing
+// else: a certificate counts as presented once it has obtained another.
+func (in *callers) find(ctx context.Context, certificate, identity string) (of chains.Chain, err error) {
+	o := in.ledger.of(identity)
+	record, err := o.look(ctx, func(r *chains.Record) bool {
+		_, err := r.Find(certificate)
+		return !errors.Is(err, chains.ErrUnknown)
 	})
-	return of, err
+	if err != nil {
+		return of, err
+	}
+	c, err := record.Find(certificate)
+	if c == nil || c.Identity != identity {
+		return of, chains.ErrUnknown
+	}
+	if errors.Is(err, chains.ErrCopied) && c.Over == "" {
+		err = o.change(ctx, func(r *chains.Record) error {
+			_, err := r.Present(certificate)
+			return err
+		})
+	}
+	return *c, err
 }
 
 // vouched reports whether a token of who began a chain would still be taken.
@@ -138,64 +147,82 @@ func (c caller) begun(identity string) chains.Chain {
 	return chains.Chain{Subject: c.Subject, Issuer: c.issuer, Identity: identity}
 }
 
-// room fails if the renewal record cannot take another chain, so that no certificate is issued in
-// vain.
-func (s *Server) room(ctx context.Context, who caller, a asked, o *ra.Order) *fault {
-	in := s.callers.Load()
-	id := o.Decision().Identity.SPIFFEID
-	if id == nil || !in.begins(who, a, id.String()) {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.Times.Lookup)
-	defer cancel()
-	err := in.ledger.change(ctx, func(r *chains.Record) error { return r.Room(who.begun(id.String()), clock.Wall()) })
-	if err != nil {
-		return unrenewed(err)
-	}
-	return nil
+// entry is what a certificate changes in the record of renewals: it begins a chain, or continues one.
+type entry struct {
+	object *object
+	token  bool // it begins a chain
+	// may returns why the record would not take the certificate.
+	may func(r *chains.Record) error
+	// enter takes it.
+	enter func(r *chains.Record, next chains.Certificate) error
 }
 
-// enter writes down a certificate before it is given out, if it may be renewed without a token.
-func (s *Server) enter(ctx context.Context, who caller, a asked, cert ra.Certificate) *fault {
+// entry returns that of a certificate, or false if it cannot be renewed without a token.
+func (s *Server) entry(who caller, a asked, identity *url.URL) (entry, bool) {
 	in := s.callers.Load()
-	if !in.Renewals.on() || cert.Identity.SPIFFEID == nil {
-		return nil
+	if identity == nil || !in.Renewals.on() {
+		return entry{}, false
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.Times.Lookup)
-	defer cancel()
-	id := cert.Identity.SPIFFEID.String()
-	next := chains.Certificate{ID: chains.ID(cert.Fingerprint), Ends: cert.NotAfter}
-	var err error
-	switch {
-	case who.presented != nil:
-		err = in.continues(ctx, who.presented, id, next)
-	case !in.begins(who, a, id):
-		return nil
-	default:
-		err = in.ledger.change(ctx, func(r *chains.Record) error { return r.Begin(who.begun(id), next, clock.Wall()) })
-	}
-	if err != nil {
-		return unrenewed(err)
-	}
-	return nil
-}
-
-// continues enters the successor of a certificate that was presented. One that lasts longer than
-// its chain ends the chain: another would cost as much, and help as little.
-func (in *callers) continues(ctx context.Context, p *presented, identity string, next chains.Certificate) error {
-	return in.ledger.change(ctx, func(r *chains.Record) error {
-		c, err := r.Present(p.id)
-		switch {
-		case err != nil:
-			return err
-		case c.Identity != identity:
-			return chains.ErrUnknown
-		case next.Ends.After(p.until(in.Renewals).Add(pki.MaxClockSkew)):
-			c.Over = chains.Outlives
-			return chains.ErrOutlives
+	id := identity.String()
+	e := entry{object: in.ledger.of(id)}
+	if p := who.presented; p != nil {
+		limit := p.until(in.Renewals).Add(pki.MaxClockSkew)
+		e.may = func(r *chains.Record) error {
+			c, err := r.Find(p.id)
+			if err != nil {
+				return err
+			}
+			return r.MayContinue(c, clock.Wall())
 		}
-		return r.Continue(c, next, clock.Wall())
-	})
+		e.enter = func(r *chains.Record, next chains.Certificate) error {
+			return r.Continue(p.id, next, limit, clock.Wall())
+		}
+		return e, true
+	}
+	begun := who.begun(id)
+	e.token = true
+	e.may = func(r *chains.Record) error { return r.MayBegin(begun, clock.Wall()) }
+	e.enter = func(r *chains.Record, next chains.Certificate) error { return r.Begin(begun, next, clock.Wall()) }
+	return e, in.begins(who, a, id)
+}
+
+// room fails if the record cannot take the certificate, so that none is issued in vain. A token gets
+// one also if the record is full.
+func (s *Server) room(ctx context.Context, who caller, a asked, o *ra.Order) *fault {
+	e, renewed := s.entry(who, a, o.Decision().Identity.SPIFFEID)
+	if !renewed {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.Times.Lookup)
+	defer cancel()
+	record, err := e.object.look(ctx, func(*chains.Record) bool { return true })
+	if err == nil {
+		err = e.may(record)
+	}
+	if err == nil || e.token && errors.Is(err, chains.ErrFull) {
+		return nil
+	}
+	return unrenewed(err)
+}
+
+// enter writes down a certificate before it is given out, if it may be renewed without a token. That of
+// a token is given out also if the record is full: full says why it will not be renewed then.
+func (s *Server) enter(ctx context.Context, who caller, a asked, cert ra.Certificate) (full error, f *fault) {
+	e, renewed := s.entry(who, a, cert.Identity.SPIFFEID)
+	if !renewed {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.Times.Lookup)
+	defer cancel()
+	next := chains.Certificate{ID: chains.ID(cert.Fingerprint), Ends: cert.NotAfter}
+	err := e.object.change(ctx, func(r *chains.Record) error { return e.enter(r, next) })
+	switch {
+	case err == nil:
+		return nil, nil
+	case e.token && errors.Is(err, chains.ErrFull):
+		return err, nil
+	}
+	return nil, unrenewed(err)
 }
 
 // unrenewed is the fault of a machine whose certificate the record does not let it renew.

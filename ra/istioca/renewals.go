@@ -24,8 +24,10 @@ type Renewals struct {
 	Identities []string
 	// Longest is how long after the token a chain may go on. Default: 30 days.
 	Longest time.Duration
-	// Record keeps the record for all replicas.
-	Record share.Store
+	// Records keep the record for all replicas, in several objects: the chains of an identity are in
+	// one of them, by a hash of its name. Another number of objects loses the chains that are
+	// then looked for elsewhere.
+	Records []share.Store
 	// Authorities are those that certificates may be of, and Roots has the roots of one to
 	// verify with; none while they are not known. It must not block.
 	Authorities []string
@@ -40,7 +42,7 @@ const defaultLongest = 30 * 24 * time.Hour
 func (r Renewals) on() bool { return len(r.Identities) > 0 }
 
 func (r *Renewals) setDefaults() {
-	r.Identities, r.Authorities = slices.Clone(r.Identities), slices.Clone(r.Authorities)
+	r.Identities, r.Authorities, r.Records = slices.Clone(r.Identities), slices.Clone(r.Authorities), slices.Clone(r.Records)
 	r.Longest = cmp.Or(r.Longest, defaultLongest)
 	if r.Reviewed == nil {
 		r.Reviewed = func(string) bool { return true }
@@ -51,8 +53,8 @@ func (r Renewals) fault() error {
 	switch {
 	case r.Longest < 0:
 		return fmt.Errorf("Config.Renewals.Longest is %s: use more than 0", r.Longest)
-	case r.on() && (r.Record == nil || r.Roots == nil || len(r.Authorities) == 0):
-		return errors.New("Config.Renewals needs Record, Authorities and Roots")
+	case r.on() && (len(r.Records) == 0 || slices.Contains(r.Records, nil) || r.Roots == nil || len(r.Authorities) == 0):
+		return errors.New("Config.Renewals needs Records, Authorities and Roots")
 	}
 	for _, id := range r.Identities {
 		if err := CheckListed(id); err != nil {

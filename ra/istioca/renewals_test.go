@@ -76,7 +76,7 @@ func renewing(record *register, more ...string) func(*mesh, *parts) {
 		battlefield(m, p)
 		p.engine.Budget = ra.Budget{Holder: 1000}
 		p.door.Renewals = istioca.Renewals{
-			Identities: append([]string{machine}, more...), Longest: longest, Record: record, Authorities: []string{"ca"}, Roots: m.rootsOf,
+			Identities: append([]string{machine}, more...), Longest: longest, Records: []share.Store{record}, Authorities: []string{"ca"}, Roots: m.rootsOf,
 		}
 	}
 }
@@ -407,10 +407,11 @@ func TestRecordThatCannotBeReadAllowsNothing(t *testing.T) {
 			"empty":      func() { record.text = nil },
 			"malformed":  func() { record.text = []byte("{") },
 			"newer":      func() { record.text = []byte(`{"version":2}`) },
-			"incomplete": func() { record.text = []byte(`{"version":1,"chains":[null]}`) },
+			"another":    func() { record.text = []byte(`{"chains":[]}`) },
 			"large":      func() { record.text = make([]byte, 1<<20) },
 			"ahead":      func() { record.text = []byte(strings.ReplaceAll(string(good), `"last":"2000`, `"last":"2001`)) },
 		} {
+			time.Sleep(time.Second) // what was read a moment ago counts
 			began, version := time.Now(), record.version
 			spoil()
 			h.refused(wish{identity: machine}, codes.Unavailable)
@@ -430,6 +431,7 @@ func TestRecordThatCannotBeReadAllowsNothing(t *testing.T) {
 		}
 		m.renews(h)
 		record.text, record.version = nil, 0
+		time.Sleep(time.Second)
 		h.denies("no token began")
 	})
 }
@@ -491,34 +493,169 @@ func TestMachineDoesNotFillTheRecord(t *testing.T) {
 	})
 }
 
-// What cannot be written down is not asked for with a token either.
-func TestTokenCostsNoCertificateThatTheRecordCannotTake(t *testing.T) {
-	record, full, large := &register{}, &chains.Record{Version: 1}, &chains.Record{Version: 1}
-	inBubble(t, renewing(record), func(t *testing.T, m *mesh) {
-		for n := range 500 {
-			first := chains.Certificate{ID: fmt.Sprint(n), Ends: time.Now().Add(24 * time.Hour)}
-			if err := full.Begin(chains.Chain{Identity: machine}, first, time.Now()); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := large.Begin(chains.Chain{Identity: strings.Repeat("x", 900<<10-300)}, chains.Certificate{ID: "first", Ends: time.Now().Add(24 * time.Hour)}, time.Now()); err != nil {
+// fullFor returns a record without room for another chain of an identity.
+func fullFor(t *testing.T, identity string) []byte {
+	full := &chains.Record{Version: 1}
+	for n := range 500 {
+		first := chains.Certificate{ID: fmt.Sprint(n), Ends: time.Now().Add(24 * time.Hour)}
+		if err := full.Begin(chains.Chain{Identity: identity}, first, time.Now()); err != nil {
 			t.Fatal(err)
 		}
-		conn := m.dial("192.0.2.9")
-		defer conn.Close()
-		c := m.as(conn, m.issuer.token(t, machine, nil), "")
-		for _, spoiled := range []*chains.Record{full, large} {
-			record.text = must(spoiled.Encode())
-			c.refused(wish{identity: machine}, codes.ResourceExhausted)
+	}
+	return must(full.Encode())
+}
+
+// A token is good for a certificate also if that cannot be renewed without one.
+func TestTokenGetsACertificateWhileTheRecordIsFull(t *testing.T) {
+	record, log := &register{}, &ratest.Audit{}
+	inBubble(t, func(m *mesh, p *parts) {
+		renewing(record)(m, p)
+		p.engine.Audit = log
+	}, func(t *testing.T, m *mesh) {
+		record.text = fullFor(t, machine)
+		h := m.enrols()
+		if m.last() != istioca.Unrenewable {
+			t.Errorf("the event is %q", m.last())
 		}
-		record.err = errors.New("503")
-		c.refused(wish{identity: machine}, codes.Unavailable)
-		if n := len(m.ca.Requests()); n > 0 {
+		const why = "500 chains of renewals"
+		if text := m.log.String(); !strings.Contains(text, "cannot be renewed without a token") || !strings.Contains(text, why) {
+			t.Errorf("the log has %s", text)
+		}
+		if text := log.String(); strings.Count(text, `"event":"noted"`) != 1 || !strings.Contains(text, why) || strings.Contains(text, "withheld") {
+			t.Errorf("the audit log has %s", text)
+		}
+		h.denies("no token began")
+		if n := len(m.ca.Requests()); n != 1 {
 			t.Errorf("%d certificates were asked for", n)
 		}
-		record.text, record.err = nil, nil
-		c.must(wish{identity: machine})
+		record.text = nil
+		time.Sleep(time.Second)
+		m.renews(m.enrols())
+		time.Sleep(time.Second)
+		record.err = errors.New("503") // cannot tell
+		before := len(m.ca.Requests())
+		conn := m.dial("192.0.2.9")
+		defer conn.Close()
+		m.as(conn, m.issuer.token(t, machine, nil), "").refused(wish{identity: machine}, codes.Unavailable)
+		if n := len(m.ca.Requests()) - before; n > 0 {
+			t.Errorf("%d certificates were asked for", n)
+		}
 	})
+}
+
+// A renewal that the record cannot take is refused before the CA is asked.
+func TestRenewalCostsNoCertificateThatTheRecordCannotTake(t *testing.T) {
+	record := &register{}
+	inBubble(t, renewing(record), func(t *testing.T, m *mesh) {
+		h := m.enrols()
+		full := must(chains.Parse(record.text))
+		for n := 0; ; n++ { // the namespace of the machine has as much as it may
+			next := chains.Certificate{ID: fmt.Sprint(n), Ends: time.Now().Add(24 * time.Hour)}
+			if err := full.Continue(full.Chains[len(full.Chains)-1].ID, next, next.Ends, time.Now()); err == nil {
+				continue
+			}
+			c := *full.Chains[0]
+			c.Identity = fmt.Sprint(machine, n)
+			if err := full.Begin(c, next, time.Now()); err != nil {
+				break
+			}
+		}
+		record.text = must(full.Encode())
+		time.Sleep(time.Second)
+		before := len(m.ca.Requests())
+		for range 3 {
+			h.refused(wish{identity: machine}, codes.ResourceExhausted)
+		}
+		if n := len(m.ca.Requests()) - before; n > 0 {
+			t.Errorf("%d certificates were asked for", n)
+		}
+		time.Sleep(25 * time.Hour)
+		m.renews(m.enrols())
+	})
+}
+
+// slowRegister answers like an API server under load.
+type slowRegister struct{ register }
+
+func (r *slowRegister) Load(ctx context.Context) ([]byte, string, error) {
+	time.Sleep(20 * time.Millisecond)
+	return r.register.Load(ctx)
+}
+
+func (r *slowRegister) Save(ctx context.Context, text []byte, version string) error {
+	time.Sleep(20 * time.Millisecond)
+	return r.register.Save(ctx, text, version)
+}
+
+// Each certificate that is signed for a machine that enrolls can be renewed.
+func TestMachinesThatEnrollTogetherLoseNoCertificate(t *testing.T) {
+	record, log := &slowRegister{}, &ratest.Audit{}
+	inBubble(t, func(m *mesh, p *parts) {
+		renewing(&record.register)(m, p)
+		p.door.Renewals.Records = []share.Store{record}
+		p.door.Limits.CallsOfCaller = 1000
+		p.engine.Audit = log
+	}, func(t *testing.T, m *mesh) {
+		const machines = 480
+		var all []<-chan error
+		for i := range machines {
+			conn := m.dial("192.0.2.9")
+			defer conn.Close()
+			token := m.issuer.token(t, machine, func(_, claims map[string]any) { claims["jti"] = fmt.Sprint(i) })
+			all = append(all, m.as(conn, token, "").begin(t.Context(), wish{identity: machine}))
+		}
+		for _, done := range all {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+		if n := strings.Count(log.String(), `"event":"withheld"`); n > 0 {
+			t.Errorf("%d certificates were withheld", n)
+		}
+		if n := len(must(chains.Parse(record.text)).Chains); n != machines {
+			t.Errorf("%d chains were written in %d writes", n, record.version)
+		}
+		t.Logf("%d writes", record.version)
+	})
+}
+
+// What is presented is looked up at most once a second, whoever presents it.
+func TestPresentingCertificatesDoesNotFloodTheAPIServer(t *testing.T) {
+	record := &counted{}
+	inBubble(t, func(m *mesh, p *parts) {
+		renewing(&record.register, web)(m, p)
+		p.door.Renewals.Records = []share.Store{record}
+	}, func(t *testing.T, m *mesh) {
+		h := m.enrols()
+		pod := m.takes("web-token", wish{identity: web})
+		m.ca.Fail(away)
+		began, before := time.Now(), record.loads
+		var all []<-chan error
+		for range 50 {
+			all = append(all, pod.begin(t.Context(), wish{identity: web}), h.begin(t.Context(), wish{identity: machine}))
+		}
+		for _, done := range all {
+			if err := <-done; err == nil {
+				t.Error("it has a certificate")
+			}
+		}
+		if n, most := record.loads-before, int(time.Since(began)/time.Second)+1; n > most {
+			t.Errorf("the record was read %d times in %s", n, time.Since(began))
+		}
+	})
+}
+
+// counted counts how often it is read.
+type counted struct {
+	register
+	loads int
+}
+
+func (r *counted) Load(ctx context.Context) ([]byte, string, error) {
+	r.mu.Lock()
+	r.loads++
+	r.mu.Unlock()
+	return r.register.Load(ctx)
 }
 
 // An authority that fixes lifetimes cannot keep the bound, so its chain ends.
@@ -565,12 +702,13 @@ func TestCertificateIsAskedForOnlyWhereSomeAreRenewed(t *testing.T) {
 }
 
 func TestWrongRenewalsAreRefused(t *testing.T) {
-	good := istioca.Renewals{Identities: []string{machine, "spiffe://vm.example.org/host/*"}, Record: &register{}, Authorities: []string{"ca"}, Roots: func(string) *pki.Bundle { return nil }}
+	good := istioca.Renewals{Identities: []string{machine, "spiffe://vm.example.org/host/*"}, Records: []share.Store{&register{}, &register{}}, Authorities: []string{"ca"}, Roots: func(string) *pki.Bundle { return nil }}
 	inBubble(t, renewing(&register{}), func(t *testing.T, m *mesh) {
 		for want, change := range map[string]func(r *istioca.Renewals){
 			"":                    func(*istioca.Renewals) {},
 			"Longest":             func(r *istioca.Renewals) { r.Longest = -1 },
-			"Record, Authorities": func(r *istioca.Renewals) { r.Record = nil },
+			"Records, Authoritie": func(r *istioca.Renewals) { r.Records = nil },
+			"Records, Authorities": func(r *istioca.Renewals) { r.Records = []share.Store{nil} },
 			"Identities":          func(r *istioca.Renewals) { r.Identities = []string{"spiffe://vm.example.org/host*"} },
 			"Config.Renewals.Ide": func(r *istioca.Renewals) { r.Identities = []string{"*"} },
 		} {

@@ -9,7 +9,7 @@ import (
 // callers are the settings that [Server.Prepare] replaces.
 type callers struct {
 	Config                 // of which only these are read
-	ledger *ledger         // of Renewals
+	ledger ledger          // of Renewals
 	over   context.Context // ends when others are in force, and when the server drains
 	end    context.CancelFunc
 }
@@ -26,7 +26,7 @@ func (s *Server) Prepare(cfg Config) (take func(), err error) {
 }
 
 func (s *Server) take(cfg Config) {
-	next := &callers{Config: cfg, ledger: newLedger(cfg.Renewals.Record)}
+	next := &callers{Config: cfg, ledger: newLedger(cfg.Renewals.Records, s.cfg.Times.Lookup, s.cfg.Log)}
 	next.over, next.end = context.WithCancel(s.ending)
 	if old := s.callers.Swap(next); old != nil {
 		old.end()

@@ -73,6 +73,10 @@ func (s *Server) answer(stream grpc.ServerStream) (Result, *fault) {
 	if fault := s.give(stream, got.Certificate, began); fault != nil {
 		return "", got.withheld(ctx, fault).of(who)
 	}
+	if got.unrenewable != nil {
+		s.warn(ctx, who, got)
+		return Unrenewable, nil
+	}
 	return who.result(), nil
 }
 

@@ -1,6 +1,7 @@
 package authn
 
 import (
+	"bytes"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -69,11 +70,34 @@ func (a Certificates) verify(chain []*x509.Certificate, trustDomain string) erro
 	}
 	_, err := chain[0].Verify(x509.VerifyOptions{
 		Roots:         roots.Pool(),
-		Intermediates: pki.NewBundle(chain[1:]...).Pool(),
+		Intermediates: pki.NewBundle(below(roots.Certificates(), chain[1:])...).Pool(),
 		CurrentTime:   a.now(),
 		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
 	return pki.Explain(err, chain[0], slices.Concat(chain[1:], roots.Certificates())...)
+}
+
+// below returns the certificates that roots vouch for. Signatures are verified from the roots down, with
+// keys that are vouched for alone: a stranger's large keys, and chains in which each certificate may
+// have issued each other, would cost more than the handshake did.
+func below(roots, candidates []*x509.Certificate) (all []*x509.Certificate) {
+	for issuers := roots; len(issuers) > 0; {
+		var next []*x509.Certificate
+		for _, cert := range candidates {
+			if !slices.Contains(all, cert) && isIssued(cert, issuers) {
+				next = append(next, cert)
+				all = append(all, cert)
+			}
+		}
+		issuers = next
+	}
+	return all
+}
+
+func isIssued(cert *x509.Certificate, issuers []*x509.Certificate) bool {
+	return slices.ContainsFunc(issuers, func(issuer *x509.Certificate) bool {
+		return bytes.Equal(issuer.RawSubject, cert.RawIssuer) && cert.CheckSignatureFrom(issuer) == nil
+	})
 }
 
 func (a Certificates) now() time.Time {

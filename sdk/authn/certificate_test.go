@@ -148,6 +148,22 @@ func TestHostileCertificateIsRefusedWithReason(t *testing.T) {
 	}
 }
 
+// Each certificate of the stranger's may have issued each other. Its keys are not computed with.
+func TestStrangersChainCostsNoSearch(t *testing.T) {
+	d, certificates := newDomains(t)
+	stranger := certtest.SelfSigned(t, authority("stranger"))
+	shown := chain(stranger.Issue(t, client(web)))
+	for serial := range int64(8) {
+		shown.Chain = append(shown.Chain, stranger.Sign(t, with(authority("stranger"), func(c *x509.Certificate) { c.SerialNumber = big.NewInt(serial + 10) }), stranger.Key.Public()))
+	}
+	shown.Chain = append(shown.Chain, d.middle.Cert)
+	_, err := certificates.Authenticate(t.Context(), shown)
+	// The error names the certificate at which the search ended: the leaf.
+	if !errors.Is(err, authn.ErrRefused) || !strings.Contains(err.Error(), `"": x509`) {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestRootsAreReadAtEachAuthentication(t *testing.T) {
 	d, certificates := newDomains(t)
 	shown := chain(d.root.Issue(t, client(web)))

@@ -21,7 +21,7 @@ import (
 const (
 	withReplicas = "resources: [BASE/ra]\ncomponents: [BASE/ra/replicas]"
 	raShares     = "countersign-ra-shares"
-	raRenewals   = "countersign-ra-renewals"
+	raRenewals   = "countersign-ra-renewals-7" // the last
 	shareWithin  = 2 * time.Minute
 )
 

@@ -39,7 +39,7 @@ func TestDocumentedCommandsRemoveWhatAnUninstallLeaves(t *testing.T) {
 	must(t, err)
 	_, err = api.CoordinationV1().Leases(home).Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "countersign-ra"}}, metav1.CreateOptions{})
 	must(t, err)
-	for name, in := range map[string]string{"istio-ca-root-cert": "shop", "countersign-ra": home, "countersign-ra-renewals": home, "kept": home} {
+	for name, in := range map[string]string{"istio-ca-root-cert": "shop", "countersign-ra": home, "countersign-ra-renewals-0": home, "countersign-ra-renewals-7": home, "kept": home} {
 		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		if in == "shop" {
 			m.ObjectMeta = named(name)

@@ -127,14 +127,24 @@ func (d *door) renewals(c *config.Config) (istioca.Renewals, error) {
 	if len(set.Identities) == 0 {
 		return istioca.Renewals{}, nil
 	}
-	kept, err := record.NewSingle(record.Object{
-		Client: d.of.clusters.Local().Client(), Kind: record.ConfigMap, Namespace: c.Cluster.SystemNamespace, Name: config.Lease + "-renewals",
-	}, record.Renewals)
-	return istioca.Renewals{
-		Identities: set.Identities, Longest: set.Longest.Duration, Record: kept, Authorities: c.RenewedAuthorities(), Roots: d.roots,
+	r := istioca.Renewals{
+		Identities: set.Identities, Longest: set.Longest.Duration, Authorities: c.RenewedAuthorities(), Roots: d.roots,
 		Reviewed: func(cluster string) bool { return tokens(cluster) != nil },
-	}, err
+	}
+	for n := range renewalObjects {
+		kept, err := record.NewSingle(record.Object{
+			Client: d.of.clusters.Local().Client(), Kind: record.ConfigMap, Namespace: c.Cluster.SystemNamespace, Name: fmt.Sprintf("%s-renewals-%d", config.Lease, n),
+		}, record.Renewals)
+		if err != nil {
+			return r, err
+		}
+		r.Records = append(r.Records, kept)
+	}
+	return r, nil
 }
+
+// renewalObjects is the number of ConfigMaps that have the record of renewals. The rights name each.
+const renewalObjects = 8
 
 func (d *door) roots(authority string) *pki.Bundle {
 	if engine := d.engine.Load(); engine != nil {

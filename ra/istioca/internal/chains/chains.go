@@ -4,6 +4,8 @@
 // obtained with the same certificate, the first that is presented continues the chain. The other
 // is taken for a copy: presenting it ends the chain for both.
 //
+// One entry that cannot be read costs its own machine a token, and no other.
+//
 // It does no I/O, and reads no clock.
 package chains
 
@@ -12,21 +14,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/countersign-dev/countersign/ra"
 )
 
-const (
-	version = 1
-	// maxSize is that of an encoded record. A ConfigMap takes 1 MiB.
-	maxSize = 900 << 10
-	// maxChains are those of one identity, maxCertificates those of a chain that have not
-	// expired.
-	maxChains       = 500
-	maxCertificates = 32
-)
+const version = 1
 
 // Why a certificate is not renewed, or a chain not continued.
 var (
@@ -36,10 +29,12 @@ var (
 	ErrFull     = errors.New("too many certificates that have not expired")
 )
 
-// Record is all chains. It is not safe for concurrent use.
+// Record is the chains of one object. It is not safe for concurrent use.
 type Record struct {
 	Version int      `json:"version"`
 	Chains  []*Chain `json:"chains,omitempty"`
+	// Damaged counts the entries that could not be read. They are lost with the next write.
+	Damaged int `json:"-"`
 }
 
 // Chain is what one token began.
@@ -94,29 +89,36 @@ const idLength = 32
 
 // Parse reads a record; an empty one has no chains.
 func Parse(text []byte) (*Record, error) {
-	r := &Record{Version: version}
-	if len(text) == 0 {
-		return r, nil
+	var read struct {
+		Version int               `json:"version"`
+		Chains  []json.RawMessage `json:"chains"`
 	}
-	if len(text) > maxSize {
+	r := &Record{Version: version}
+	switch {
+	case len(text) == 0:
+		return r, nil
+	case len(text) > maxSize:
 		return nil, fmt.Errorf("the record has %d bytes, %d are allowed", len(text), maxSize)
 	}
-	if err := json.Unmarshal(text, r); err != nil {
-		return nil, fmt.Errorf("the record is malformed: %w", err)
+	if err := json.Unmarshal(text, &read); err != nil {
+		return nil, fmt.Errorf("malformed record: %w", err)
 	}
-	if r.Version != version {
-		return nil, fmt.Errorf("the record is of version %d, this program reads %d", r.Version, version)
+	if read.Version != version {
+		return nil, fmt.Errorf("the record is of version %d, this program reads %d", read.Version, version)
 	}
-	return r, r.check()
+	for _, entry := range read.Chains {
+		c := new(Chain)
+		if json.Unmarshal(entry, c) != nil || !c.valid() {
+			r.Damaged++
+			continue
+		}
+		r.Chains = append(r.Chains, c)
+	}
+	return r, nil
 }
 
-func (r *Record) check() error {
-	for _, c := range r.Chains {
-		if c == nil || c.ID == "" || c.Identity == "" || c.Began.IsZero() || slices.Contains(c.Certificates, nil) {
-			return errors.New("the record is malformed: a chain lacks what identifies it")
-		}
-	}
-	return nil
+func (c *Chain) valid() bool {
+	return c.ID != "" && c.Identity != "" && !c.Began.IsZero() && !slices.Contains(c.Certificates, nil)
 }
 
 // Encode returns the record, or ErrFull if it is too large to be kept.
@@ -131,9 +133,9 @@ func (r *Record) Encode() ([]byte, error) {
 	return text, nil
 }
 
-// Present says which chain a certificate continues, and that it was presented: those beside it
-// and before it are good for nothing any more. It changes the record also with an error.
-func (r *Record) Present(id string) (*Chain, error) {
+// Find returns the chain that a certificate may continue. With an error other than ErrUnknown, it
+// returns the chain as well. It changes nothing.
+func (r *Record) Find(id string) (*Chain, error) {
 	c, cert := r.find(id)
 	switch {
 	case c == nil:
@@ -141,9 +143,23 @@ func (r *Record) Present(id string) (*Chain, error) {
 	case c.Over == Outlives:
 		return c, ErrOutlives
 	case c.Over != "" || cert.State == Past:
-		c.Over = Copied
 		return c, ErrCopied
-	case cert.State == Held:
+	}
+	return c, nil
+}
+
+// Present notes that a certificate was presented: those beside it and before it cannot be renewed any
+// more. A copy ends its chain: it changes the record also with an error.
+func (r *Record) Present(id string) (*Chain, error) {
+	c, err := r.Find(id)
+	if errors.Is(err, ErrCopied) {
+		c.Over = Copied
+	}
+	if err != nil {
+		return c, err
+	}
+	_, cert := r.find(id)
+	if cert.State == Held {
 		return c, nil
 	}
 	for _, other := range c.Certificates {
@@ -158,69 +174,52 @@ func (r *Record) Begin(c Chain, first Certificate, now time.Time) error {
 	if known, _ := r.find(first.ID); known != nil {
 		return nil
 	}
-	r.prune(now, nil)
-	same := 0
-	for _, other := range r.Chains {
-		if other.Identity == c.Identity {
-			same++
-		}
+	r.prune(now)
+	if err := r.MayBegin(c, now); err != nil {
+		return err
 	}
-	if same >= maxChains {
-		return fmt.Errorf("%w: %s has %d chains", ErrFull, c.Identity, same)
-	}
-	c.ID, c.Began, c.Last, c.Certificates = first.ID, whole(now), whole(now), nil
+	c.ID, c.Began, c.Certificates = first.ID, whole(now), nil
 	r.Chains = append(r.Chains, &c)
-	return r.Continue(&c, first, now)
-}
-
-// Room returns ErrFull if Begin would, or if the record were too large then. It changes nothing.
-func (r *Record) Room(c Chain, now time.Time) error {
-	text, err := r.Encode()
-	if err != nil {
-		return err
-	}
-	would, err := Parse(text)
-	if err != nil {
-		return err
-	}
-	if err := would.Begin(c, Certificate{ID: strings.Repeat("-", idLength), Ends: now}, now); err != nil {
-		return err
-	}
-	_, err = would.Encode()
-	return err
-}
-
-// Continue adds a certificate to a chain of the record, unless it is in one already.
-func (r *Record) Continue(c *Chain, next Certificate, now time.Time) error {
-	if known, _ := r.find(next.ID); known != nil {
-		return nil
-	}
-	r.prune(now, c)
-	if c.Full(now) {
-		return fmt.Errorf("%w: the chain has %d", ErrFull, len(c.Certificates))
-	}
-	next.Ends = whole(next.Ends)
-	c.Certificates, c.Last = append(c.Certificates, &next), whole(now)
+	c.add(first, now)
 	return nil
 }
 
-// Full reports whether a chain takes no further certificate until one of it expires.
-func (c *Chain) Full(now time.Time) bool {
-	good := 0
-	for _, cert := range c.Certificates {
-		if !cert.Ends.Before(now) {
-			good++
-		}
+// Continue presents a certificate and adds the one that it obtained, unless that is in a chain already.
+// One that ends after the limit ends the chain: another would last as long.
+func (r *Record) Continue(id string, next Certificate, limit, now time.Time) error {
+	c, err := r.Present(id)
+	if err != nil {
+		return err
 	}
-	return good >= maxCertificates
+	if known, _ := r.find(next.ID); known != nil {
+		return nil
+	}
+	if next.Ends.After(limit) {
+		c.Over = Outlives
+		return ErrOutlives
+	}
+	r.prune(now)
+	if err := r.MayContinue(c, now); err != nil {
+		return err
+	}
+	if !slices.Contains(r.Chains, c) { // all its certificates have expired meanwhile
+		r.Chains = append(r.Chains, c)
+	}
+	c.add(next, now)
+	return nil
 }
 
-// prune forgets certificates that have expired, and chains that nobody can continue but keep.
-func (r *Record) prune(now time.Time, keep *Chain) {
+func (c *Chain) add(next Certificate, now time.Time) {
+	next.Ends = whole(next.Ends)
+	c.Certificates, c.Last = append(c.Certificates, &next), whole(now)
+}
+
+// prune forgets certificates that have expired, and chains that have no other.
+func (r *Record) prune(now time.Time) {
 	for _, c := range r.Chains {
 		c.Certificates = slices.DeleteFunc(c.Certificates, func(cert *Certificate) bool { return cert.Ends.Before(now) })
 	}
-	r.Chains = slices.DeleteFunc(r.Chains, func(c *Chain) bool { return len(c.Certificates) == 0 && c != keep })
+	r.Chains = slices.DeleteFunc(r.Chains, func(c *Chain) bool { return len(c.Certificates) == 0 })
 }
 
 func (r *Record) find(id string) (*Chain, *Certificate) {

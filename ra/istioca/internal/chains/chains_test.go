@@ -48,13 +48,7 @@ func (s *story) begin(id string) {
 // renew presents a certificate and obtains another.
 func (s *story) renew(old, next string, want error) {
 	s.t.Helper()
-	s.step(want, func(r *Record) error {
-		c, err := r.Present(old)
-		if err != nil {
-			return err
-		}
-		return r.Continue(c, cert(next, time.Hour), now)
-	})
+	s.step(want, func(r *Record) error { return r.Continue(old, cert(next, time.Hour), now.Add(time.Hour), now) })
 }
 
 func TestChainGoesOnWithTheFirstThatIsPresented(t *testing.T) {
@@ -98,37 +92,99 @@ func TestWhatHasExpiredIsForgotten(t *testing.T) {
 	}
 }
 
-func TestRecordIsBounded(t *testing.T) {
+func machineOf(namespace, identity string) Chain {
+	return Chain{Identity: identity, Subject: ra.Subject{Kind: ra.ServiceAccount, Cluster: "vm", Namespace: namespace, ServiceAccount: "db", Verified: "token of an OIDC issuer"}}
+}
+
+func TestChainsOfAnIdentityAreBounded(t *testing.T) {
 	r := &Record{Version: version}
 	for i := range maxChains {
-		if err := r.Begin(Chain{Identity: "spiffe://a/b"}, cert(fmt.Sprint(i), time.Hour), now); err != nil {
+		c := machineOf("vm", "spiffe://cluster.local/ns/vm/sa/db")
+		if err := r.Begin(c, cert(fmt.Sprint(i), time.Hour), now); err != nil {
 			t.Fatal(err)
 		}
-	}
-	if err := r.Begin(Chain{Identity: "spiffe://a/b"}, cert("more", time.Hour), now); !errors.Is(err, ErrFull) {
-		t.Error(err)
-	}
-	if err := r.Begin(Chain{Identity: "spiffe://a/c"}, cert("another", time.Hour), now); err != nil {
-		t.Error(err)
-	}
-	for i := 0; ; i++ {
-		if err := r.Continue(r.Chains[0], cert(fmt.Sprint("c", i), time.Hour), now); err != nil {
-			if i != maxCertificates-1 || !errors.Is(err, ErrFull) {
-				t.Error(i, err)
+		for n := range 2 { // as a machine has them that renews at half of its certificate's life
+			if err := r.Continue(r.Chains[i].Certificates[n].ID, cert(fmt.Sprint(i, "-", n), time.Hour), now.Add(time.Hour), now); err != nil {
+				t.Fatal(i, err)
 			}
-			break
 		}
 	}
-	r.Chains[0].Identity = strings.Repeat("x", maxSize)
+	if err := r.Begin(machineOf("vm", "spiffe://cluster.local/ns/vm/sa/db"), cert("more", time.Hour), now); !errors.Is(err, ErrFull) || !strings.Contains(err.Error(), "500 chains") {
+		t.Error(err)
+	}
+	later := now.Add(2 * time.Hour)
+	if err := r.Begin(machineOf("vm", "spiffe://cluster.local/ns/vm/sa/db"), Certificate{ID: "later", Ends: later.Add(time.Hour)}, later); err != nil || len(r.Chains) != 1 {
+		t.Error(len(r.Chains), err)
+	}
+}
+
+func TestCertificatesOfAChainAreBounded(t *testing.T) {
+	s := &story{t: t}
+	s.begin("a")
+	for i := range maxCertificates - 1 {
+		s.renew("a", fmt.Sprint(i), nil)
+	}
+	s.renew("a", "more", ErrFull)
+	s.renew("0", "more", ErrFull)
+}
+
+// Whoever may create accounts in a namespace takes no other namespace's room, nor what chains need to go on.
+func TestNamespaceDoesNotFillTheRecord(t *testing.T) {
+	r := &Record{Version: version}
+	fill := func(namespace string) (n int) {
+		for err := error(nil); ; n++ {
+			if err = r.Begin(machineOf(namespace, fmt.Sprintf("spiffe://cluster.local/ns/%s/sa/%d", namespace, n)), cert(fmt.Sprint(namespace, n), time.Hour), now); err != nil {
+				if !errors.Is(err, ErrFull) {
+					t.Fatal(err)
+				}
+				return n
+			}
+		}
+	}
+	if err := r.Begin(machineOf("good", "spiffe://cluster.local/ns/good/sa/db"), cert("good", time.Hour), now); err != nil {
+		t.Fatal(err)
+	}
+	if n := fill("greedy"); n < 500 || len(r.Chains) != n+1 {
+		t.Errorf("%d chains", n)
+	}
+	if n := fill("other"); n < 200 {
+		t.Errorf("another namespace has room for %d chains", n)
+	}
+	if err := r.Continue("good", cert("better", time.Hour), now.Add(time.Hour), now); err != nil {
+		t.Error(err)
+	}
+	if text, err := r.Encode(); err != nil {
+		t.Error(len(text), err)
+	}
+}
+
+func TestRecordThatIsTooLargeIsNotWritten(t *testing.T) {
+	r := &Record{Version: version, Chains: []*Chain{{Identity: strings.Repeat("x", maxSize)}}}
 	if _, err := r.Encode(); !errors.Is(err, ErrFull) {
 		t.Error(err)
 	}
 }
 
+func TestDamagedEntryLosesItselfAlone(t *testing.T) {
+	s := &story{t: t}
+	s.begin("a")
+	s.begin("b")
+	good := string(s.text)
+	for _, entry := range []string{"null", "7", `{"identity":"x"}`, `{"began":"2026-01-01T00:00:00Z"}`, `{"id":"x","identity":"x","began":"2026-01-01T00:00:00Z","certificates":[null]}`, `{"id":[]}`} {
+		s.text = []byte(strings.Replace(good, `"chains":[`, `"chains":[`+entry+`,`, 1))
+		if r, err := Parse(s.text); err != nil || r.Damaged != 1 {
+			t.Fatalf("%s: %v", entry, err)
+		}
+		s.renew("b", "c", nil)
+		if r := s.step(nil, func(*Record) error { return nil }); len(r.Chains) != 2 || r.Damaged != 0 {
+			t.Errorf("%s: %s", entry, s.text)
+		}
+	}
+}
+
 func TestRecordOfAnotherKindIsRefused(t *testing.T) {
 	for _, text := range []string{
-		"{", `{"version":2}`, `{}{}`, `{"version":1,"chains":[null]}`, `{"version":1,"chains":[{"identity":"x"}]}`,
-		`{"version":1,"chains":[{"began":"2026-01-01T00:00:00Z"}]}`, strings.Repeat(" ", maxSize+1),
+		"{", `{"version":2}`, `{}{}`, `{}`, `null`, `[]`, `{"version":1,"chains":{}}`, strings.Repeat(" ", maxSize+1),
 	} {
 		if _, err := Parse([]byte(text)); err == nil {
 			t.Errorf("%.80s is taken", text)
@@ -139,7 +195,7 @@ func TestRecordOfAnotherKindIsRefused(t *testing.T) {
 func TestChainThatItsCertificatesOutliveIsNotTakenForACopy(t *testing.T) {
 	s := &story{t: t}
 	s.begin("a")
-	s.step(nil, func(r *Record) error { r.Chains[0].Over = Outlives; return nil })
+	s.step(ErrOutlives, func(r *Record) error { return r.Continue("a", cert("b", 2*time.Hour), now.Add(time.Hour), now) })
 	s.renew("a", "b", ErrOutlives)
 }
 
@@ -154,9 +210,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if c, err := r.Present("a"); err == nil {
-			_ = r.Continue(c, cert("z", time.Hour), now)
-		}
+		_ = r.Continue("a", cert("z", time.Hour), now.Add(time.Hour), now)
 		_ = r.Begin(Chain{Identity: "spiffe://a/b"}, cert("q", time.Hour), now)
 		first, err := r.Encode()
 		if err != nil {
