@@ -28,7 +28,7 @@ const (
 	eventIssued    = "issued"    // a certificate that passed all checks
 	eventDiscarded = "discarded" // a certificate that failed one and was given to no caller
 	eventWithheld  = "withheld"  // one that was issued and given to no caller
-	eventNoted     = "noted"     // what is to be known of one that a caller received
+	eventNoted     = "noted"     // a limitation of one that a caller received
 	eventRefused   = "refused"
 	eventResumed   = "resumed" // the log can be written again
 )

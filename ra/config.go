@@ -114,17 +114,13 @@ type Roots struct {
 }
 
 // Budget bounds the certificates of one holder (a pod; a service account on a node; a machine; one
-// set of names that a namespace asks for), of one subject that can make holders, and of one
-// namespace. A new key does not make a new holder. Each engine counts for itself.
+// set of names that a namespace asks for), of one subject that can make holders ([Rule.Holders]), and of
+// one namespace. A new key does not make a new holder. Each engine counts for itself.
 type Budget struct {
 	// Holder is how many certificates a holder gets at once after a rest, and HolderEvery
 	// the time in which it gains one more. Default: 10, and 5 minutes.
 	Holder      int
 	HolderEvery time.Duration
-	// Holders is how many times the budget of a holder a subject has that can make holders: a
-	// service account or user with tokens of its own machines ([Request.WithinSubject]), and a
-	// namespace that asks for names of its own. Default: 100.
-	Holders int
 	// Namespace and NamespaceEvery are the same for a namespace. Default: 10,000, and 100
 	// milliseconds.
 	Namespace      int
@@ -167,7 +163,7 @@ func (c Config) withDefaults() Config {
 	}
 	c.Log = loglimit.Limit(c.Log)
 	c.Budget = Budget{
-		cmp.Or(c.Budget.Holder, 10), cmp.Or(c.Budget.HolderEvery, 5*time.Minute), cmp.Or(c.Budget.Holders, 100),
+		cmp.Or(c.Budget.Holder, 10), cmp.Or(c.Budget.HolderEvery, 5*time.Minute),
 		cmp.Or(c.Budget.Namespace, 10000), cmp.Or(c.Budget.NamespaceEvery, 100*time.Millisecond),
 	}
 	return c
@@ -205,7 +201,7 @@ func (c Config) check() error {
 	if c.Audit == nil {
 		errs = append(errs, errors.New("there is no audit log, and nothing is given out without one"))
 	}
-	if b := c.Budget; min(b.Holder, b.Holders, b.Namespace) < 1 || min(b.HolderEvery, b.NamespaceEvery) <= 0 {
+	if b := c.Budget; min(b.Holder, b.Namespace) < 1 || min(b.HolderEvery, b.NamespaceEvery) <= 0 {
 		errs = append(errs, fmt.Errorf("a budget is %+v: use more than 0 for each", b))
 	}
 	names := map[string]bool{}

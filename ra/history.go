@@ -119,7 +119,8 @@ func (e *Engine) accounts(h *history, o *Order) []account {
 		{e.namespaces.get(o.Subject.tenant()), b.NamespaceEvery, float64(b.Namespace), "its namespace has"},
 	}
 	if o.subject != (holder{}) {
-		every, most := max(b.HolderEvery/time.Duration(b.Holders), 1), float64(b.Holder)*float64(b.Holders)
+		times := o.decision.Holders
+		every, most := max(b.HolderEvery/time.Duration(times), 1), float64(b.Holder)*float64(times)
 		all = append(all, account{e.subjects.get(o.subject), every, most, "all holders of its " + string(o.Subject.Kind) + " have"})
 	}
 	return all

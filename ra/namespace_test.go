@@ -62,7 +62,9 @@ func TestCertificatesOfANamespaceHaveBudgetsByTheirNames(t *testing.T) {
 // A namespace that chooses its names does not choose its budget.
 func TestNamesShareTheBudgetOfTheirNamespace(t *testing.T) {
 	inBubble(t, func(conf *ra.Config) {
-		conf.Policy, conf.Budget = policy(t, apps()), ra.Budget{Holder: 1, HolderEvery: time.Hour, Holders: 2}
+		rule := apps()
+		rule.Holders = 2
+		conf.Policy, conf.Budget = policy(t, rule), ra.Budget{Holder: 1, HolderEvery: time.Hour}
 	}, func(h *house) {
 		h.must(asks(0, "a.shop.apps.example.org"))
 		h.must(asks(1, "b.shop.apps.example.org"))

@@ -12,8 +12,9 @@ import (
 )
 
 const (
-	maxRules      = 1000
-	defaultMaxTTL = 24 * time.Hour
+	maxRules       = 1000
+	defaultMaxTTL  = 24 * time.Hour
+	defaultHolders = 100
 )
 
 // Rule grants names to the subjects that it matches.
@@ -34,6 +35,10 @@ type Rule struct {
 	KeyTypes []string
 	// Usages is what the certificate must be good for. Default: any TLS usage.
 	Usages Usages
+	// Holders is how many times the budget of a holder ([Budget.Holder]) a subject has that can make
+	// holders: a service account or user with tokens of its own machines
+	// ([Request.WithinSubject]), and a namespace that asks for names of its own. Default: 100.
+	Holders int
 }
 
 // Policy says who may have which certificate: rules in order, of which the first that
@@ -79,6 +84,9 @@ func newRule(conf Rule, home string) (rule, error) {
 	if conf.MaxTTL == 0 {
 		conf.MaxTTL = defaultMaxTTL
 	}
+	if conf.Holders == 0 {
+		conf.Holders = defaultHolders
+	}
 	if len(conf.Match.Clusters) == 0 {
 		conf.Match.Clusters = []string{home}
 	}
@@ -105,6 +113,8 @@ func (r rule) check() error {
 		return errors.New("it names no authority")
 	case r.MaxTTL < 0:
 		return fmt.Errorf("its longest lifetime is %s: use more than 0", r.MaxTTL)
+	case r.Holders < 0:
+		return fmt.Errorf("its holders are %d: use 1 or more", r.Holders)
 	case !slices.Contains(allUsages, r.Usages):
 		return fmt.Errorf("the usages %.64q are not known: use one of %q", r.Usages, allUsages)
 	}
@@ -132,6 +142,7 @@ type Decision struct {
 	MaxTTL    time.Duration
 	KeyTypes  []string
 	Usages    Usages
+	Holders   int
 
 	chosen bool // whether tenants choose a part of the names
 }
@@ -199,7 +210,7 @@ func (p *Policy) decide(r *rule, s Subject) Decision {
 	if r == nil {
 		return Decision{Denied: "no rule matches"}
 	}
-	d := Decision{Rule: r.Name, Requested: r.Names.Requested, Authority: r.Authority, MaxTTL: r.MaxTTL, KeyTypes: r.KeyTypes, Usages: r.Usages}
+	d := Decision{Rule: r.Name, Requested: r.Names.Requested, Authority: r.Authority, MaxTTL: r.MaxTTL, KeyTypes: r.KeyTypes, Usages: r.Usages, Holders: r.Holders}
 	d.chosen = r.names.chosen()
 	var err error
 	if d.Identity, err = r.names.fill(s); err != nil {

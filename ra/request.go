@@ -30,7 +30,7 @@ type Request struct {
 	Subject Subject
 	// Holder identifies the holder of the certificate among those that share Subject, such as the
 	// token of one machine. The door has verified it. WithinSubject counts its certificates against
-	// the budget of Subject as well ([Budget.Holders]): the subject may get any number of tokens.
+	// the budget of Subject as well ([Rule.Holders]): the subject may get any number of tokens.
 	// Default: Subject is one holder.
 	Holder        string
 	WithinSubject bool

@@ -16,7 +16,7 @@ func (o *Order) Withhold(ctx context.Context, cert Certificate, err error) {
 	o.engine.withhold(ctx, o.line(eventWithheld, cert, err))
 }
 
-// Note records in the audit log what is to be known of a certificate that a caller received.
+// Note records a limitation of a certificate that a caller received in the audit log.
 func (o *Order) Note(ctx context.Context, cert Certificate, err error) {
 	_ = o.engine.audit.write(ctx, o.line(eventNoted, cert, err)) // it is in the log as issued
 }

@@ -22,38 +22,54 @@ var (
 type Places struct {
 	most, ofOne int
 
-	mu  sync.Mutex
-	all int
-	by  map[string]int
+	mu     sync.Mutex
+	all    int
+	by     map[string]int
+	shared map[user]int // of those that share a client's
 }
+
+// user is one of those that share the places of a client.
+type user struct{ client, one string }
 
 // NewPlaces returns free places.
 func NewPlaces(most, ofOne int) *Places {
-	return &Places{most: most, ofOne: ofOne, by: map[string]int{}}
+	return &Places{most: most, ofOne: ofOne, by: map[string]int{}, shared: map[user]int{}}
 }
 
 // Take occupies a place, or returns [ErrFull] or [ErrFullForOne]. Call free once if there
 // is one.
-func (p *Places) Take(client string) (free func(), err error) {
+func (p *Places) Take(client string) (free func(), err error) { return p.TakeOf(client, "") }
+
+// TakeOf is Take for one of several that share the places of a client, such as the machines of an
+// account. It has at most as many as are left, so that one that takes all it can leaves half of them to
+// the others. With an empty name the client has one user.
+func (p *Places) TakeOf(client, one string) (free func(), err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch {
-	case p.by[client] >= p.ofOne:
+	own := user{client, one}
+	switch left := p.ofOne - p.by[client]; {
+	case left <= 0, one != "" && p.shared[own] >= left:
 		return nil, ErrFullForOne
 	case p.all >= p.most:
 		return nil, ErrFull
 	}
 	p.all++
 	p.by[client]++
-	return func() { p.free(client) }, nil
+	if one != "" {
+		p.shared[own]++
+	}
+	return func() { p.free(own) }, nil
 }
 
-func (p *Places) free(client string) {
+func (p *Places) free(own user) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.all--
-	if p.by[client]--; p.by[client] == 0 {
-		delete(p.by, client)
+	if p.by[own.client]--; p.by[own.client] == 0 {
+		delete(p.by, own.client)
+	}
+	if p.shared[own]--; p.shared[own] <= 0 {
+		delete(p.shared, own)
 	}
 }
 

@@ -40,10 +40,17 @@ type caller struct {
 // holder identifies the machine among those that share its subject: by its chain of renewals, else by
 // its token. A pod is one holder.
 func (c caller) holder(a asked) string {
+	if a.impersonated != "" {
+		return ""
+	}
+	return c.machine()
+}
+
+func (c caller) machine() string {
 	switch {
 	case c.presented != nil:
 		return "chain " + c.presented.of
-	case c.podless && a.impersonated == "":
+	case c.podless:
 		return "token " + c.token
 	}
 	return ""
@@ -68,13 +75,9 @@ func (c caller) result() Result {
 	return Issued
 }
 
-// key tells callers apart for [Limits.CallsOfCaller].
+// key tells callers apart for [Limits.CallsOfCaller]; machines share that of their account.
 func (c caller) key() string {
-	chain := ""
-	if c.presented != nil {
-		chain = c.presented.of
-	}
-	return strings.Join([]string{c.Cluster, c.Namespace, c.ServiceAccount, c.PodUID, c.User, chain}, "\x00")
+	return strings.Join([]string{c.Cluster, c.Namespace, c.ServiceAccount, c.PodUID, c.User}, "\x00")
 }
 
 // What a stranger sees: no details of the reason.

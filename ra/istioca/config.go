@@ -79,8 +79,9 @@ type Limits struct {
 	// Authentications are the calls being authenticated, of all clients and of one address, and
 	// the connections on which no call was authenticated yet. Default: 1,000 and 600.
 	Authentications, AuthenticationsOfAddress int
-	// Calls of authenticated callers, in total and of one caller: a pod, or a service account
-	// without one. A ztunnel has eight in flight. Default: 20,000 and 64.
+	// Calls of authenticated callers, in total and of one caller: a pod, or all machines of a
+	// service account or user. A machine, by its token or its chain of renewals, has at most as
+	// many as are left for the others. A ztunnel has eight in flight. Default: 20,000 and 64.
 	Calls, CallsOfCaller int
 	// CallsOfConnection is how many calls a connection has at once. Default: 256.
 	CallsOfConnection int

@@ -60,7 +60,10 @@ func TestMachinesOfOneAccountAllHoldCertificates(t *testing.T) {
 func TestTokensShareTheBudgetOfTheirAccount(t *testing.T) {
 	inBubble(t, func(m *mesh, p *parts) {
 		renewing(&register{})(m, p)
-		p.engine.Budget = ra.Budget{Holder: 2, HolderEvery: time.Hour, Holders: 3}
+		p.engine.Budget = ra.Budget{Holder: 2, HolderEvery: time.Hour}
+		for i := range p.rules {
+			p.rules[i].Holders = 3
+		}
 	}, func(t *testing.T, m *mesh) {
 		h := m.takes(m.ownToken(0), wish{identity: machine})
 		if err := m.asksWith(m.ownToken(0)); err != nil {

@@ -402,14 +402,14 @@ func TestRecordThatCannotBeReadAllowsNothing(t *testing.T) {
 		good := record.text
 		before := len(m.ca.Requests())
 		for name, spoil := range map[string]func(){
-			"away":       func() { record.err = errors.New("503") },
-			"hangs":      func() { record.hangs = true },
-			"empty":      func() { record.text = nil },
-			"malformed":  func() { record.text = []byte("{") },
-			"newer":      func() { record.text = []byte(`{"version":2}`) },
-			"another":    func() { record.text = []byte(`{"chains":[]}`) },
-			"large":      func() { record.text = make([]byte, 1<<20) },
-			"ahead":      func() { record.text = []byte(strings.ReplaceAll(string(good), `"last":"2000`, `"last":"2001`)) },
+			"away":      func() { record.err = errors.New("503") },
+			"hangs":     func() { record.hangs = true },
+			"empty":     func() { record.text = nil },
+			"malformed": func() { record.text = []byte("{") },
+			"newer":     func() { record.text = []byte(`{"version":2}`) },
+			"another":   func() { record.text = []byte(`{"chains":[]}`) },
+			"large":     func() { record.text = make([]byte, 1<<20) },
+			"ahead":     func() { record.text = []byte(strings.ReplaceAll(string(good), `"last":"2000`, `"last":"2001`)) },
 		} {
 			time.Sleep(time.Second) // what was read a moment ago counts
 			began, version := time.Now(), record.version
@@ -705,12 +705,12 @@ func TestWrongRenewalsAreRefused(t *testing.T) {
 	good := istioca.Renewals{Identities: []string{machine, "spiffe://vm.example.org/host/*"}, Records: []share.Store{&register{}, &register{}}, Authorities: []string{"ca"}, Roots: func(string) *pki.Bundle { return nil }}
 	inBubble(t, renewing(&register{}), func(t *testing.T, m *mesh) {
 		for want, change := range map[string]func(r *istioca.Renewals){
-			"":                    func(*istioca.Renewals) {},
-			"Longest":             func(r *istioca.Renewals) { r.Longest = -1 },
-			"Records, Authoritie": func(r *istioca.Renewals) { r.Records = nil },
+			"":                     func(*istioca.Renewals) {},
+			"Longest":              func(r *istioca.Renewals) { r.Longest = -1 },
+			"Records, Authoritie":  func(r *istioca.Renewals) { r.Records = nil },
 			"Records, Authorities": func(r *istioca.Renewals) { r.Records = []share.Store{nil} },
-			"Identities":          func(r *istioca.Renewals) { r.Identities = []string{"spiffe://vm.example.org/host*"} },
-			"Config.Renewals.Ide": func(r *istioca.Renewals) { r.Identities = []string{"*"} },
+			"Identities":           func(r *istioca.Renewals) { r.Identities = []string{"spiffe://vm.example.org/host*"} },
+			"Config.Renewals.Ide":  func(r *istioca.Renewals) { r.Identities = []string{"*"} },
 		} {
 			r := good
 			change(&r)

@@ -57,7 +57,7 @@ func (s *Server) answer(stream grpc.ServerStream) (Result, *fault) {
 	if p, ok := peer.FromContext(ctx); ok {
 		strangers.Known(p.Addr)
 	}
-	free, full := s.calls.Take(who.key())
+	free, full := s.calls.TakeOf(who.key(), who.machine())
 	if full != nil {
 		return "", faultf(limitOf(full), codes.ResourceExhausted, "too many calls of this caller are in progress; retry later").of(who)
 	}

@@ -150,6 +150,45 @@ func TestCallsOfOneCallerAreLimited(t *testing.T) {
 	})
 }
 
+// One machine of an account leaves the others calls.
+func TestCallsOfAnAccountAreSharedByItsMachines(t *testing.T) {
+	inBubble(t, func(m *mesh, p *parts) {
+		battlefield(m, p)
+		p.door.Limits.CallsOfCaller = 8
+	}, func(t *testing.T, m *mesh) {
+		m.enrols() // the engine knows the roots
+		conn := m.dial("192.0.2.1")
+		defer conn.Close()
+		m.ca.Fail(away)
+		ctx, cancel := context.WithCancel(t.Context())
+		var all []<-chan error
+		held := func(n int) (held int) {
+			token := m.ownToken(n)
+			for range 8 {
+				done := m.as(conn, token, "").begin(ctx, wish{identity: machine})
+				synctest.Wait()
+				select {
+				case err := <-done:
+					if status.Code(err) != codes.ResourceExhausted {
+						t.Error(err)
+					}
+				default:
+					all = append(all, done)
+					held++
+				}
+			}
+			return held
+		}
+		if one, two, three := held(1), held(2), held(3); one != 4 || two != 2 || three != 1 {
+			t.Errorf("three machines have %d, %d and %d calls of 8", one, two, three)
+		}
+		cancel()
+		for _, done := range all {
+			<-done
+		}
+	})
+}
+
 func TestCallsOfAllAreLimited(t *testing.T) {
 	inBubble(t, func(m *mesh, p *parts) {
 		shop(m, p)

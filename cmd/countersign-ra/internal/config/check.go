@@ -155,7 +155,7 @@ func (a *Authority) setDefaults() {
 
 func (c *Config) checkBudget(p *settings.Problems) {
 	b := c.Budget
-	for setting, value := range map[string]uint32{"holder": b.Holder, "holders": b.Holders, "namespace": b.Namespace} {
+	for setting, value := range map[string]uint32{"holder": b.Holder, "namespace": b.Namespace} {
 		if value == 0 {
 			p.Say("budget."+setting, value, "write 1 or more")
 		}

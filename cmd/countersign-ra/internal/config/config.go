@@ -164,6 +164,11 @@ type Rule struct {
 	// Usages is what a certificate must be good for: any, server, client or both. Default:
 	// any, as the authority decides.
 	Usages string `json:"usages"`
+	// Holders is how many times a holder's budget each service account or user that the rule matches
+	// has for the tokens of its machines, and a namespace for the names that it chooses itself: the
+	// machines that share an account. Renewals by certificate have each machine's own budget alone.
+	// Default: 100.
+	Holders uint32 `json:"holders"`
 }
 
 // Match selects callers by verified attributes. A caller must fit each list that has entries.
@@ -223,10 +228,6 @@ type Budget struct {
 	Holder uint32 `json:"holder"`
 	// HolderEvery is the time in which a holder gains one more. Default: 5m.
 	HolderEvery agent.Duration `json:"holder_every"`
-	// Holders is how many times a holder's budget one service account or user has for the tokens of
-	// its machines, and one namespace for the names that it chooses itself. Renewals by certificate
-	// have each machine's own budget alone. Default: 100.
-	Holders uint32 `json:"holders"`
 	// Namespace is how many certificates a namespace gets at once after a rest. Default:
 	// 10000.
 	Namespace uint32 `json:"namespace"`
@@ -264,7 +265,7 @@ func duration(d time.Duration) agent.Duration { return agent.Duration{Duration: 
 func defaults() Config {
 	return Config{
 		Cluster:        Cluster{ID: "Kubernetes", SystemNamespace: "countersign"},
-		Budget:         Budget{Holder: 10, HolderEvery: duration(5 * time.Minute), Holders: 100, Namespace: 10_000, NamespaceEvery: duration(100 * time.Millisecond)},
+		Budget:         Budget{Holder: 10, HolderEvery: duration(5 * time.Minute), Namespace: 10_000, NamespaceEvery: duration(100 * time.Millisecond)},
 		Istio:          usualIstio(),
 		Audit:          Audit{File: Stdout},
 		LeaderElection: LeaderElection{Enabled: true, Duration: duration(15 * time.Second)},

@@ -137,12 +137,10 @@ func TestWrongSettingOfAMeshIsNamed(t *testing.T) {
 		listen + ", limits: {connections_of_address: 0}}":                                                 `istio.limits.connections_of_address is "0": write 1 or more`,
 		listen + ", limits: {authentications: 0}}":                                                        `istio.limits.authentications is "0": write 1 or more`,
 		listen + ", limits: {authentications_of_address: 0}}":                                             `istio.limits.authentications_of_address is "0": write 1 or more`,
-		listen + ", limits: {calls: 0}}":                                                                  `istio.limits.calls is "0": write 1 or more`,
 		listen + ", limits: {calls_of_identity: 0}}":                                                      `istio.limits.calls_of_identity is "0": write 1 or more`,
-		listen + ", limits: {calls_of_connection: 0}}":                                                    `istio.limits.calls_of_connection is "0": write 1 or more`,
 		listen + ", hold: 999ms}":                                                                         `istio.hold is "999ms": write 1s to 1m`,
 		listen + ", hold: 61s}":                                                                           `istio.hold is "1m1s": write 1s to 1m`,
-		"istio: {limits: {calls: 5}}":                                                                     `istio.listen is not set: write host:port`,
+		"istio: {limits: {calls_of_identity: 5}}":                                                         `istio.listen is not set: write host:port`,
 		listen + ", tokens: many}":                                                                        `unknown setting "istio.tokens"`,
 
 		"signers: [{name: a.b/c, pod_certificates: {enabled: true}}]\nrules: [{name: a, " + names + "}]": `rules is "without one for istio"`,
@@ -271,7 +269,7 @@ func TestReloadTakesOverRulesAndCallersAlone(t *testing.T) {
 	if got.Istio.Listen != was.Istio.Listen || len(got.Proxies()) != 1 || got.Policy().Try(account(got.Cluster.ID), "istio").MaxTTL != 24*time.Hour {
 		t.Errorf("got %+v", got.Istio)
 	}
-	next.Istio.Limits.Calls, next.Istio.Hold.Duration = 5, time.Minute
+	next.Istio.Limits.CallsOfIdentity, next.Istio.Hold.Duration = 5, time.Minute
 	if got := was.With(next); got.Istio.Limits != was.Istio.Limits || got.Istio.Hold != was.Istio.Hold {
 		t.Errorf("got %+v", got.Istio)
 	}
@@ -355,7 +353,7 @@ func TestLimitsOfAMeshAreThoseOfTheDoorByDefault(t *testing.T) {
 	limits, times := c.Istio.Bounds()
 	want := istioca.Limits{
 		Connections: 20_000, ConnectionsOfAddress: 30_000, Authentications: 1000, AuthenticationsOfAddress: 1000,
-		Calls: 20_000, CallsOfCaller: 64, CallsOfConnection: 256,
+		CallsOfCaller: 64,
 	}
 	if limits != want || times != (istioca.Times{Hold: 10 * time.Second}) {
 		t.Errorf("got %+v, %+v", limits, times)

@@ -16,9 +16,7 @@ type IstioLimits struct {
 	ConnectionsOfAddress     uint32 `json:"connections_of_address"`     // from one address. Default: 2000.
 	Authentications          uint32 `json:"authentications"`            // calls being authenticated at once, and connections without an authenticated call. Default: 1000.
 	AuthenticationsOfAddress uint32 `json:"authentications_of_address"` // of those, from one address, which has the same share of token reviews. Default: 600.
-	Calls                    uint32 `json:"calls"`                      // of all authenticated callers. Default: 20000.
-	CallsOfIdentity          uint32 `json:"calls_of_identity"`          // of one pod, or of one service account without a pod. Default: 64.
-	CallsOfConnection        uint32 `json:"calls_of_connection"`        // Default: 256.
+	CallsOfIdentity          uint32 `json:"calls_of_identity"`          // of one pod, or of all machines of one service account, each of which has at most as many as are left. Default: 64.
 }
 
 // The bounds of Hold. Clients do not wait for ever, and one that is held for long holds up others.
@@ -31,7 +29,7 @@ const (
 func usualIstio() Istio {
 	return Istio{Hold: agent.Duration{Duration: 10 * time.Second}, Limits: IstioLimits{
 		Connections: 20_000, ConnectionsOfAddress: 2000, Authentications: 1000, AuthenticationsOfAddress: 600,
-		Calls: 20_000, CallsOfIdentity: 64, CallsOfConnection: 256,
+		CallsOfIdentity: 64,
 	}}
 }
 
@@ -42,7 +40,7 @@ func (i Istio) checkLimits(p *settings.Problems) {
 	for setting, value := range map[string]uint32{
 		"connections": l.Connections, "connections_of_address": l.ConnectionsOfAddress,
 		"authentications": l.Authentications, "authentications_of_address": l.AuthenticationsOfAddress,
-		"calls": l.Calls, "calls_of_identity": l.CallsOfIdentity, "calls_of_connection": l.CallsOfConnection,
+		"calls_of_identity": l.CallsOfIdentity,
 	} {
 		if value == 0 {
 			p.Say("istio.limits."+setting, value, "write 1 or more")
@@ -59,6 +57,6 @@ func (i Istio) Bounds() (istioca.Limits, istioca.Times) {
 	return istioca.Limits{
 		Connections: int(l.Connections), ConnectionsOfAddress: int(l.ConnectionsOfAddress),
 		Authentications: int(l.Authentications), AuthenticationsOfAddress: int(l.AuthenticationsOfAddress),
-		Calls: int(l.Calls), CallsOfCaller: int(l.CallsOfIdentity), CallsOfConnection: int(l.CallsOfConnection),
+		CallsOfCaller: int(l.CallsOfIdentity),
 	}, istioca.Times{Hold: i.Hold.Duration}
 }

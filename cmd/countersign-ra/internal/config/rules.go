@@ -18,7 +18,10 @@ const (
 	CertificateSigningRequests = "certificate-requests"
 )
 
-const defaultMaxTTL = 24 * time.Hour
+const (
+	defaultMaxTTL  = 24 * time.Hour
+	defaultHolders = 100
+)
 
 // doors returns the engine's doors for a signer, by the kind of request.
 func (s Signer) doors() map[string]ra.Door {
@@ -190,9 +193,13 @@ func (r *Rule) of(p *settings.Problems, path string, doors []ra.Door, home strin
 	if r.MaxTTL.Duration == 0 {
 		r.MaxTTL.Duration = defaultMaxTTL
 	}
+	if r.Holders == 0 {
+		r.Holders = defaultHolders
+	}
 	m := r.Match
 	rule := ra.Rule{
-		Name: r.Name, Authority: r.Authority, MaxTTL: r.MaxTTL.Duration, KeyTypes: r.KeyTypes, Usages: usages[r.Usages],
+		Holders: int(r.Holders),
+		Name:    r.Name, Authority: r.Authority, MaxTTL: r.MaxTTL.Duration, KeyTypes: r.KeyTypes, Usages: usages[r.Usages],
 		Match: ra.Match{
 			Clusters: m.Clusters, Namespaces: m.Namespaces, ServiceAccounts: m.ServiceAccounts, Pods: m.Pods, Nodes: m.Nodes, Users: m.Users,
 		},

@@ -88,7 +88,7 @@ func (s *service) engineConfig() ra.Config {
 	return ra.Config{
 		Policy: now.Policy(), Doors: now.Doors(), Audit: s.audit.Sink(), Log: s.log, Observe: s.metrics.outcome, Tracer: s.tracer,
 		Budget: ra.Budget{
-			Holder: int(b.Holder), HolderEvery: b.HolderEvery.Duration, Holders: int(b.Holders), Namespace: int(b.Namespace), NamespaceEvery: b.NamespaceEvery.Duration,
+			Holder: int(b.Holder), HolderEvery: b.HolderEvery.Duration, Namespace: int(b.Namespace), NamespaceEvery: b.NamespaceEvery.Duration,
 		},
 	}
 }

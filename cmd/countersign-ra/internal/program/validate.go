@@ -44,16 +44,23 @@ func notes(env environ.Vars, c *config.Config) (all []string) {
 	return all
 }
 
-// budgetNote explains what grows with the number of replicas, for machines that share an account.
-func budgetNote(b config.Budget) string {
-	burst, hour := uint64(b.Holder)*uint64(b.Holders), float64(b.Holders)*float64(time.Hour)/float64(b.HolderEvery.Duration)
-	return fmt.Sprintf("budget.holders is %d: on each replica, the tokens of one account get %d certificates at once and %.0f an hour, so a caller that reaches N replicas gets N times that; authorities[].limits are shared between replicas",
-		b.Holders, burst, hour)
+// budgetNotes explain what grows with the number of replicas, for machines that share an account.
+func budgetNotes(c *config.Config) (all []string) {
+	b := c.Budget
+	for _, r := range c.Rules {
+		if !slices.Contains(r.Match.Requests, config.IstioRequests) {
+			continue
+		}
+		burst, hour := uint64(b.Holder)*uint64(r.Holders), float64(r.Holders)*float64(time.Hour)/float64(b.HolderEvery.Duration)
+		all = append(all, fmt.Sprintf("rules.%s.holders is %d: on each replica, the tokens of one account get %d certificates at once and %.0f an hour, so a caller that reaches N replicas gets N times that, as with budget and istio.limits; authorities[].limits are shared between replicas",
+			r.Name, r.Holders, burst, hour))
+	}
+	return all
 }
 
 func istioNotes(c *config.Config) (all []string) {
 	if len(c.Istio.Issuers)+len(c.Istio.Renewals.Identities) > 0 {
-		all = append(all, budgetNote(c.Budget))
+		all = append(all, budgetNotes(c)...)
 	}
 	own := c.Istio.Certificate
 	for setting, path := range map[string]string{"chain_file": own.ChainFile, "key_file": own.KeyFile} {

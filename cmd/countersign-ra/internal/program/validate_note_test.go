@@ -25,10 +25,11 @@ func TestValidateNamesLimitsOfAGateway(t *testing.T) {
 
 func TestValidateNamesBudgetsOfMachines(t *testing.T) {
 	c := &config.Config{}
-	c.Budget = config.Budget{Holder: 10, Holders: 100}
+	c.Budget = config.Budget{Holder: 10}
+	c.Rules = []config.Rule{{Name: "machines", Holders: 100, Match: config.Match{Requests: []string{config.IstioRequests}}}, {Name: "pods", Holders: 7}}
 	c.Budget.HolderEvery.Duration = 5 * time.Minute
 	named := func() bool {
-		return strings.Contains(strings.Join(istioNotes(c), "\n"), "get 1000 certificates at once and 1200 an hour, so a caller that reaches N replicas")
+		return strings.Contains(strings.Join(istioNotes(c), "\n"), "rules.machines.holders is 100: on each replica, the tokens of one account get 1000 certificates at once and 1200 an hour, so a caller that reaches N replicas") && !strings.Contains(strings.Join(istioNotes(c), "\n"), "rules.pods.holders")
 	}
 	if named() {
 		t.Error("a service without machines is warned of their budgets")
