@@ -99,7 +99,7 @@ func fields(key string, value any) wish {
 	return wish{identity: web, fields: map[string]any{key: value}}
 }
 
-// strangers' attacks end before anything is read of them, and tell them nothing.
+// strangers' attacks end before their requests are read, and reveal nothing to them.
 func strangersAttacks(t *testing.T, m *mesh) map[string]attack {
 	signed := func(change func(header, claims map[string]any)) attack {
 		return attack{token: m.issuer.token(t, machine, change)}
@@ -128,7 +128,7 @@ func strangersAttacks(t *testing.T, m *mesh) map[string]attack {
 		"a token of a pod that was made anew":           {token: "remade-token"},
 		"a token of a finished pod":                     {token: "done-token"},
 		"a token with another account's pod":            {token: "borrowed-token"},
-		"a proxy whose token says another node":         {token: "moved-proxy"},
+		"a proxy whose token names another node":        {token: "moved-proxy"},
 		"an OIDC token with a forged signature":         {token: forged},
 		"an OIDC token of alg none":                     signed(func(h, _ map[string]any) { h["alg"] = "none" }),
 		"an OIDC token for another audience":            signed(func(_, c map[string]any) { c["aud"] = "vault" }),
@@ -159,7 +159,7 @@ func knownCallersAttacks(t *testing.T, m *mesh) map[string]attack {
 	}
 	return map[string]attack{
 		"no CSR":                                  sidecar(wish{csr: "\n"}, invalid, ""),
-		"a CSR that is none":                      sidecar(wish{csr: "-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n"}, invalid, ""),
+		"text that is not a CSR":                  sidecar(wish{csr: "-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n"}, invalid, ""),
 		"two CSRs":                                sidecar(wish{csr: csrOf(newKey(), web) + csrOf(newKey(), web)}, invalid, ""),
 		"a CSR with a broken signature":           sidecar(wish{csr: broken}, invalid, ""),
 		"a CSR of 33 KiB":                         sidecar(wish{csr: strings.Repeat("x", 33<<10)}, invalid, "32768 are allowed"),
@@ -198,7 +198,7 @@ func knownCallersAttacks(t *testing.T, m *mesh) map[string]attack {
 		"a path that climbs":                      proxy(impersonating("spiffe://cluster.local/ns/shop/sa/../../x/sa/web"), invalid, "form"),
 		"a service account with a colon":          proxy(impersonating("spiffe://cluster.local/ns/shop/sa/a:b"), invalid, "form"),
 		"an identity of another form":             proxy(impersonating("spiffe://cluster.local/web"), invalid, "form"),
-		"an identity that is no SPIFFE ID":        proxy(impersonating("shop/web"), invalid, "form"),
+		"an identity that is not a SPIFFE ID":     proxy(impersonating("shop/web"), invalid, "form"),
 		"an identity in capitals":                 proxy(impersonating("spiffe://CLUSTER.LOCAL/ns/shop/sa/web"), invalid, "form"),
 		"a list of identities":                    proxy(fields("ImpersonatedIdentity", []any{web, ztunnel}), invalid, "ImpersonatedIdentity"),
 		"a proxy that asks for a CertSigner, too": proxy(wish{identity: web, fields: map[string]any{"ImpersonatedIdentity": web, "CertSigner": "fast"}}, denied, "no rule matches"),
@@ -249,7 +249,7 @@ func TestStrangersGetAndLearnNothing(t *testing.T) {
 	})
 }
 
-// Each refusal of a known caller is in the audit log and counted as an outcome, whoever refuses.
+// Each refusal of a known caller is in the audit log and counted as an outcome, whichever part refuses.
 func TestKnownCallersGetNothingBeyondTheirOwn(t *testing.T) {
 	var audit ratest.Audit
 	var outcomes atomic.Int64

@@ -75,7 +75,7 @@ func (c caller) result() Result {
 	return Issued
 }
 
-// key tells callers apart for [Limits.CallsOfCaller]; machines share that of their account.
+// key identifies the caller for [Limits.CallsOfCaller]; machines share that of their account.
 func (c caller) key() string {
 	return strings.Join([]string{c.Cluster, c.Namespace, c.ServiceAccount, c.PodUID, c.User}, "\x00")
 }
@@ -153,7 +153,7 @@ func (s *Server) identify(ctx context.Context, c authn.Credential) (authn.Identi
 }
 
 // credentialOf returns the token of a call, or without any its client certificate, and what it
-// says about its cluster.
+// names as its cluster.
 func (s *Server) credentialOf(ctx context.Context) (authn.Credential, *fault) {
 	var out authn.Credential
 	var over credentials.TLSInfo
@@ -197,7 +197,7 @@ func (c Config) callerOf(id authn.Identity, claim string) (caller, error) {
 		who.Cluster, who.Verified = id.Cluster, "token review"
 		who.Pod, who.PodUID, who.Node = id.Pod, id.PodUID, id.Node
 	case authn.ByJWT:
-		// What it says about a pod was true when it was signed, and nobody looked since.
+		// Its claims about a pod were true when it was signed, and were not checked since.
 		who.Cluster, who.Verified = c.IssuerClusters[id.Issuer], "token of an OIDC issuer"
 		who.issuer = id.Issuer
 	default:
@@ -210,7 +210,7 @@ func (c Config) callerOf(id authn.Identity, claim string) (caller, error) {
 	case who.Cluster == "":
 		return who, authn.Errorf(authn.ErrRefused, "no cluster is configured for the issuer %.256q", id.Issuer)
 	case id.Kind == authn.ByTokenReview && claim != "" && claim != who.Cluster:
-		return who, authn.Errorf(authn.ErrRefused, "the token is of the cluster %.256q, and the metadata clusterid says %.256q", who.Cluster, claim)
+		return who, authn.Errorf(authn.ErrRefused, "the token is of the cluster %.256q, and the metadata clusterid is %.256q", who.Cluster, claim)
 	}
 	return who, nil
 }

@@ -34,7 +34,7 @@ type client struct {
 	metadata []string
 }
 
-// as is a client with a token, and with the cluster that it says.
+// as is a client with a token, and with the cluster that it names.
 func (m *mesh) as(conn *grpc.ClientConn, token, cluster string) *client {
 	c := &client{t: m.t, conn: conn, metadata: []string{"authorization", "Bearer " + token}}
 	if cluster != "" {

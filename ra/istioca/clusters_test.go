@@ -31,7 +31,7 @@ type cluster struct {
 	made   *tokenreview.Reviewer
 }
 
-// review is what the API server knows about a token.
+// review is what the API server answers about a token.
 type review struct {
 	user, pod, uid, node string
 	audience             string

@@ -39,7 +39,7 @@ type Config struct {
 	// NodeProxies may ask for the service accounts of the pods on their node. It needs Pods.
 	// Default: none.
 	NodeProxies []Account
-	// Pods knows the pods of all clusters. With it, a caller whose token is bound to a pod is
+	// Pods looks up the pods of all clusters. With it, a caller whose token is bound to a pod is
 	// served only while that pod is live. Default: none.
 	Pods Pods
 	// CertSigners are the values of CertSigner that are served, each by a door of its own, so
@@ -48,13 +48,13 @@ type Config struct {
 	// HoldNames refuses a CSR that has a name which the policy does not give the caller. One
 	// with fewer passes, or with none. Default: the CSR's names count for nothing, as with istiod.
 	HoldNames bool
-	// Ready returns nil, or why nobody can be served yet. It is called for each call and must
+	// Ready returns nil, or why no caller can be served yet. It is called for each call and must
 	// not block. Default: ready at once.
 	Ready func() error
 	// Limits and Times bound what clients may use.
 	Limits Limits
 	Times  Times
-	// Observe hears of each call that ends, for metrics. It must not block. Default: none.
+	// Observe is called for each call that ends, for metrics. It must not block. Default: none.
 	Observe func(Event)
 	// Log never receives a token. Default: [slog.Default].
 	Log *slog.Logger
@@ -125,7 +125,7 @@ func Doors(certSigners ...string) []ra.Door {
 	return doors
 }
 
-// IsDoor reports whether the name of a door is one of ours.
+// IsDoor reports whether a name is that of a door of this package.
 func IsDoor(name string) bool { return name == doorName || strings.HasPrefix(name, doorName+"/") }
 
 func doorOf(certSigner string) string {

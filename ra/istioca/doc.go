@@ -3,7 +3,7 @@
 // such as ztunnel. A program makes an [ra.Engine] with [Doors], calls [New], then
 // [Server.Run] with its listener.
 //
-//	metadata ─▶ token ─▶ who asks ─▶ message ─▶ for whom ─▶ policy, queue, CA ─▶ reply
+//	metadata ─▶ token ─▶ who asks ─▶ message ─▶ identity ─▶ policy, queue, CA ─▶ reply
 //	            Tokens   Pods.Alive             Pods.Runs    Issuer
 //
 // A caller is known by its token, a service account's ([authn/tokenreview]) or an OpenID Connect
@@ -23,10 +23,10 @@
 // # Answers
 //
 // The reply has the leaf and each intermediate as one element, and then one element with all
-// roots, as clients take the last element alone for their roots. A refusal says what it is:
+// roots, as clients take the last element alone for their roots. The code of a refusal:
 //
-//	Unauthenticated     the token is no good, or its pod is gone
-//	PermissionDenied    no rule grants it, or the CA refuses; a sentence says why
+//	Unauthenticated     the token is invalid, or its pod is gone
+//	PermissionDenied    no rule grants it, or the CA refuses; the message has the reason
 //	InvalidArgument     the CSR or another part of the request is wrong
 //	ResourceExhausted   a quota, a budget or a limit; with RetryInfo where that is known
 //	Unavailable         the CA, an API server or this server cannot answer now
@@ -38,7 +38,7 @@
 //
 // # Goroutines
 //
-// Each call has the goroutine of its stream, which owns all that the call knows; it
+// Each call has the goroutine of its stream, which owns the state of the call; it
 // authenticates before it reads the message, which takes one more. Run has one that accepts
 // connections. State that calls share is in the engine, the authenticators, Pods and the counts
 // of [Limits], which are safe for concurrent use.

@@ -2,7 +2,7 @@ package istioca
 
 import "google.golang.org/grpc"
 
-// Serve answers one call, whoever transports it.
+// Serve answers one call, over any transport.
 func (s *Server) Serve(stream grpc.ServerStream) error { return s.serve(stream) }
 
 // Replace takes other settings over at once.

@@ -31,7 +31,7 @@ const (
 	Unrenewable     Result = "unrenewable" // issued to a token of a listed machine, while the record of renewals was full
 	NotReady        Result = "not-ready"
 	Unauthenticated Result = "unauthenticated"
-	CannotVerify    Result = "cannot-verify" // who asks, or for whom
+	CannotVerify    Result = "cannot-verify" // the caller, or the account that it asks for
 	OverLimit       Result = "limit"
 	OverOwnLimit    Result = "own-limit" // of one address or one caller
 	Malformed       Result = "malformed"
@@ -42,7 +42,7 @@ const (
 	Gone            Result = "gone" // the client went away
 )
 
-// fault is why a call has no certificate: what its client sees, and what only the log says.
+// fault is why a call has no certificate: what its client sees, and what only the log has.
 type fault struct {
 	result  Result
 	code    codes.Code
@@ -77,8 +77,8 @@ func (f *fault) status() error {
 	return detailed.Err()
 }
 
-// tell logs why a call was refused.
-func (s *Server) tell(ctx context.Context, f *fault) {
+// logFault logs why a call was refused.
+func (s *Server) logFault(ctx context.Context, f *fault) {
 	args := []any{"reason", string(f.result), "told", f.message}
 	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
 		args = append(args, "peer", p.Addr.String())
@@ -112,8 +112,8 @@ func limitOf(full error) Result {
 	return OverLimit
 }
 
-// asReceived is for a message that gRPC does not take; of one that is too large it has told
-// the client already.
+// asReceived is for a message that gRPC does not take; gRPC itself reports one that is too
+// large to the client.
 func asReceived(err error) *fault {
 	st := status.Convert(err)
 	switch st.Code() {
@@ -132,8 +132,8 @@ func afterIssue(err error) *fault {
 	return f
 }
 
-// ofIssuer tells only the issuer's own refusals in its own words: a CA's may have what is none of
-// the client's business.
+// ofIssuer shows a client only the text of the issuer's own refusals: a CA's may have details that are
+// not for the client.
 func ofIssuer(err error) *fault {
 	reason, own := ca.ReasonFor(err), ra.Refused(err)
 	switch {
@@ -157,7 +157,7 @@ func ofIssuer(err error) *fault {
 	return f
 }
 
-// sentence is the error without its reason, which the code says.
+// sentence is the error without its reason, which is in the code.
 func sentence(err error) string {
 	return strings.TrimPrefix(err.Error(), ca.ReasonFor(err).String()+": ")
 }

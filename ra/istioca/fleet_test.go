@@ -323,7 +323,7 @@ func (c *call) RecvMsg(m any) error {
 }
 func (c *call) SendMsg(m any) error { c.reply = m.(*security.IstioCertificateResponse); return nil }
 
-// known takes the token for what it says: namespace, service account and node.
+// known takes the claims of the token as they are: namespace, service account and node.
 type known struct{}
 
 func (known) Authenticate(_ context.Context, c authn.Credential) (authn.Identity, error) {
@@ -333,7 +333,7 @@ func (known) Authenticate(_ context.Context, c authn.Credential) (authn.Identity
 	}, nil
 }
 
-// everywhere has all pods: the token of each says its node.
+// everywhere has all pods: the token of each names its node.
 type everywhere struct{}
 
 func (everywhere) Alive(_ context.Context, p istioca.Pod) (string, error) {

@@ -43,7 +43,7 @@ func (s *Server) mayImpersonate(ctx context.Context, who caller, o *ra.Order, na
 	return nil
 }
 
-// mayNot says why a caller may not ask for other identities.
+// mayNot returns why a caller may not ask for other identities.
 func (s *Server) mayNot(who caller) string {
 	proxies := s.callers.Load().NodeProxies
 	switch {

@@ -20,7 +20,7 @@ import (
 type issued struct {
 	ra.Certificate
 	order *ra.Order
-	// unrenewable says why the certificate of a listed machine cannot be renewed without a token.
+	// unrenewable is why the certificate of a listed machine cannot be renewed without a token.
 	unrenewable error
 }
 
@@ -96,8 +96,8 @@ const (
 // errHeld is why the wait of a call ends.
 var errHeld = errors.New("call exceeded the maximum hold time")
 
-// told is what the issuer said last, and when.
-type told struct {
+// attempt is the last answer of the issuer, and when it came.
+type attempt struct {
 	err error
 	at  time.Time
 }
@@ -108,7 +108,7 @@ func (s *Server) hold(ctx context.Context, who caller, a asked) (issued, *fault)
 	held, cancel := context.WithTimeoutCause(ctx, s.cfg.Times.Hold, errHeld)
 	defer cancel()
 	defer context.AfterFunc(s.callers.Load().over, cancel)()
-	var last told
+	var last attempt
 	var o *ra.Order
 	for {
 		if o == nil {
@@ -123,8 +123,8 @@ func (s *Server) hold(ctx context.Context, who caller, a asked) (issued, *fault)
 			return issued{Certificate: cert, order: o}, nil
 		case !passes(err):
 			return issued{}, afterIssue(err)
-		case held.Err() == nil || last.err == nil: // else it only says that the wait is over
-			last = told{err, time.Now()}
+		case held.Err() == nil || last.err == nil: // otherwise it is only the end of the wait
+			last = attempt{err, time.Now()}
 		}
 		if errors.Is(err, ca.ErrAborted) {
 			o = nil
@@ -141,8 +141,8 @@ func passes(err error) bool {
 	return reason != ca.Denied && reason != ca.Invalid
 }
 
-// pause waits for as long as the issuer asks, and a little more, so that those who were told
-// the same do not come back together. It reports whether there is time left.
+// pause waits for as long as the issuer asks, and a little more, so that callers with the same
+// answer do not come back together. It reports whether there is time left.
 func pause(ctx context.Context, after time.Duration) bool {
 	wait := min(max(after, soonest), latest)
 	timer := time.NewTimer(wait + rand.N(wait/2))
@@ -155,7 +155,7 @@ func pause(ctx context.Context, after time.Duration) bool {
 }
 
 // overdue is the fault of a call that ends while it is held.
-func (s *Server) overdue(ctx, held context.Context, last told) *fault {
+func (s *Server) overdue(ctx, held context.Context, last attempt) *fault {
 	if ctx.Err() != nil || !errors.Is(context.Cause(held), errHeld) {
 		return s.goneOrEnding(ctx)
 	}

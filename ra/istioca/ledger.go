@@ -37,7 +37,7 @@ type ledger []*object
 type RenewalsStatus struct {
 	// Chains are those in the record when it was last read.
 	Chains int
-	// Err says why the record could not be used the last time; nil if it could.
+	// Err is why the record could not be used the last time; nil if it could.
 	Err error
 }
 
@@ -93,7 +93,7 @@ type batch struct {
 	done    chan struct{}
 }
 
-// written is a record as it is written, and what each change said.
+// written is a record as it is written, and what each change returned.
 type written struct {
 	record *chains.Record
 	said   []error

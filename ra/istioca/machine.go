@@ -206,7 +206,7 @@ func (s *Server) room(ctx context.Context, who caller, a asked, o *ra.Order) *fa
 }
 
 // enter writes down a certificate before it is given out, if it may be renewed without a token. That of
-// a token is given out also if the record is full: full says why it will not be renewed then.
+// a token is given out also if the record is full: full is why it will not be renewed then.
 func (s *Server) enter(ctx context.Context, who caller, a asked, cert ra.Certificate) (full error, f *fault) {
 	e, renewed := s.entry(who, a, cert.Identity.SPIFFEID)
 	if !renewed {
@@ -231,7 +231,7 @@ func unrenewed(err error) *fault {
 	case errors.Is(err, chains.ErrFull):
 		return faultf(OverOwnLimit, codes.ResourceExhausted, "too many certificates of this machine or identity have not expired yet; retry later").because(err)
 	case errors.Is(err, chains.ErrUnknown):
-		return denied("no token began the renewals of this certificate, as far as this server knows; present a token")
+		return denied("no token began the renewals of this certificate, as far as is recorded; present a token")
 	case errors.Is(err, chains.ErrCopied):
 		f := denied("superseded certificate presented: possible copy; both are blocked from renewal; present a token")
 		f.result = Copied

@@ -12,9 +12,9 @@ import (
 // ErrNoPod is a no of [Pods].
 var ErrNoPod = errors.New("there is no such live pod")
 
-// Pods knows the pods of clusters. A no wraps [ErrNoPod] and is about what the cluster's own
+// Pods looks up the pods of clusters. A negative answer wraps [ErrNoPod] and is about what the cluster's own
 // API server has now, not about what an informer has not seen yet; any other error means that
-// it cannot tell. It must be safe for concurrent use and end with ctx.
+// the answer is unknown. It must be safe for concurrent use and end with ctx.
 type Pods interface {
 	// Alive returns the node that a pod is bound to: a pod of that name, UID and service
 	// account that has not finished.

@@ -21,7 +21,7 @@ func (s *Server) record(ctx context.Context, f *fault) {
 	}
 }
 
-// inFull is what the client was told, and what it was not.
+// inFull is the client's message with its cause.
 func (f *fault) inFull() string {
 	if f.cause == nil {
 		return f.message

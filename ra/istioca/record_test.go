@@ -47,7 +47,7 @@ func TestOwnRefusalsAreInTheAuditLogAndCounted(t *testing.T) {
 		}{
 			{"web-token", impersonating(ztunnel), codes.PermissionDenied, "web-0", `is not a configured node proxy: it asks for "` + ztunnel + `"`},
 			{"ztunnel-token", impersonating("spiffe://cluster.local/ns/shop/sa/api"), codes.PermissionDenied, "ztunnel-1", "no pod of that service account runs on the node of the caller: a pod of service account shop/api"},
-			{"web-token", fields("CertSigner", "slow"), codes.PermissionDenied, "web-0", `no rule allows anybody the CertSigner "slow"`},
+			{"web-token", fields("CertSigner", "slow"), codes.PermissionDenied, "web-0", `no rule allows the CertSigner "slow"`},
 			{"web-token", fields("CertSigner", 7.0), codes.InvalidArgument, "web-0", "invalid metadata CertSigner: must be a string"},
 			{"nobody-token", wish{identity: web}, codes.PermissionDenied, "", "no rule matches"},
 		} {

@@ -12,7 +12,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// Renewals says which machines renew by the certificate they hold. A chain of renewals begins
+// Renewals configures which machines renew by the certificate they hold. A chain of renewals begins
 // with a certificate that a token obtained which is bound to no pod, and has a bound. All replicas
 // keep one record of the certificates that continue chains, and each is written down before it
 // is given out: what is not there is refused.

@@ -67,7 +67,7 @@ func (r *register) Save(_ context.Context, text []byte, version string) error {
 	return nil
 }
 
-// longest is no multiple of a certificate's life.
+// longest is not a multiple of a certificate's life.
 const longest = 10*24*time.Hour + 5*time.Hour
 
 // renewing lets the machine renew, and what else is listed.
@@ -271,7 +271,7 @@ func (m *mesh) thefts() map[string]theft {
 		"a CA's":                                  {of: made(issuing, func(c *x509.Certificate) { c.IsCA = true }, machine), code: stranger, told: nothing},
 		"one with two SPIFFE IDs":                 {of: made(issuing, nil, machine, web), code: stranger, told: nothing},
 		"one without any":                         {of: made(issuing, nil), code: stranger, told: nothing},
-		"one with a URI that is none":             {of: made(issuing, nil, "https://vm.example.org/host/db-1"), code: stranger, told: nothing},
+		"one with a URI of another form":          {of: made(issuing, nil, "https://vm.example.org/host/db-1"), code: stranger, told: nothing},
 		"one without its intermediate":            {of: m.presenting(h.key, h.leaf), code: stranger, told: nothing},
 		"a chain of eleven":                       {of: m.presenting(h.key, long...), code: stranger, told: nothing},
 		"no certificate":                          {of: m.presenting(h.key), code: stranger, told: nothing},
@@ -312,7 +312,7 @@ func TestStolenAndForeignCertificatesGetNothing(t *testing.T) {
 	})
 }
 
-// A token that is bound to a pod begins nothing, whoever verified it.
+// A token that is bound to a pod begins no chain, whichever authenticator verified it.
 func TestPodsBeginNoRenewals(t *testing.T) {
 	inBubble(t, renewing(&register{}, web), func(t *testing.T, m *mesh) {
 		m.clusters[home].account("account-token", "shop", "web", "", "")
@@ -393,7 +393,7 @@ func TestPolicyMustGiveWhatTheCertificateHas(t *testing.T) {
 	})
 }
 
-// Cannot tell is never a yes, and costs no certificate.
+// An unreadable record is never a yes, and costs no certificate.
 func TestRecordThatCannotBeReadAllowsNothing(t *testing.T) {
 	record := &register{}
 	inBubble(t, renewing(record), func(t *testing.T, m *mesh) {
@@ -466,7 +466,7 @@ func TestTwoReplicasKeepOneRecord(t *testing.T) {
 			p.engine.Authorities[0].Client = one.ca
 		})
 		defer two.close()
-		two.enrols() // it hears of the roots
+		two.enrols() // it learns the roots
 		h := one.enrols()
 		there := two.hold(h.gets, h.key)
 		first, second := one.renews(h), two.renews(there)
@@ -532,7 +532,7 @@ func TestTokenGetsACertificateWhileTheRecordIsFull(t *testing.T) {
 		time.Sleep(time.Second)
 		m.renews(m.enrols())
 		time.Sleep(time.Second)
-		record.err = errors.New("503") // cannot tell
+		record.err = errors.New("503") // the record is unreadable
 		before := len(m.ca.Requests())
 		conn := m.dial("192.0.2.9")
 		defer conn.Close()
@@ -619,7 +619,7 @@ func TestMachinesThatEnrollTogetherLoseNoCertificate(t *testing.T) {
 	})
 }
 
-// What is presented is looked up at most once a second, whoever presents it.
+// What is presented is looked up at most once a second, however many callers present it.
 func TestPresentingCertificatesDoesNotFloodTheAPIServer(t *testing.T) {
 	record := &counted{}
 	inBubble(t, func(m *mesh, p *parts) {

@@ -17,7 +17,7 @@ type callers struct {
 // Prepare checks other settings, and returns what takes over who is served, and what for: Tokens,
 // IssuerClusters, Renewals, NodeProxies, CertSigners and HoldNames of a config that is otherwise
 // what [New] had. Calls that are in flight then get no certificate by the old ones: their clients
-// are told to retry. Before it, and after an error, all is as it was.
+// get an error that asks for a retry. Before it, and after an error, all is as it was.
 func (s *Server) Prepare(cfg Config) (take func(), err error) {
 	if cfg, err = cfg.checked(); err != nil {
 		return nil, err

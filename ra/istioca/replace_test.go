@@ -130,7 +130,7 @@ func (m meanwhile) Authenticate(ctx context.Context, c authn.Credential) (authn.
 	return id, err
 }
 
-// Who was verified by old settings may be whom the new ones leave out.
+// A caller that old settings verified may be one that the new ones leave out.
 func TestCallerVerifiedBeforeAReplacementGetsNothing(t *testing.T) {
 	replacing(t, func(t *testing.T, m *mesh, door istioca.Config) {
 		conn := m.dial("192.0.2.1")

@@ -28,7 +28,7 @@ type asked struct {
 	csr  []byte
 	ttl  time.Duration
 	door string
-	// impersonated is the SPIFFE ID of whom a node proxy asks for, "" if it asks for itself.
+	// impersonated is the SPIFFE ID that a node proxy asks for, "" if it asks for its own.
 	impersonated string
 }
 
@@ -59,7 +59,7 @@ func (s *Server) read(request *security.IstioCertificateRequest) (asked, *fault)
 // choose takes the door of a CertSigner, whose rules decide on the authority.
 func (s *Server) choose(a *asked, signer string) *fault {
 	if signer != "" && !slices.Contains(s.callers.Load().CertSigners, signer) {
-		return faultf(Denied, codes.PermissionDenied, "no rule allows anybody the CertSigner %.128q", signer)
+		return faultf(Denied, codes.PermissionDenied, "no rule allows the CertSigner %.128q", signer)
 	}
 	a.door = doorOf(signer)
 	return nil

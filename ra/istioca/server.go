@@ -20,7 +20,7 @@ import (
 )
 
 // maxHeaders bounds the metadata of a call in bytes, a token included. gRPC reads it before
-// anybody is asked.
+// a caller is authenticated.
 const maxHeaders = strangers.MaxToken + 8<<10
 
 // Server serves Istio's CA API. Its methods are safe for concurrent use. Create one with

@@ -36,7 +36,7 @@ func (s *Server) serve(stream grpc.ServerStream) error {
 	how, fault := s.answer(stream)
 	if fault != nil {
 		s.cfg.Observe(Event{fault.result, time.Since(began)})
-		s.tell(stream.Context(), fault)
+		s.logFault(stream.Context(), fault)
 		s.record(stream.Context(), fault)
 		return fault.status()
 	}

@@ -26,13 +26,13 @@ func ends(stream grpc.ClientStream) codes.Code {
 	return status.Code(stream.RecvMsg(&security.IstioCertificateResponse{}))
 }
 
-// slow cannot tell who made-up tokens are of until ctx ends.
+// slow does not answer about made-up tokens until ctx ends.
 type slow struct{ authn.Authenticator }
 
 func (s slow) Authenticate(ctx context.Context, c authn.Credential) (authn.Identity, error) {
 	if strings.HasPrefix(c.Token.Reveal(), "made-up") {
 		<-ctx.Done()
-		return authn.Identity{}, authn.Errorf(authn.ErrUnavailable, "nobody answers about %s", c.Token.Reveal())
+		return authn.Identity{}, authn.Errorf(authn.ErrUnavailable, "no answer about %s", c.Token.Reveal())
 	}
 	return s.Authenticator.Authenticate(ctx, c)
 }
@@ -156,7 +156,7 @@ func TestCallsOfAnAccountAreSharedByItsMachines(t *testing.T) {
 		battlefield(m, p)
 		p.door.Limits.CallsOfCaller = 8
 	}, func(t *testing.T, m *mesh) {
-		m.enrols() // the engine knows the roots
+		m.enrols() // the engine has the roots then
 		conn := m.dial("192.0.2.1")
 		defer conn.Close()
 		m.ca.Fail(away)
@@ -217,7 +217,7 @@ func TestCallsOfOneConnectionAreLimited(t *testing.T) {
 		conn := m.dial("192.0.2.1")
 		defer conn.Close()
 		c := m.as(conn, "web-token", home)
-		c.must(wish{identity: web}) // the client knows the server's settings then
+		c.must(wish{identity: web}) // the client has the server's settings then
 		m.ca.Fail(away)
 		began := time.Now()
 		var all []<-chan error

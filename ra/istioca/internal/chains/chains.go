@@ -24,7 +24,7 @@ const version = 1
 // Why a certificate is not renewed, or a chain not continued.
 var (
 	ErrUnknown  = errors.New("the certificate is in no chain that a token began")
-	ErrCopied   = errors.New("the certificate was presented after its successor: somebody has a copy")
+	ErrCopied   = errors.New("the certificate was presented after its successor: there is a copy")
 	ErrOutlives = errors.New("the authority's certificates last longer than renewals may go on")
 	ErrFull     = errors.New("too many certificates that have not expired")
 )
@@ -50,7 +50,7 @@ type Chain struct {
 	// Began is when, and Last when its last certificate was obtained.
 	Began time.Time `json:"began"`
 	Last  time.Time `json:"last"`
-	// Over says why it is, if it is.
+	// Over is why the chain ended, if it has.
 	Over         Over           `json:"over,omitempty"`
 	Certificates []*Certificate `json:"certificates"`
 }

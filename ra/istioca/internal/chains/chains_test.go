@@ -128,7 +128,7 @@ func TestCertificatesOfAChainAreBounded(t *testing.T) {
 	s.renew("0", "more", ErrFull)
 }
 
-// Whoever may create accounts in a namespace takes no other namespace's room, nor what chains need to go on.
+// The owner of a namespace takes no other namespace's room, nor what chains need to go on.
 func TestNamespaceDoesNotFillTheRecord(t *testing.T) {
 	r := &Record{Version: version}
 	fill := func(namespace string) (n int) {
