@@ -12,7 +12,9 @@ import (
 func (r *runner[C, Q, R]) report(st *step) {
 	if st.acked {
 		r.observe(Event[C]{Kind: Acked, TypeURL: st.url, Version: st.version, Left: st.left})
-		r.log(slog.LevelDebug, "acknowledged", "type", st.url, "version", st.version)
+		if r.logs(slog.LevelDebug) {
+			r.log(slog.LevelDebug, "acknowledged", "type", st.url, "version", st.version)
+		}
 	}
 	if st.nacked {
 		r.observe(Event[C]{Kind: Nacked, TypeURL: st.url, Version: st.version, Client: ClientText{Names: text.CleanAll(st.names), Message: st.reason}, Left: st.left})
@@ -69,7 +71,9 @@ func (r *runner[C, Q, R]) tellPushed(typ int, b batch) {
 		names[i] = resource.Name
 	}
 	r.observe(Event[C]{Kind: Pushed, TypeURL: r.engine.urls[typ], Version: b.version, Names: names})
-	r.log(slog.LevelDebug, "pushed", "type", r.engine.urls[typ], "version", b.version, "names", nameList(names))
+	if r.logs(slog.LevelDebug) {
+		r.log(slog.LevelDebug, "pushed", "type", r.engine.urls[typ], "version", b.version, "names", nameList(names))
+	}
 }
 
 func (r *runner[C, Q, R]) observe(e Event[C]) {
@@ -77,13 +81,17 @@ func (r *runner[C, Q, R]) observe(e Event[C]) {
 	r.engine.cfg.Observe(e)
 }
 
+// logs reports whether lines of the level are logged. What happens with each push asks before it
+// makes a line's values.
+func (r *runner[C, Q, R]) logs(level slog.Level) bool {
+	return r.engine.cfg.Log.Enabled(context.Background(), level)
+}
+
 func (r *runner[C, Q, R]) log(level slog.Level, message string, args ...any) {
-	log := r.engine.cfg.Log
-	if !log.Enabled(context.Background(), level) {
-		return
+	if r.logs(level) {
+		args = append(args, "stream", r.id, "caller", r.caller, "node", r.machine.nodeID())
+		r.engine.cfg.Log.Log(context.Background(), level, message, args...)
 	}
-	args = append(args, "stream", r.id, "caller", r.caller, "node", r.machine.nodeID())
-	log.Log(context.Background(), level, message, args...)
 }
 
 // lines limits the log lines about the caller.

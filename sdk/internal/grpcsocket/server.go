@@ -46,6 +46,9 @@ const (
 	// maxMessage and maxHeaders bound one message and its metadata, in bytes.
 	maxMessage = 4 << 20
 	maxHeaders = 64 << 10
+	// writeBuffer takes a secret with its key and chain. Each connection with something to write
+	// takes one from a pool, and a push writes to thousands at once.
+	writeBuffer = 8 << 10
 	// maxStreams of one connection: Envoy opens one for each secret.
 	maxStreams = 10_000
 	// Keepalive detects a peer that vanished.
@@ -101,6 +104,7 @@ func (s *Server) newGRPC(cfg Config) *grpc.Server {
 		grpc.MaxHeaderListSize(maxHeaders),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.ConnectionTimeout(cfg.Handshake),
+		grpc.WriteBufferSize(writeBuffer),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingEvery, Timeout: pingTimeout, MaxConnectionIdle: maxIdle}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		// A window that grows would let each stream send 16 MiB before they are read.
