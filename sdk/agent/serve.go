@@ -131,6 +131,9 @@ func (a *Agent) SetPolicy(p sds.Policy) int {
 	return n
 }
 
+// Renew requests a new key and certificate for a secret now; see [secret.Manager.Renew].
+func (a *Agent) Renew(name string) error { return a.secrets.Renew(secret.Caller{}, name) }
+
 // Retry repeats an authority's failed attempts at once, and asks for its revocation lists. Call it when the provider, token
 // or settings have changed. An empty name means all authorities.
 func (a *Agent) Retry(authority string) {

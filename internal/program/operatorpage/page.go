@@ -60,6 +60,9 @@ func serve(listener net.Listener, local bool, log *slog.Logger) *Page {
 		Handler:           http.HandlerFunc(p.route),
 		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute,
 		MaxHeaderBytes: 16 << 10,
+		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
+			return context.WithValue(ctx, connKey{}, conn)
+		},
 	}
 	go func() {
 		defer close(p.done)
@@ -67,6 +70,14 @@ func serve(listener net.Listener, local bool, log *slog.Logger) *Page {
 	}()
 	log.Info("status page", "address", p.listener.Addr().String())
 	return p
+}
+
+type connKey struct{}
+
+// Conn returns the connection of a request from its context, to identify the peer of a Unix socket.
+func Conn(ctx context.Context) net.Conn {
+	conn, _ := ctx.Value(connKey{}).(net.Conn)
+	return conn
 }
 
 // Show answers with h from now on.

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"log/slog"
 	"net/http"
 	"strings"
 
@@ -15,8 +16,8 @@ import (
 )
 
 // showAgent serves /, /healthz, /readyz, /metrics and /status. They have no authentication, so
-// the address is local, and they never show a key.
-func showAgent(page *operatorpage.Page, out *outsidePages, a *agent.Agent, providers *providers, m *metrics.Metrics, child *proxyChild, jwts *jwtSVIDs, machine overview.Machine) {
+// the address is local, and they never show a key. POST /renew is for a user that the kernel vouches for.
+func showAgent(page *operatorpage.Page, out *outsidePages, a *agent.Agent, providers *providers, m *metrics.Metrics, child *proxyChild, jwts *jwtSVIDs, machine overview.Machine, log *slog.Logger) {
 	report := func() status.Report { return reportOf(a, providers, child, jwts, machine) }
 	m.Watch(a, report)
 	mux := http.NewServeMux()
@@ -28,6 +29,7 @@ func showAgent(page *operatorpage.Page, out *outsidePages, a *agent.Agent, provi
 		w.Header().Set("Content-Type", "application/json")
 		_ = text.WriteJSON(w, report().WithHeadline(), "  ") // a client that went away
 	})
+	mux.HandleFunc("POST /renew", renewal(a, providers.refuse, log))
 	page.Show(mux)
 	out.show(a.Secrets(), m.Registry, readiness(a, child, func() []string { return nil })) // who may ask there learns no more
 }

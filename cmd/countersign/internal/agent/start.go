@@ -191,7 +191,7 @@ func (s *start) begin(ctx context.Context, level *slog.LevelVar) (stop func()) {
 	}
 	s.providers.recorder.Outputs(outputs.Described(s.c))
 	s.providers.recorder.KeepsState(s.c.State.Dir)
-	showAgent(s.page, s.out, s.agent, s.providers, s.counts, s.child, s.jwts, machineOf(s.c, s.in.FileName()))
+	showAgent(s.page, s.out, s.agent, s.providers, s.counts, s.child, s.jwts, machineOf(s.c, s.in.FileName()), s.log)
 	stops := []func(){
 		returnMemory(s.agent),
 		outputs.Write(s.written, s.agent.Secrets(), s.log),

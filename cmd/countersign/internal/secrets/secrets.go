@@ -1,5 +1,5 @@
 // Package secrets implements "countersign secrets": it shows what an agent serves, as an
-// SDS client of the agent's socket. main adds its [Command]; nothing is kept.
+// SDS client of the agent's socket, and has it renewed. main adds its [Command]; nothing is kept.
 package secrets
 
 import (
@@ -83,7 +83,7 @@ func (q *query) request() *discoveryv3.DiscoveryRequest {
 
 // Command returns "secrets" with its subcommands.
 func Command(env environ.Vars) *cobra.Command {
-	return cli.Group("secrets", "Show what an agent serves, as a client of its socket", getCommand(env), watchCommand(env))
+	return cli.Group("secrets", "Show what an agent serves, as a client of its socket, and renew it", getCommand(env), watchCommand(env), renewCommand(env))
 }
 
 func getCommand(env environ.Vars) *cobra.Command {
