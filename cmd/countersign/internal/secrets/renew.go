@@ -36,7 +36,7 @@ user and root, at its status.address, which has to be a Unix socket (unix:PATH),
 asked. Revoke the old certificate at the CA.
 
 One request at a time is in flight, and the wait after a failure applies: then the command fails
-and says when the agent tries again.
+with the time of the next attempt.
 
 The exit code is 1 if no new certificate is served within the timeout.`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -82,7 +82,7 @@ func newPage(in *settings.Flags) (*page, error) {
 	return &page{&http.Client{Transport: transport.Local(at)}, c.Status.Address}, nil
 }
 
-// state is what /status says about a secret.
+// state is a secret in /status.
 type state struct {
 	Name      string `json:"name"`
 	Rotations int    `json:"rotations"`
