@@ -132,12 +132,12 @@ func TestChartHasTheObjectsOfTheBases(t *testing.T) {
 	}
 }
 
-// comparable are all objects without ConfigMaps, by kind and name, and without what may differ.
+// comparable are all objects without ConfigMaps and the pods of helm test, by kind and name, and without what may differ.
 func comparable(t *testing.T, text string) map[string]map[string]any {
 	t.Helper()
 	all := map[string]map[string]any{}
 	for _, o := range objects(t, text, "") {
-		if o.Kind == "ConfigMap" || o.Kind == "PodMonitor" {
+		if o.Kind == "ConfigMap" || o.Kind == "PodMonitor" || o.Kind == "Pod" {
 			continue
 		}
 		hashed := regexp.MustCompile(`"(countersign-[a-z-]+)-[a-z0-9]{10}"`).ReplaceAll(o.text, []byte(`"$1"`))
@@ -209,7 +209,7 @@ func TestChartRefusesContradictions(t *testing.T) {
 		{"ra", "ra.config.providers=null", "ra.config.providers is not set"},
 		{"ra", "ra.config.signers=null", "ra.config has nobody to serve"},
 		{"ra", "ra.config.leader_election.enabled=false", "two would sign without a leader"},
-		{"ra", "ra.config.leader_election.lease=mine", "remove it"},
+		{"ra", "ra.config.leader_election.lease=mine", "'lease' not allowed"},
 		{"ra", "ra.config.cluster.system_namespace=other", "the release is in countersign"},
 		{"ra", "ra.config.status.probes=:8080", "another port than 15021"},
 		{"mesh", "ra.config.istio.listen=:15010", "another port than 15012"},
@@ -221,10 +221,10 @@ func TestChartRefusesContradictions(t *testing.T) {
 		{"ra", "image.registry=registry.example.org/", "/image/registry"},
 		{"ra", "registrationAuthority.enabled=true", "registrationAuthority"},
 		{"discovery", "discovery.config.providers=null", "discovery.config.providers is not set"},
-		{"discovery", "discovery.config.certificate=null", "discovery.config.certificate is not set"},
+		{"discovery", "discovery.config.certificate=null", "/discovery/config/certificate"},
 		{"discovery", "discovery.config.listen.tls=:443", "another port than 15012"},
 		{"node", "agent.config.workloads=null", "/agent/config/workloads"},
-		{"node", "agent.config.workloads.verified_by=", "agent.config.workloads is not set"},
+		{"node", "agent.config.workloads.verified_by=", "/agent/config/workloads/verified_by"},
 		{"node", "agent.config.providers=null", "set agent.config.providers, or CA_ADDR in agent.env"},
 		{"node", "agent.config.socket.path=/tmp/socket", "agent.config.socket.path"},
 		{"node", "agent.config.status.metrics_secret=default,monitoring.podMonitor.enabled=true", "write a PodMonitor with your scraper's TLS settings"},
@@ -239,6 +239,107 @@ func TestChartRefusesContradictions(t *testing.T) {
 	rendered(t, "ra", "--set", "ra.replicas=1,ra.config.leader_election.enabled=false")
 	rendered(t, "node", "--set", "agent.config.status.metrics_secret=default")
 	rendered(t, "sidecar", "--set", "sidecar.config.providers=null,sidecar.env[0].name=CA_ADDR,sidecar.env[0].value=a:1")
+}
+
+// One wrong value is one line, and a value of a program's file counts as one of the chart's.
+func TestChartNamesEachWrongValueOnce(t *testing.T) {
+	wrong := map[string]string{
+		"ra.replicas=two":                      "/ra/replicas",
+		"ra.replica=1":                         "'replica' not allowed",
+		"ra.config.isto.listen=:15012":         "'isto' not allowed",
+		"ra.config.rules[0].max_ttl=day":       "/ra/config/rules/0/max_ttl",
+		"ra.config.signers[0].name=mesh":       "/ra/config/signers/0/name",
+		"ra.service.type=External":             "/ra/service/type",
+		"ra.podLabels.team=1":                  "/ra/podLabels/team",
+		"ra.probes.liveness.periodSeconds=0":   "/ra/probes/liveness/periodSeconds",
+		"monitoring.podMonitor.interval=often": "/monitoring/podMonitor/interval",
+		"image.pullPolicy=Sometimes":           "/image/pullPolicy",
+		"discovery.config.resources.path=/x":   "'path' not allowed",
+		"sidecar.podLabels.a=b":                "'podLabels' not allowed",
+		"agent.config.socket.mod=0666":         "'mod' not allowed",
+		"extraObjects[0].kind=ConfigMap":       "/extraObjects/0",
+	}
+	args := []string{"template", chart(t), "--namespace", "countersign", "-f", chartValues(t, "ra")}
+	for set := range wrong {
+		args = append(args, "--set", set)
+	}
+	_, stderr, err := helm(t, args...)
+	if err == nil {
+		t.Fatal("wrong values are taken")
+	}
+	var lines []string
+	for line := range strings.Lines(stderr) {
+		if strings.Contains(line, "- at '") && !strings.Contains(line, "validation failed") { // which begins a group
+			lines = append(lines, line)
+		}
+	}
+	for set, want := range wrong {
+		if n := len(slices.DeleteFunc(slices.Clone(lines), func(line string) bool { return !strings.Contains(line, want) })); n != 1 {
+			t.Errorf("%s: %d lines name it", set, n)
+		}
+	}
+	if len(lines) != len(wrong) {
+		t.Errorf("%d lines for %d wrong values:\n%s", len(lines), len(wrong), stderr)
+	}
+}
+
+// What concerns Kubernetes alone is in the values of each part.
+func TestChartSetsWhatClustersDifferIn(t *testing.T) {
+	text := rendered(t, "mesh", "--set", strings.Join([]string{
+		"commonLabels.team=pki", "commonAnnotations.owner=pki", "image.pullSecrets[0]=mirror",
+		`ra.serviceAccount.annotations.eks\.amazonaws\.com/role-arn=arn:aws:iam::1:role/ra`, "ra.serviceAccount.labels.tier=ca",
+		"ra.podLabels.zone=a", "ra.podAnnotations.scrape=yes", "ra.service.type=LoadBalancer", "ra.service.annotations.internal=yes",
+		"ra.disruptionBudget.minAvailable=2", "ra.strategy.type=Recreate", "ra.probes.liveness.failureThreshold=12",
+		"monitoring.podMonitor.enabled=true", "monitoring.podMonitor.interval=30s", "extraObjects[0].apiVersion=v1", "extraObjects[0].kind=Secret",
+		"extraObjects[0].metadata.name=mine-extra",
+	}, ","))
+	for _, want := range []string{
+		"eks.amazonaws.com/role-arn: arn:aws:iam::1:role/ra", "tier: ca", "zone: a", "scrape: \"yes\"", "type: LoadBalancer", "internal: \"yes\"",
+		"minAvailable: 2", "type: Recreate", "failureThreshold: 12", "interval: 30s", "name: mine-extra", "- name: mirror",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is missing", want)
+		}
+	}
+	if strings.Contains(text, "maxUnavailable") {
+		t.Error("the bases' budget or strategy is left beside the one of the values")
+	}
+	for _, o := range objects(t, text, "") {
+		var m metav1.PartialObjectMetadata
+		must(t, json.Unmarshal(o.text, &m))
+		if !strings.HasSuffix(m.Name, "-extra") && !strings.HasSuffix(m.Name, "-test") && (m.Labels["team"] != "pki" || m.Annotations["owner"] != "pki") {
+			t.Errorf("%s %s has neither the common labels nor the common annotations", m.Kind, m.Name)
+		}
+	}
+	for _, o := range objects(t, text, "Deployment") {
+		var d appsv1.Deployment
+		must(t, json.Unmarshal(o.text, &d))
+		if got := d.Spec.Template.Labels["app"]; got != "countersign-ra" || d.Spec.Template.Annotations["checksum/config"] == "" {
+			t.Errorf("the pod's own label is %q, its annotations %v", got, d.Spec.Template.Annotations)
+		}
+	}
+}
+
+// helm test runs what validates the configuration, with what the workload mounts.
+func TestChartTestsValidateTheConfiguration(t *testing.T) {
+	for example, command := range map[string]string{
+		"ra": "/usr/bin/countersign-ra config validate --config /etc/countersign/ra.yaml", "discovery": "/usr/bin/countersign-discovery config validate --config /etc/countersign/discovery.yaml",
+		"node": "/usr/bin/countersign config validate --config /etc/countersign/countersign.yaml",
+	} {
+		pods := objects(t, rendered(t, example), "Pod")
+		if len(pods) != 1 {
+			t.Fatalf("%s: %d pods", example, len(pods))
+		}
+		var pod corev1.Pod
+		must(t, json.Unmarshal(pods[0].text, &pod))
+		container := pod.Spec.Containers[0]
+		if got := strings.Join(append(container.Command, container.Args...), " "); got != command || pod.Annotations["helm.sh/hook"] != "test" || pod.Spec.RestartPolicy != corev1.RestartPolicyNever {
+			t.Errorf("%s: %s, %v", example, got, pod.Annotations)
+		}
+		if pod.Labels["app"] != "" || len(container.VolumeMounts) == 0 || container.LivenessProbe != nil {
+			t.Errorf("%s: %v, %+v", example, pod.Labels, container)
+		}
+	}
 }
 
 // Alerts and dashboard are those of deploy/prometheus and deploy/grafana.

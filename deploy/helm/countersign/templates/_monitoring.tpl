@@ -9,5 +9,12 @@ spec:
   selector:
     matchLabels: {app: {{ .name }}}
   podMetricsEndpoints:
-    - {port: {{ .port }}, path: /metrics}
+    - port: {{ .port }}
+      path: /metrics
+      {{- with .interval }}
+      interval: {{ . }}
+      {{- end }}
+      {{- with .scrapeTimeout }}
+      scrapeTimeout: {{ . }}
+      {{- end }}
 {{- end -}}

@@ -7,6 +7,8 @@ the dict root, part, pod, container, config (a volume's ConfigMap). It prints no
 {{- $_ := set $container "image" (include "countersign.image" (dict "root" .root "name" .part.image)) -}}
 {{- $_ := set $container "imagePullPolicy" .root.Values.image.pullPolicy -}}
 {{- with .part.resources }}{{ $_ := set $container "resources" . }}{{ end -}}
+{{- include "countersign.probes" (dict "container" $container "probes" .part.probes) -}}
+{{- range .root.Values.image.pullSecrets }}{{ $_ := set $.pod "imagePullSecrets" (append ($.pod.imagePullSecrets | default list) (dict "name" .)) }}{{ end -}}
 {{- with .part.env }}{{ $_ := set $container "env" (concat ($container.env | default list) .) }}{{ end -}}
 {{- include "countersign.volumes" . -}}
 {{- $_ := set $container "volumeMounts" (concat $container.volumeMounts .part.volumeMounts) -}}

@@ -15,9 +15,6 @@
 {{- if and (gt (int .part.replicas) 1) (not (dig "leader_election" "enabled" true $config)) -}}
 {{- fail (printf "ra.replicas is %d, and ra.config.leader_election.enabled is false: two would sign without a leader; remove one of the two." (int .part.replicas)) -}}
 {{- end -}}
-{{- if ne (dig "leader_election" "lease" "countersign-ra" $config) "countersign-ra" -}}
-{{- fail "ra.config.leader_election.lease is not countersign-ra, which the chart's Role is for: remove it." -}}
-{{- end -}}
 {{- if ne $config.cluster.system_namespace .root.Release.Namespace -}}
 {{- fail (printf "ra.config.cluster.system_namespace is %s, and the release is in %s: remove it, or install there." $config.cluster.system_namespace .root.Release.Namespace) -}}
 {{- end -}}
@@ -77,7 +74,7 @@
 {{- else if eq $object.kind "ValidatingAdmissionPolicy" -}}
 {{- $_ := set (first $object.spec.matchConditions) "expression" (printf "object.spec.signerName in ['%s']" (join "', '" $facts.names)) -}}
 {{- else if eq $object.kind "CustomResourceDefinition" -}}
-{{- $_ := set $object.metadata "annotations" (dict "helm.sh/resource-policy" "keep") -}}
+{{- $_ := set $object.metadata "annotations" (merge (dict "helm.sh/resource-policy" "keep") ($object.metadata.annotations | default dict)) -}}
 {{- else if eq $object.kind "Deployment" -}}
 {{- include "countersign.workload" . -}}
 {{- if dig "istio" "listen" "" .config }}{{ include "countersign.ra.mesh" . }}{{ end -}}
