@@ -178,7 +178,7 @@ func TestWorkloadAPIHasMapOfTrustDomains(t *testing.T) {
 	must(t, server.Close(t.Context()), <-served)
 }
 
-func TestInvalidConfigSaysWhy(t *testing.T) {
+func TestInvalidConfigIsExplained(t *testing.T) {
 	t.Setenv("SPIFFE_ENDPOINT_SOCKET", "")
 	t.Setenv("SPIFFE_CREDENTIAL_FOLDER", "")
 	for config, want := range map[string]string{
