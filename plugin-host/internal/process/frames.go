@@ -19,7 +19,11 @@ const (
 	framesPerSecond = 200
 	// framesPerRequest are enough for a reply of the largest size in frames of the least.
 	framesPerRequest = 400
-	mostFrames       = 256 * framesPerRequest
+	// bytesPerFrame are what the host sends on an open stream for each frame more: a call on the stream
+	// of calls has some hundred, and its answer a few frames. By bytes, as the provider's flow control
+	// can split what the host sends into frames of one byte.
+	bytesPerFrame = 32
+	mostFrames    = 256 * framesPerRequest
 )
 
 var errFrameFlood = errors.New("flooded its channel with HTTP/2 frames")
@@ -70,13 +74,16 @@ func (c *counted) Read(b []byte) (int, error) {
 
 // Write implements [net.Conn].
 func (c *counted) Write(b []byte) (int, error) {
-	requests := 0
+	requests, content := 0, 0
 	c.out.Scan(b, func(f http2frames.Frame) {
-		if f.Kind == http2frames.Headers {
+		switch f.Kind {
+		case http2frames.Headers:
 			requests++
+		case http2frames.Data:
+			content += f.Length
 		}
 	}, nil)
-	c.allowance.add(framesPerRequest * requests)
+	c.allowance.add(framesPerRequest*float64(requests) + float64(content)/bytesPerFrame)
 	return c.Conn.Write(b)
 }
 
@@ -87,10 +94,10 @@ type allowance struct {
 	last time.Time
 }
 
-func (a *allowance) add(frames int) {
+func (a *allowance) add(frames float64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.left = min(a.left+float64(frames), mostFrames)
+	a.left = min(a.left+frames, mostFrames)
 }
 
 func (a *allowance) spend(frames int, now time.Time) (ok bool) {

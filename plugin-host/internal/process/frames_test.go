@@ -84,3 +84,31 @@ func TestFramesOfRepliesArrive(t *testing.T) {
 		}
 	})
 }
+
+// Many calls go over one stream, in DATA frames alone.
+func TestFramesOfAnswersOnOneStreamArrive(t *testing.T) {
+	for name, test := range map[string]struct {
+		content int // of each frame that the host sends
+		floods  bool
+	}{
+		"calls": {600, false},
+		"what the provider's flow control splits": {1, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				host, provider, flooded := peer(t)
+				go func() { _, _ = io.Copy(io.Discard, provider) }()
+				out := http2.NewFramer(host, nil)
+				_, _ = host.Write([]byte(http2.ClientPreface))
+				const calls = 5000
+				for range calls {
+					_ = out.WriteData(1, false, make([]byte, test.content))
+				}
+				go send(provider, func(f *http2.Framer) error { return f.WriteData(1, false, make([]byte, 1<<10)) }, 4*calls, 0)
+				if _, err := io.Copy(io.Discard, host); *flooded != test.floods {
+					t.Errorf("flooded: %v, want %v; %v", *flooded, test.floods, err)
+				}
+			})
+		})
+	}
+}

@@ -274,7 +274,9 @@ type GetMetadataResponse struct {
 	// Unknown values count as NAME_MATCH_EXACT.
 	NameMatch NameMatch `protobuf:"varint,6,opt,name=name_match,json=nameMatch,proto3,enum=countersign.provider.v1.NameMatch" json:"name_match,omitempty"`
 	// Optional. The authority signs nothing without a token.
-	NeedsToken    bool `protobuf:"varint,7,opt,name=needs_token,json=needsToken,proto3" json:"needs_token,omitempty"`
+	NeedsToken bool `protobuf:"varint,7,opt,name=needs_token,json=needsToken,proto3" json:"needs_token,omitempty"`
+	// Optional. The provider serves CertificateAuthorityStream.
+	CsrSignStream bool `protobuf:"varint,8,opt,name=csr_sign_stream,json=csrSignStream,proto3" json:"csr_sign_stream,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -354,6 +356,13 @@ func (x *GetMetadataResponse) GetNameMatch() NameMatch {
 func (x *GetMetadataResponse) GetNeedsToken() bool {
 	if x != nil {
 		return x.NeedsToken
+	}
+	return false
+}
+
+func (x *GetMetadataResponse) GetCsrSignStream() bool {
+	if x != nil {
+		return x.CsrSignStream
 	}
 	return false
 }
@@ -862,6 +871,289 @@ func (x *CSRSignResponse) GetRoots() []byte {
 	return nil
 }
 
+type CSRSignStreamRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Optional. Calls that begin now.
+	Calls []*CSRSignCall `protobuf:"bytes,1,rep,name=calls,proto3" json:"calls,omitempty"`
+	// Optional. The numbers of calls that their callers have given up. They need no answer;
+	// one may still come.
+	Cancelled     []uint64 `protobuf:"varint,2,rep,packed,name=cancelled,proto3" json:"cancelled,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CSRSignStreamRequest) Reset() {
+	*x = CSRSignStreamRequest{}
+	mi := &file_provider_v1_provider_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CSRSignStreamRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CSRSignStreamRequest) ProtoMessage() {}
+
+func (x *CSRSignStreamRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_provider_v1_provider_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CSRSignStreamRequest.ProtoReflect.Descriptor instead.
+func (*CSRSignStreamRequest) Descriptor() ([]byte, []int) {
+	return file_provider_v1_provider_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *CSRSignStreamRequest) GetCalls() []*CSRSignCall {
+	if x != nil {
+		return x.Calls
+	}
+	return nil
+}
+
+func (x *CSRSignStreamRequest) GetCancelled() []uint64 {
+	if x != nil {
+		return x.Cancelled
+	}
+	return nil
+}
+
+type CSRSignCall struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Required. Each call of a stream has a number of its own.
+	Number uint64 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	// Required. At most 16 KiB; the host calls CSRSign for a larger one.
+	Request *CSRSignRequest `protobuf:"bytes,2,opt,name=request,proto3" json:"request,omitempty"`
+	// Optional. How much time is left for it; absent: no limit.
+	Timeout *durationpb.Duration `protobuf:"bytes,3,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	// Optional. The trace's parent, as the metadata traceparent of CSRSign.
+	Traceparent   string `protobuf:"bytes,4,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CSRSignCall) Reset() {
+	*x = CSRSignCall{}
+	mi := &file_provider_v1_provider_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CSRSignCall) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CSRSignCall) ProtoMessage() {}
+
+func (x *CSRSignCall) ProtoReflect() protoreflect.Message {
+	mi := &file_provider_v1_provider_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CSRSignCall.ProtoReflect.Descriptor instead.
+func (*CSRSignCall) Descriptor() ([]byte, []int) {
+	return file_provider_v1_provider_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *CSRSignCall) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *CSRSignCall) GetRequest() *CSRSignRequest {
+	if x != nil {
+		return x.Request
+	}
+	return nil
+}
+
+func (x *CSRSignCall) GetTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.Timeout
+	}
+	return nil
+}
+
+func (x *CSRSignCall) GetTraceparent() string {
+	if x != nil {
+		return x.Traceparent
+	}
+	return ""
+}
+
+type CSRSignStreamResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Required. One answer at least. At most 512 KiB in all.
+	Answers       []*CSRSignAnswer `protobuf:"bytes,1,rep,name=answers,proto3" json:"answers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CSRSignStreamResponse) Reset() {
+	*x = CSRSignStreamResponse{}
+	mi := &file_provider_v1_provider_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CSRSignStreamResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CSRSignStreamResponse) ProtoMessage() {}
+
+func (x *CSRSignStreamResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_provider_v1_provider_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CSRSignStreamResponse.ProtoReflect.Descriptor instead.
+func (*CSRSignStreamResponse) Descriptor() ([]byte, []int) {
+	return file_provider_v1_provider_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *CSRSignStreamResponse) GetAnswers() []*CSRSignAnswer {
+	if x != nil {
+		return x.Answers
+	}
+	return nil
+}
+
+type CSRSignAnswer struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Required. The number of the call. A number is answered once.
+	Number uint64 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	// Types that are valid to be assigned to Outcome:
+	//
+	//	*CSRSignAnswer_Response
+	//	*CSRSignAnswer_Status
+	//	*CSRSignAnswer_TooLarge
+	Outcome       isCSRSignAnswer_Outcome `protobuf_oneof:"outcome"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CSRSignAnswer) Reset() {
+	*x = CSRSignAnswer{}
+	mi := &file_provider_v1_provider_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CSRSignAnswer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CSRSignAnswer) ProtoMessage() {}
+
+func (x *CSRSignAnswer) ProtoReflect() protoreflect.Message {
+	mi := &file_provider_v1_provider_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CSRSignAnswer.ProtoReflect.Descriptor instead.
+func (*CSRSignAnswer) Descriptor() ([]byte, []int) {
+	return file_provider_v1_provider_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *CSRSignAnswer) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *CSRSignAnswer) GetOutcome() isCSRSignAnswer_Outcome {
+	if x != nil {
+		return x.Outcome
+	}
+	return nil
+}
+
+func (x *CSRSignAnswer) GetResponse() *CSRSignResponse {
+	if x != nil {
+		if x, ok := x.Outcome.(*CSRSignAnswer_Response); ok {
+			return x.Response
+		}
+	}
+	return nil
+}
+
+func (x *CSRSignAnswer) GetStatus() []byte {
+	if x != nil {
+		if x, ok := x.Outcome.(*CSRSignAnswer_Status); ok {
+			return x.Status
+		}
+	}
+	return nil
+}
+
+func (x *CSRSignAnswer) GetTooLarge() bool {
+	if x != nil {
+		if x, ok := x.Outcome.(*CSRSignAnswer_TooLarge); ok {
+			return x.TooLarge
+		}
+	}
+	return false
+}
+
+type isCSRSignAnswer_Outcome interface {
+	isCSRSignAnswer_Outcome()
+}
+
+type CSRSignAnswer_Response struct {
+	// The certificate, at most 16 KiB.
+	Response *CSRSignResponse `protobuf:"bytes,2,opt,name=response,proto3,oneof"`
+}
+
+type CSRSignAnswer_Status struct {
+	// The error: a google.rpc.Status, serialized, with the details that CSRSign has.
+	Status []byte `protobuf:"bytes,3,opt,name=status,proto3,oneof"`
+}
+
+type CSRSignAnswer_TooLarge struct {
+	// The certificate does not fit. The host calls CSRSign instead, for this call with the same
+	// request_id and for all later ones.
+	TooLarge bool `protobuf:"varint,4,opt,name=too_large,json=tooLarge,proto3,oneof"`
+}
+
+func (*CSRSignAnswer_Response) isCSRSignAnswer_Outcome() {}
+
+func (*CSRSignAnswer_Status) isCSRSignAnswer_Outcome() {}
+
+func (*CSRSignAnswer_TooLarge) isCSRSignAnswer_Outcome() {}
+
 type GetRootsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -870,7 +1162,7 @@ type GetRootsRequest struct {
 
 func (x *GetRootsRequest) Reset() {
 	*x = GetRootsRequest{}
-	mi := &file_provider_v1_provider_proto_msgTypes[11]
+	mi := &file_provider_v1_provider_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -882,7 +1174,7 @@ func (x *GetRootsRequest) String() string {
 func (*GetRootsRequest) ProtoMessage() {}
 
 func (x *GetRootsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_provider_v1_provider_proto_msgTypes[11]
+	mi := &file_provider_v1_provider_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -895,7 +1187,7 @@ func (x *GetRootsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRootsRequest.ProtoReflect.Descriptor instead.
 func (*GetRootsRequest) Descriptor() ([]byte, []int) {
-	return file_provider_v1_provider_proto_rawDescGZIP(), []int{11}
+	return file_provider_v1_provider_proto_rawDescGZIP(), []int{15}
 }
 
 type GetRootsResponse struct {
@@ -908,7 +1200,7 @@ type GetRootsResponse struct {
 
 func (x *GetRootsResponse) Reset() {
 	*x = GetRootsResponse{}
-	mi := &file_provider_v1_provider_proto_msgTypes[12]
+	mi := &file_provider_v1_provider_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -920,7 +1212,7 @@ func (x *GetRootsResponse) String() string {
 func (*GetRootsResponse) ProtoMessage() {}
 
 func (x *GetRootsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_provider_v1_provider_proto_msgTypes[12]
+	mi := &file_provider_v1_provider_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -933,7 +1225,7 @@ func (x *GetRootsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRootsResponse.ProtoReflect.Descriptor instead.
 func (*GetRootsResponse) Descriptor() ([]byte, []int) {
-	return file_provider_v1_provider_proto_rawDescGZIP(), []int{12}
+	return file_provider_v1_provider_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *GetRootsResponse) GetRoots() []byte {
@@ -951,7 +1243,7 @@ type WatchRootsRequest struct {
 
 func (x *WatchRootsRequest) Reset() {
 	*x = WatchRootsRequest{}
-	mi := &file_provider_v1_provider_proto_msgTypes[13]
+	mi := &file_provider_v1_provider_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -963,7 +1255,7 @@ func (x *WatchRootsRequest) String() string {
 func (*WatchRootsRequest) ProtoMessage() {}
 
 func (x *WatchRootsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_provider_v1_provider_proto_msgTypes[13]
+	mi := &file_provider_v1_provider_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -976,7 +1268,7 @@ func (x *WatchRootsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRootsRequest.ProtoReflect.Descriptor instead.
 func (*WatchRootsRequest) Descriptor() ([]byte, []int) {
-	return file_provider_v1_provider_proto_rawDescGZIP(), []int{13}
+	return file_provider_v1_provider_proto_rawDescGZIP(), []int{17}
 }
 
 type WatchRootsResponse struct {
@@ -989,7 +1281,7 @@ type WatchRootsResponse struct {
 
 func (x *WatchRootsResponse) Reset() {
 	*x = WatchRootsResponse{}
-	mi := &file_provider_v1_provider_proto_msgTypes[14]
+	mi := &file_provider_v1_provider_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1001,7 +1293,7 @@ func (x *WatchRootsResponse) String() string {
 func (*WatchRootsResponse) ProtoMessage() {}
 
 func (x *WatchRootsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_provider_v1_provider_proto_msgTypes[14]
+	mi := &file_provider_v1_provider_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1014,7 +1306,7 @@ func (x *WatchRootsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRootsResponse.ProtoReflect.Descriptor instead.
 func (*WatchRootsResponse) Descriptor() ([]byte, []int) {
-	return file_provider_v1_provider_proto_rawDescGZIP(), []int{14}
+	return file_provider_v1_provider_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *WatchRootsResponse) GetRoots() []byte {
@@ -1044,7 +1336,7 @@ type ExchangeTokenRequest struct {
 
 func (x *ExchangeTokenRequest) Reset() {
 	*x = ExchangeTokenRequest{}
-	mi := &file_provider_v1_provider_proto_msgTypes[15]
+	mi := &file_provider_v1_provider_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1056,7 +1348,7 @@ func (x *ExchangeTokenRequest) String() string {
 func (*ExchangeTokenRequest) ProtoMessage() {}
 
 func (x *ExchangeTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_provider_v1_provider_proto_msgTypes[15]
+	mi := &file_provider_v1_provider_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1069,7 +1361,7 @@ func (x *ExchangeTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExchangeTokenRequest.ProtoReflect.Descriptor instead.
 func (*ExchangeTokenRequest) Descriptor() ([]byte, []int) {
-	return file_provider_v1_provider_proto_rawDescGZIP(), []int{15}
+	return file_provider_v1_provider_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ExchangeTokenRequest) GetSubjectToken() string {
@@ -1128,7 +1420,7 @@ type ExchangeTokenResponse struct {
 
 func (x *ExchangeTokenResponse) Reset() {
 	*x = ExchangeTokenResponse{}
-	mi := &file_provider_v1_provider_proto_msgTypes[16]
+	mi := &file_provider_v1_provider_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1140,7 +1432,7 @@ func (x *ExchangeTokenResponse) String() string {
 func (*ExchangeTokenResponse) ProtoMessage() {}
 
 func (x *ExchangeTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_provider_v1_provider_proto_msgTypes[16]
+	mi := &file_provider_v1_provider_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1153,7 +1445,7 @@ func (x *ExchangeTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExchangeTokenResponse.ProtoReflect.Descriptor instead.
 func (*ExchangeTokenResponse) Descriptor() ([]byte, []int) {
-	return file_provider_v1_provider_proto_rawDescGZIP(), []int{16}
+	return file_provider_v1_provider_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ExchangeTokenResponse) GetAccessToken() string {
@@ -1187,7 +1479,7 @@ type GetRenewalInfoRequest struct {
 
 func (x *GetRenewalInfoRequest) Reset() {
 	*x = GetRenewalInfoRequest{}
-	mi := &file_provider_v1_provider_proto_msgTypes[17]
+	mi := &file_provider_v1_provider_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1199,7 +1491,7 @@ func (x *GetRenewalInfoRequest) String() string {
 func (*GetRenewalInfoRequest) ProtoMessage() {}
 
 func (x *GetRenewalInfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_provider_v1_provider_proto_msgTypes[17]
+	mi := &file_provider_v1_provider_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1212,7 +1504,7 @@ func (x *GetRenewalInfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRenewalInfoRequest.ProtoReflect.Descriptor instead.
 func (*GetRenewalInfoRequest) Descriptor() ([]byte, []int) {
-	return file_provider_v1_provider_proto_rawDescGZIP(), []int{17}
+	return file_provider_v1_provider_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *GetRenewalInfoRequest) GetCertificate() []byte {
@@ -1239,7 +1531,7 @@ type GetRenewalInfoResponse struct {
 
 func (x *GetRenewalInfoResponse) Reset() {
 	*x = GetRenewalInfoResponse{}
-	mi := &file_provider_v1_provider_proto_msgTypes[18]
+	mi := &file_provider_v1_provider_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1251,7 +1543,7 @@ func (x *GetRenewalInfoResponse) String() string {
 func (*GetRenewalInfoResponse) ProtoMessage() {}
 
 func (x *GetRenewalInfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_provider_v1_provider_proto_msgTypes[18]
+	mi := &file_provider_v1_provider_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1264,7 +1556,7 @@ func (x *GetRenewalInfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRenewalInfoResponse.ProtoReflect.Descriptor instead.
 func (*GetRenewalInfoResponse) Descriptor() ([]byte, []int) {
-	return file_provider_v1_provider_proto_rawDescGZIP(), []int{18}
+	return file_provider_v1_provider_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GetRenewalInfoResponse) GetWindowStart() *timestamppb.Timestamp {
@@ -1303,7 +1595,7 @@ type GetRevocationsRequest struct {
 
 func (x *GetRevocationsRequest) Reset() {
 	*x = GetRevocationsRequest{}
-	mi := &file_provider_v1_provider_proto_msgTypes[19]
+	mi := &file_provider_v1_provider_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1315,7 +1607,7 @@ func (x *GetRevocationsRequest) String() string {
 func (*GetRevocationsRequest) ProtoMessage() {}
 
 func (x *GetRevocationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_provider_v1_provider_proto_msgTypes[19]
+	mi := &file_provider_v1_provider_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1328,7 +1620,7 @@ func (x *GetRevocationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRevocationsRequest.ProtoReflect.Descriptor instead.
 func (*GetRevocationsRequest) Descriptor() ([]byte, []int) {
-	return file_provider_v1_provider_proto_rawDescGZIP(), []int{19}
+	return file_provider_v1_provider_proto_rawDescGZIP(), []int{23}
 }
 
 type GetRevocationsResponse struct {
@@ -1343,7 +1635,7 @@ type GetRevocationsResponse struct {
 
 func (x *GetRevocationsResponse) Reset() {
 	*x = GetRevocationsResponse{}
-	mi := &file_provider_v1_provider_proto_msgTypes[20]
+	mi := &file_provider_v1_provider_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1355,7 +1647,7 @@ func (x *GetRevocationsResponse) String() string {
 func (*GetRevocationsResponse) ProtoMessage() {}
 
 func (x *GetRevocationsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_provider_v1_provider_proto_msgTypes[20]
+	mi := &file_provider_v1_provider_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1368,7 +1660,7 @@ func (x *GetRevocationsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRevocationsResponse.ProtoReflect.Descriptor instead.
 func (*GetRevocationsResponse) Descriptor() ([]byte, []int) {
-	return file_provider_v1_provider_proto_rawDescGZIP(), []int{20}
+	return file_provider_v1_provider_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GetRevocationsResponse) GetLists() []byte {
@@ -1396,7 +1688,7 @@ type SignJwtRequest struct {
 
 func (x *SignJwtRequest) Reset() {
 	*x = SignJwtRequest{}
-	mi := &file_provider_v1_provider_proto_msgTypes[21]
+	mi := &file_provider_v1_provider_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1408,7 +1700,7 @@ func (x *SignJwtRequest) String() string {
 func (*SignJwtRequest) ProtoMessage() {}
 
 func (x *SignJwtRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_provider_v1_provider_proto_msgTypes[21]
+	mi := &file_provider_v1_provider_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1421,7 +1713,7 @@ func (x *SignJwtRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignJwtRequest.ProtoReflect.Descriptor instead.
 func (*SignJwtRequest) Descriptor() ([]byte, []int) {
-	return file_provider_v1_provider_proto_rawDescGZIP(), []int{21}
+	return file_provider_v1_provider_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SignJwtRequest) GetRequestId() string {
@@ -1470,7 +1762,7 @@ type SignJwtResponse struct {
 
 func (x *SignJwtResponse) Reset() {
 	*x = SignJwtResponse{}
-	mi := &file_provider_v1_provider_proto_msgTypes[22]
+	mi := &file_provider_v1_provider_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1482,7 +1774,7 @@ func (x *SignJwtResponse) String() string {
 func (*SignJwtResponse) ProtoMessage() {}
 
 func (x *SignJwtResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_provider_v1_provider_proto_msgTypes[22]
+	mi := &file_provider_v1_provider_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1495,7 +1787,7 @@ func (x *SignJwtResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignJwtResponse.ProtoReflect.Descriptor instead.
 func (*SignJwtResponse) Descriptor() ([]byte, []int) {
-	return file_provider_v1_provider_proto_rawDescGZIP(), []int{22}
+	return file_provider_v1_provider_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SignJwtResponse) GetSvid() string {
@@ -1513,7 +1805,7 @@ type WatchJwtKeysRequest struct {
 
 func (x *WatchJwtKeysRequest) Reset() {
 	*x = WatchJwtKeysRequest{}
-	mi := &file_provider_v1_provider_proto_msgTypes[23]
+	mi := &file_provider_v1_provider_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1525,7 +1817,7 @@ func (x *WatchJwtKeysRequest) String() string {
 func (*WatchJwtKeysRequest) ProtoMessage() {}
 
 func (x *WatchJwtKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_provider_v1_provider_proto_msgTypes[23]
+	mi := &file_provider_v1_provider_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1538,7 +1830,7 @@ func (x *WatchJwtKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchJwtKeysRequest.ProtoReflect.Descriptor instead.
 func (*WatchJwtKeysRequest) Descriptor() ([]byte, []int) {
-	return file_provider_v1_provider_proto_rawDescGZIP(), []int{23}
+	return file_provider_v1_provider_proto_rawDescGZIP(), []int{27}
 }
 
 type WatchJwtKeysResponse struct {
@@ -1552,7 +1844,7 @@ type WatchJwtKeysResponse struct {
 
 func (x *WatchJwtKeysResponse) Reset() {
 	*x = WatchJwtKeysResponse{}
-	mi := &file_provider_v1_provider_proto_msgTypes[24]
+	mi := &file_provider_v1_provider_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1564,7 +1856,7 @@ func (x *WatchJwtKeysResponse) String() string {
 func (*WatchJwtKeysResponse) ProtoMessage() {}
 
 func (x *WatchJwtKeysResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_provider_v1_provider_proto_msgTypes[24]
+	mi := &file_provider_v1_provider_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1577,7 +1869,7 @@ func (x *WatchJwtKeysResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchJwtKeysResponse.ProtoReflect.Descriptor instead.
 func (*WatchJwtKeysResponse) Descriptor() ([]byte, []int) {
-	return file_provider_v1_provider_proto_rawDescGZIP(), []int{24}
+	return file_provider_v1_provider_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *WatchJwtKeysResponse) GetJwks() []byte {
@@ -1592,7 +1884,7 @@ var File_provider_v1_provider_proto protoreflect.FileDescriptor
 const file_provider_v1_provider_proto_rawDesc = "" +
 	"\n" +
 	"\x1aprovider/v1/provider.proto\x12\x17countersign.provider.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x14\n" +
-	"\x12GetMetadataRequest\"\xb7\x02\n" +
+	"\x12GetMetadataRequest\"\xdf\x02\n" +
 	"\x13GetMetadataResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12>\n" +
@@ -1602,7 +1894,8 @@ const file_provider_v1_provider_proto_rawDesc = "" +
 	"\n" +
 	"name_match\x18\x06 \x01(\x0e2\".countersign.provider.v1.NameMatchR\tnameMatch\x12\x1f\n" +
 	"\vneeds_token\x18\a \x01(\bR\n" +
-	"needsToken\"^\n" +
+	"needsToken\x12&\n" +
+	"\x0fcsr_sign_stream\x18\b \x01(\bR\rcsrSignStream\"^\n" +
 	"\x0fValidateRequest\x123\n" +
 	"\bsettings\x18\x01 \x01(\v2\x17.google.protobuf.StructR\bsettings\x12\x16\n" +
 	"\x06online\x18\x02 \x01(\bR\x06online\"q\n" +
@@ -1637,7 +1930,23 @@ const file_provider_v1_provider_proto_rawDesc = "" +
 	"\trequester\x18\b \x01(\tR\trequester\"=\n" +
 	"\x0fCSRSignResponse\x12\x14\n" +
 	"\x05chain\x18\x01 \x01(\fR\x05chain\x12\x14\n" +
-	"\x05roots\x18\x02 \x01(\fR\x05roots\"\x11\n" +
+	"\x05roots\x18\x02 \x01(\fR\x05roots\"p\n" +
+	"\x14CSRSignStreamRequest\x12:\n" +
+	"\x05calls\x18\x01 \x03(\v2$.countersign.provider.v1.CSRSignCallR\x05calls\x12\x1c\n" +
+	"\tcancelled\x18\x02 \x03(\x04R\tcancelled\"\xbf\x01\n" +
+	"\vCSRSignCall\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x04R\x06number\x12A\n" +
+	"\arequest\x18\x02 \x01(\v2'.countersign.provider.v1.CSRSignRequestR\arequest\x123\n" +
+	"\atimeout\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12 \n" +
+	"\vtraceparent\x18\x04 \x01(\tR\vtraceparent\"Y\n" +
+	"\x15CSRSignStreamResponse\x12@\n" +
+	"\aanswers\x18\x01 \x03(\v2&.countersign.provider.v1.CSRSignAnswerR\aanswers\"\xb3\x01\n" +
+	"\rCSRSignAnswer\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x04R\x06number\x12F\n" +
+	"\bresponse\x18\x02 \x01(\v2(.countersign.provider.v1.CSRSignResponseH\x00R\bresponse\x12\x18\n" +
+	"\x06status\x18\x03 \x01(\fH\x00R\x06status\x12\x1d\n" +
+	"\ttoo_large\x18\x04 \x01(\bH\x00R\btooLargeB\t\n" +
+	"\aoutcome\"\x11\n" +
 	"\x0fGetRootsRequest\"(\n" +
 	"\x10GetRootsResponse\x12\x14\n" +
 	"\x05roots\x18\x01 \x01(\fR\x05roots\"\x13\n" +
@@ -1701,7 +2010,9 @@ const file_provider_v1_provider_proto_rawDesc = "" +
 	"\tConfigure\x12).countersign.provider.v1.ConfigureRequest\x1a*.countersign.provider.v1.ConfigureResponse\x12V\n" +
 	"\x05Ready\x12%.countersign.provider.v1.ReadyRequest\x1a&.countersign.provider.v1.ReadyResponse2t\n" +
 	"\x14CertificateAuthority\x12\\\n" +
-	"\aCSRSign\x12'.countersign.provider.v1.CSRSignRequest\x1a(.countersign.provider.v1.CSRSignResponse2m\n" +
+	"\aCSRSign\x12'.countersign.provider.v1.CSRSignRequest\x1a(.countersign.provider.v1.CSRSignResponse2\x90\x01\n" +
+	"\x1aCertificateAuthorityStream\x12r\n" +
+	"\rCSRSignStream\x12-.countersign.provider.v1.CSRSignStreamRequest\x1a..countersign.provider.v1.CSRSignStreamResponse(\x010\x012m\n" +
 	"\n" +
 	"RootSource\x12_\n" +
 	"\bGetRoots\x12(.countersign.provider.v1.GetRootsRequest\x1a).countersign.provider.v1.GetRootsResponse2v\n" +
@@ -1731,7 +2042,7 @@ func file_provider_v1_provider_proto_rawDescGZIP() []byte {
 }
 
 var file_provider_v1_provider_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_provider_v1_provider_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_provider_v1_provider_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_provider_v1_provider_proto_goTypes = []any{
 	(Ability)(0),                   // 0: countersign.provider.v1.Ability
 	(NameMatch)(0),                 // 1: countersign.provider.v1.NameMatch
@@ -1747,66 +2058,77 @@ var file_provider_v1_provider_proto_goTypes = []any{
 	(*ReadyResponse)(nil),          // 11: countersign.provider.v1.ReadyResponse
 	(*CSRSignRequest)(nil),         // 12: countersign.provider.v1.CSRSignRequest
 	(*CSRSignResponse)(nil),        // 13: countersign.provider.v1.CSRSignResponse
-	(*GetRootsRequest)(nil),        // 14: countersign.provider.v1.GetRootsRequest
-	(*GetRootsResponse)(nil),       // 15: countersign.provider.v1.GetRootsResponse
-	(*WatchRootsRequest)(nil),      // 16: countersign.provider.v1.WatchRootsRequest
-	(*WatchRootsResponse)(nil),     // 17: countersign.provider.v1.WatchRootsResponse
-	(*ExchangeTokenRequest)(nil),   // 18: countersign.provider.v1.ExchangeTokenRequest
-	(*ExchangeTokenResponse)(nil),  // 19: countersign.provider.v1.ExchangeTokenResponse
-	(*GetRenewalInfoRequest)(nil),  // 20: countersign.provider.v1.GetRenewalInfoRequest
-	(*GetRenewalInfoResponse)(nil), // 21: countersign.provider.v1.GetRenewalInfoResponse
-	(*GetRevocationsRequest)(nil),  // 22: countersign.provider.v1.GetRevocationsRequest
-	(*GetRevocationsResponse)(nil), // 23: countersign.provider.v1.GetRevocationsResponse
-	(*SignJwtRequest)(nil),         // 24: countersign.provider.v1.SignJwtRequest
-	(*SignJwtResponse)(nil),        // 25: countersign.provider.v1.SignJwtResponse
-	(*WatchJwtKeysRequest)(nil),    // 26: countersign.provider.v1.WatchJwtKeysRequest
-	(*WatchJwtKeysResponse)(nil),   // 27: countersign.provider.v1.WatchJwtKeysResponse
-	(*structpb.Struct)(nil),        // 28: google.protobuf.Struct
-	(*durationpb.Duration)(nil),    // 29: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),  // 30: google.protobuf.Timestamp
+	(*CSRSignStreamRequest)(nil),   // 14: countersign.provider.v1.CSRSignStreamRequest
+	(*CSRSignCall)(nil),            // 15: countersign.provider.v1.CSRSignCall
+	(*CSRSignStreamResponse)(nil),  // 16: countersign.provider.v1.CSRSignStreamResponse
+	(*CSRSignAnswer)(nil),          // 17: countersign.provider.v1.CSRSignAnswer
+	(*GetRootsRequest)(nil),        // 18: countersign.provider.v1.GetRootsRequest
+	(*GetRootsResponse)(nil),       // 19: countersign.provider.v1.GetRootsResponse
+	(*WatchRootsRequest)(nil),      // 20: countersign.provider.v1.WatchRootsRequest
+	(*WatchRootsResponse)(nil),     // 21: countersign.provider.v1.WatchRootsResponse
+	(*ExchangeTokenRequest)(nil),   // 22: countersign.provider.v1.ExchangeTokenRequest
+	(*ExchangeTokenResponse)(nil),  // 23: countersign.provider.v1.ExchangeTokenResponse
+	(*GetRenewalInfoRequest)(nil),  // 24: countersign.provider.v1.GetRenewalInfoRequest
+	(*GetRenewalInfoResponse)(nil), // 25: countersign.provider.v1.GetRenewalInfoResponse
+	(*GetRevocationsRequest)(nil),  // 26: countersign.provider.v1.GetRevocationsRequest
+	(*GetRevocationsResponse)(nil), // 27: countersign.provider.v1.GetRevocationsResponse
+	(*SignJwtRequest)(nil),         // 28: countersign.provider.v1.SignJwtRequest
+	(*SignJwtResponse)(nil),        // 29: countersign.provider.v1.SignJwtResponse
+	(*WatchJwtKeysRequest)(nil),    // 30: countersign.provider.v1.WatchJwtKeysRequest
+	(*WatchJwtKeysResponse)(nil),   // 31: countersign.provider.v1.WatchJwtKeysResponse
+	(*structpb.Struct)(nil),        // 32: google.protobuf.Struct
+	(*durationpb.Duration)(nil),    // 33: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),  // 34: google.protobuf.Timestamp
 }
 var file_provider_v1_provider_proto_depIdxs = []int32{
 	0,  // 0: countersign.provider.v1.GetMetadataResponse.abilities:type_name -> countersign.provider.v1.Ability
 	1,  // 1: countersign.provider.v1.GetMetadataResponse.name_match:type_name -> countersign.provider.v1.NameMatch
-	28, // 2: countersign.provider.v1.ValidateRequest.settings:type_name -> google.protobuf.Struct
+	32, // 2: countersign.provider.v1.ValidateRequest.settings:type_name -> google.protobuf.Struct
 	7,  // 3: countersign.provider.v1.ValidateResponse.diagnostics:type_name -> countersign.provider.v1.Diagnostic
 	2,  // 4: countersign.provider.v1.Diagnostic.severity:type_name -> countersign.provider.v1.Diagnostic.Severity
-	28, // 5: countersign.provider.v1.ConfigureRequest.settings:type_name -> google.protobuf.Struct
-	29, // 6: countersign.provider.v1.CSRSignRequest.ttl:type_name -> google.protobuf.Duration
-	30, // 7: countersign.provider.v1.ExchangeTokenResponse.expiry:type_name -> google.protobuf.Timestamp
-	30, // 8: countersign.provider.v1.GetRenewalInfoResponse.window_start:type_name -> google.protobuf.Timestamp
-	30, // 9: countersign.provider.v1.GetRenewalInfoResponse.window_end:type_name -> google.protobuf.Timestamp
-	29, // 10: countersign.provider.v1.GetRenewalInfoResponse.retry_after:type_name -> google.protobuf.Duration
-	29, // 11: countersign.provider.v1.SignJwtRequest.ttl:type_name -> google.protobuf.Duration
-	3,  // 12: countersign.provider.v1.Provider.GetMetadata:input_type -> countersign.provider.v1.GetMetadataRequest
-	5,  // 13: countersign.provider.v1.Provider.Validate:input_type -> countersign.provider.v1.ValidateRequest
-	8,  // 14: countersign.provider.v1.Provider.Configure:input_type -> countersign.provider.v1.ConfigureRequest
-	10, // 15: countersign.provider.v1.Provider.Ready:input_type -> countersign.provider.v1.ReadyRequest
-	12, // 16: countersign.provider.v1.CertificateAuthority.CSRSign:input_type -> countersign.provider.v1.CSRSignRequest
-	14, // 17: countersign.provider.v1.RootSource.GetRoots:input_type -> countersign.provider.v1.GetRootsRequest
-	16, // 18: countersign.provider.v1.RootWatcher.WatchRoots:input_type -> countersign.provider.v1.WatchRootsRequest
-	18, // 19: countersign.provider.v1.TokenExchanger.ExchangeToken:input_type -> countersign.provider.v1.ExchangeTokenRequest
-	20, // 20: countersign.provider.v1.RenewalInfo.GetRenewalInfo:input_type -> countersign.provider.v1.GetRenewalInfoRequest
-	22, // 21: countersign.provider.v1.RevocationSource.GetRevocations:input_type -> countersign.provider.v1.GetRevocationsRequest
-	24, // 22: countersign.provider.v1.JwtSvid.SignJwt:input_type -> countersign.provider.v1.SignJwtRequest
-	26, // 23: countersign.provider.v1.JwtSvid.WatchJwtKeys:input_type -> countersign.provider.v1.WatchJwtKeysRequest
-	4,  // 24: countersign.provider.v1.Provider.GetMetadata:output_type -> countersign.provider.v1.GetMetadataResponse
-	6,  // 25: countersign.provider.v1.Provider.Validate:output_type -> countersign.provider.v1.ValidateResponse
-	9,  // 26: countersign.provider.v1.Provider.Configure:output_type -> countersign.provider.v1.ConfigureResponse
-	11, // 27: countersign.provider.v1.Provider.Ready:output_type -> countersign.provider.v1.ReadyResponse
-	13, // 28: countersign.provider.v1.CertificateAuthority.CSRSign:output_type -> countersign.provider.v1.CSRSignResponse
-	15, // 29: countersign.provider.v1.RootSource.GetRoots:output_type -> countersign.provider.v1.GetRootsResponse
-	17, // 30: countersign.provider.v1.RootWatcher.WatchRoots:output_type -> countersign.provider.v1.WatchRootsResponse
-	19, // 31: countersign.provider.v1.TokenExchanger.ExchangeToken:output_type -> countersign.provider.v1.ExchangeTokenResponse
-	21, // 32: countersign.provider.v1.RenewalInfo.GetRenewalInfo:output_type -> countersign.provider.v1.GetRenewalInfoResponse
-	23, // 33: countersign.provider.v1.RevocationSource.GetRevocations:output_type -> countersign.provider.v1.GetRevocationsResponse
-	25, // 34: countersign.provider.v1.JwtSvid.SignJwt:output_type -> countersign.provider.v1.SignJwtResponse
-	27, // 35: countersign.provider.v1.JwtSvid.WatchJwtKeys:output_type -> countersign.provider.v1.WatchJwtKeysResponse
-	24, // [24:36] is the sub-list for method output_type
-	12, // [12:24] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	32, // 5: countersign.provider.v1.ConfigureRequest.settings:type_name -> google.protobuf.Struct
+	33, // 6: countersign.provider.v1.CSRSignRequest.ttl:type_name -> google.protobuf.Duration
+	15, // 7: countersign.provider.v1.CSRSignStreamRequest.calls:type_name -> countersign.provider.v1.CSRSignCall
+	12, // 8: countersign.provider.v1.CSRSignCall.request:type_name -> countersign.provider.v1.CSRSignRequest
+	33, // 9: countersign.provider.v1.CSRSignCall.timeout:type_name -> google.protobuf.Duration
+	17, // 10: countersign.provider.v1.CSRSignStreamResponse.answers:type_name -> countersign.provider.v1.CSRSignAnswer
+	13, // 11: countersign.provider.v1.CSRSignAnswer.response:type_name -> countersign.provider.v1.CSRSignResponse
+	34, // 12: countersign.provider.v1.ExchangeTokenResponse.expiry:type_name -> google.protobuf.Timestamp
+	34, // 13: countersign.provider.v1.GetRenewalInfoResponse.window_start:type_name -> google.protobuf.Timestamp
+	34, // 14: countersign.provider.v1.GetRenewalInfoResponse.window_end:type_name -> google.protobuf.Timestamp
+	33, // 15: countersign.provider.v1.GetRenewalInfoResponse.retry_after:type_name -> google.protobuf.Duration
+	33, // 16: countersign.provider.v1.SignJwtRequest.ttl:type_name -> google.protobuf.Duration
+	3,  // 17: countersign.provider.v1.Provider.GetMetadata:input_type -> countersign.provider.v1.GetMetadataRequest
+	5,  // 18: countersign.provider.v1.Provider.Validate:input_type -> countersign.provider.v1.ValidateRequest
+	8,  // 19: countersign.provider.v1.Provider.Configure:input_type -> countersign.provider.v1.ConfigureRequest
+	10, // 20: countersign.provider.v1.Provider.Ready:input_type -> countersign.provider.v1.ReadyRequest
+	12, // 21: countersign.provider.v1.CertificateAuthority.CSRSign:input_type -> countersign.provider.v1.CSRSignRequest
+	14, // 22: countersign.provider.v1.CertificateAuthorityStream.CSRSignStream:input_type -> countersign.provider.v1.CSRSignStreamRequest
+	18, // 23: countersign.provider.v1.RootSource.GetRoots:input_type -> countersign.provider.v1.GetRootsRequest
+	20, // 24: countersign.provider.v1.RootWatcher.WatchRoots:input_type -> countersign.provider.v1.WatchRootsRequest
+	22, // 25: countersign.provider.v1.TokenExchanger.ExchangeToken:input_type -> countersign.provider.v1.ExchangeTokenRequest
+	24, // 26: countersign.provider.v1.RenewalInfo.GetRenewalInfo:input_type -> countersign.provider.v1.GetRenewalInfoRequest
+	26, // 27: countersign.provider.v1.RevocationSource.GetRevocations:input_type -> countersign.provider.v1.GetRevocationsRequest
+	28, // 28: countersign.provider.v1.JwtSvid.SignJwt:input_type -> countersign.provider.v1.SignJwtRequest
+	30, // 29: countersign.provider.v1.JwtSvid.WatchJwtKeys:input_type -> countersign.provider.v1.WatchJwtKeysRequest
+	4,  // 30: countersign.provider.v1.Provider.GetMetadata:output_type -> countersign.provider.v1.GetMetadataResponse
+	6,  // 31: countersign.provider.v1.Provider.Validate:output_type -> countersign.provider.v1.ValidateResponse
+	9,  // 32: countersign.provider.v1.Provider.Configure:output_type -> countersign.provider.v1.ConfigureResponse
+	11, // 33: countersign.provider.v1.Provider.Ready:output_type -> countersign.provider.v1.ReadyResponse
+	13, // 34: countersign.provider.v1.CertificateAuthority.CSRSign:output_type -> countersign.provider.v1.CSRSignResponse
+	16, // 35: countersign.provider.v1.CertificateAuthorityStream.CSRSignStream:output_type -> countersign.provider.v1.CSRSignStreamResponse
+	19, // 36: countersign.provider.v1.RootSource.GetRoots:output_type -> countersign.provider.v1.GetRootsResponse
+	21, // 37: countersign.provider.v1.RootWatcher.WatchRoots:output_type -> countersign.provider.v1.WatchRootsResponse
+	23, // 38: countersign.provider.v1.TokenExchanger.ExchangeToken:output_type -> countersign.provider.v1.ExchangeTokenResponse
+	25, // 39: countersign.provider.v1.RenewalInfo.GetRenewalInfo:output_type -> countersign.provider.v1.GetRenewalInfoResponse
+	27, // 40: countersign.provider.v1.RevocationSource.GetRevocations:output_type -> countersign.provider.v1.GetRevocationsResponse
+	29, // 41: countersign.provider.v1.JwtSvid.SignJwt:output_type -> countersign.provider.v1.SignJwtResponse
+	31, // 42: countersign.provider.v1.JwtSvid.WatchJwtKeys:output_type -> countersign.provider.v1.WatchJwtKeysResponse
+	30, // [30:43] is the sub-list for method output_type
+	17, // [17:30] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_provider_v1_provider_proto_init() }
@@ -1814,15 +2136,20 @@ func file_provider_v1_provider_proto_init() {
 	if File_provider_v1_provider_proto != nil {
 		return
 	}
+	file_provider_v1_provider_proto_msgTypes[14].OneofWrappers = []any{
+		(*CSRSignAnswer_Response)(nil),
+		(*CSRSignAnswer_Status)(nil),
+		(*CSRSignAnswer_TooLarge)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_provider_v1_provider_proto_rawDesc), len(file_provider_v1_provider_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   25,
+			NumMessages:   29,
 			NumExtensions: 0,
-			NumServices:   8,
+			NumServices:   9,
 		},
 		GoTypes:           file_provider_v1_provider_proto_goTypes,
 		DependencyIndexes: file_provider_v1_provider_proto_depIdxs,

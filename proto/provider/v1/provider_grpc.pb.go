@@ -426,6 +426,117 @@ var CertificateAuthority_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
+	CertificateAuthorityStream_CSRSignStream_FullMethodName = "/countersign.provider.v1.CertificateAuthorityStream/CSRSignStream"
+)
+
+// CertificateAuthorityStreamClient is the client API for CertificateAuthorityStream service.
+//
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// CertificateAuthorityStream carries many calls of CertificateAuthority on one stream, which
+// costs both sides less than a call each. It is optional: a provider that serves it says so by
+// csr_sign_stream of its metadata. CSRSign is served all the same, and a host may use either.
+type CertificateAuthorityStreamClient interface {
+	// CSRSignStream answers each call by its number, in any order, as CSRSign would. No call
+	// waits for another: not for its turn, its answer or its end. The stream ends with an
+	// error only if it itself is at fault; the calls on it then fail with UNAVAILABLE.
+	CSRSignStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[CSRSignStreamRequest, CSRSignStreamResponse], error)
+}
+
+type certificateAuthorityStreamClient struct {
+	cc grpc.ClientConnInterface
+}
+
+func NewCertificateAuthorityStreamClient(cc grpc.ClientConnInterface) CertificateAuthorityStreamClient {
+	return &certificateAuthorityStreamClient{cc}
+}
+
+func (c *certificateAuthorityStreamClient) CSRSignStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[CSRSignStreamRequest, CSRSignStreamResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &CertificateAuthorityStream_ServiceDesc.Streams[0], CertificateAuthorityStream_CSRSignStream_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[CSRSignStreamRequest, CSRSignStreamResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type CertificateAuthorityStream_CSRSignStreamClient = grpc.BidiStreamingClient[CSRSignStreamRequest, CSRSignStreamResponse]
+
+// CertificateAuthorityStreamServer is the server API for CertificateAuthorityStream service.
+// All implementations must embed UnimplementedCertificateAuthorityStreamServer
+// for forward compatibility.
+//
+// CertificateAuthorityStream carries many calls of CertificateAuthority on one stream, which
+// costs both sides less than a call each. It is optional: a provider that serves it says so by
+// csr_sign_stream of its metadata. CSRSign is served all the same, and a host may use either.
+type CertificateAuthorityStreamServer interface {
+	// CSRSignStream answers each call by its number, in any order, as CSRSign would. No call
+	// waits for another: not for its turn, its answer or its end. The stream ends with an
+	// error only if it itself is at fault; the calls on it then fail with UNAVAILABLE.
+	CSRSignStream(grpc.BidiStreamingServer[CSRSignStreamRequest, CSRSignStreamResponse]) error
+	mustEmbedUnimplementedCertificateAuthorityStreamServer()
+}
+
+// UnimplementedCertificateAuthorityStreamServer must be embedded to have
+// forward compatible implementations.
+//
+// NOTE: this should be embedded by value instead of pointer to avoid a nil
+// pointer dereference when methods are called.
+type UnimplementedCertificateAuthorityStreamServer struct{}
+
+func (UnimplementedCertificateAuthorityStreamServer) CSRSignStream(grpc.BidiStreamingServer[CSRSignStreamRequest, CSRSignStreamResponse]) error {
+	return status.Error(codes.Unimplemented, "method CSRSignStream not implemented")
+}
+func (UnimplementedCertificateAuthorityStreamServer) mustEmbedUnimplementedCertificateAuthorityStreamServer() {
+}
+func (UnimplementedCertificateAuthorityStreamServer) testEmbeddedByValue() {}
+
+// UnsafeCertificateAuthorityStreamServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to CertificateAuthorityStreamServer will
+// result in compilation errors.
+type UnsafeCertificateAuthorityStreamServer interface {
+	mustEmbedUnimplementedCertificateAuthorityStreamServer()
+}
+
+func RegisterCertificateAuthorityStreamServer(s grpc.ServiceRegistrar, srv CertificateAuthorityStreamServer) {
+	// If the following call panics, it indicates UnimplementedCertificateAuthorityStreamServer was
+	// embedded by pointer and is nil.  This will cause panics if an
+	// unimplemented method is ever invoked, so we test this at initialization
+	// time to prevent it from happening at runtime later due to I/O.
+	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
+		t.testEmbeddedByValue()
+	}
+	s.RegisterService(&CertificateAuthorityStream_ServiceDesc, srv)
+}
+
+func _CertificateAuthorityStream_CSRSignStream_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(CertificateAuthorityStreamServer).CSRSignStream(&grpc.GenericServerStream[CSRSignStreamRequest, CSRSignStreamResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type CertificateAuthorityStream_CSRSignStreamServer = grpc.BidiStreamingServer[CSRSignStreamRequest, CSRSignStreamResponse]
+
+// CertificateAuthorityStream_ServiceDesc is the grpc.ServiceDesc for CertificateAuthorityStream service.
+// It's only intended for direct use with grpc.RegisterService,
+// and not to be introspected or modified (even as a copy)
+var CertificateAuthorityStream_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "countersign.provider.v1.CertificateAuthorityStream",
+	HandlerType: (*CertificateAuthorityStreamServer)(nil),
+	Methods:     []grpc.MethodDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "CSRSignStream",
+			Handler:       _CertificateAuthorityStream_CSRSignStream_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
+	},
+	Metadata: "provider/v1/provider.proto",
+}
+
+const (
 	RootSource_GetRoots_FullMethodName = "/countersign.provider.v1.RootSource/GetRoots"
 )
 

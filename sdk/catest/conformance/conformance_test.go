@@ -113,7 +113,7 @@ func TestOnlyUnobservableChecksAreNotRun(t *testing.T) {
 		subject Subject
 		want    string
 	}{
-		"value": {Value(good()), "PROTO-03 PROTO-04 PROTO-05 PROTO-06 PROTO-07 PROTO-08"},
+		"value": {Value(good()), "PROTO-03 PROTO-04 PROTO-05 PROTO-06 PROTO-07 PROTO-08 PROTO-09"},
 		"wire":  {OverWire(good()), "SIGN-26 SIGN-27 FAULT-03 WATCH-10"},
 	} {
 		var unrun []string
@@ -144,6 +144,27 @@ func (s spoiled) Invoke(ctx context.Context, method string, args, reply any, opt
 	return s.ClientConnInterface.Invoke(ctx, method, args, reply, opts...)
 }
 
+func (s spoiled) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	stream, err := s.ClientConnInterface.NewStream(ctx, desc, method, opts...)
+	return spoiledStream{stream, s.spoil}, err
+}
+
+// spoiledStream passes what arrives to the spoil as the reply of no method.
+type spoiledStream struct {
+	grpc.ClientStream
+	spoil spoil
+}
+
+func (s spoiledStream) RecvMsg(m any) error {
+	if err := s.ClientStream.RecvMsg(m); err != nil {
+		return err
+	}
+	if err, done := s.spoil("", nil, m); done {
+		return err
+	}
+	return nil
+}
+
 // spoil answers a call in place of the provider, or passes it on.
 type spoil func(method string, args, reply any) (err error, done bool)
 
@@ -151,7 +172,8 @@ type spoil func(method string, args, reply any) (err error, done bool)
 func spoilers() map[string]spoil {
 	return map[string]spoil{
 		"PROTO-03": func(_ string, args, _ any) (error, bool) {
-			return status.Error(codes.InvalidArgument, "unknown field"), len(args.(proto.Message).ProtoReflect().GetUnknown()) > 0
+			in, ok := args.(proto.Message)
+			return status.Error(codes.InvalidArgument, "unknown field"), ok && len(in.ProtoReflect().GetUnknown()) > 0
 		},
 		"PROTO-04": func(method string, _, _ any) (error, bool) { return nil, strings.Contains(method, "Later") },
 		"PROTO-05": func(_ string, _, reply any) (error, bool) {
@@ -174,6 +196,14 @@ func spoilers() map[string]spoil {
 			denied := status.Convert(wire.ToStatus(ca.Errorf(ca.Denied, "no"))).Proto()
 			denied.Code = int32(codes.InvalidArgument)
 			return status.FromProto(denied).Err(), ok && string(in.GetCsr()) == string(nonsenseCSR())
+		},
+		"PROTO-09": func(_ string, _, reply any) (error, bool) {
+			if out, ok := reply.(*providerv1.CSRSignStreamResponse); ok {
+				for _, answer := range out.GetAnswers() {
+					answer.Number = goodCall
+				}
+			}
+			return nil, false
 		},
 	}
 }

@@ -30,6 +30,7 @@ func protocolChecks() []Check {
 		{"PROTO-06", Behaviour, "It returns INVALID_ARGUMENT for a request without a CSR, and keeps working.", "A provider must answer any input with a status from the table.", nil, emptyRequest},
 		{"PROTO-07", Behaviour, "It rejects a message of more than 4 MiB, and keeps working.", "One message must not use up all memory.", nil, hugeMessage},
 		{"PROTO-08", Behaviour, "A google.rpc.ErrorInfo of the domain countersign.dev has the reason that the table lists for its status.", "If they contradict each other, the host uses the code and the reason is lost.", nil, errorInfoFits},
+		{"PROTO-09", Behaviour, "If its metadata declare the stream of calls, each call on it is answered once, by its own number, and none ends another.", "The host makes all calls of its callers over one stream.", []string{"SIGN-04", "SIGN-20", "PROTO-06"}, callsOnAStream},
 	}
 }
 

@@ -13,6 +13,8 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/test/bufconn"
 
+	providerv1 "github.com/countersign-dev/countersign/proto/provider/v1"
+	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
@@ -67,12 +69,15 @@ func serve(p wire.Provider) (*Instance, error) {
 			defer busy.Add(-1)
 			return next(ctx, req)
 		}), grpc.ChainStreamInterceptor(
-		func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+		func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+			if info.FullMethod == providerv1.CertificateAuthorityStream_CSRSignStream_FullMethodName {
+				return next(srv, stream) // busy counts its calls
+			}
 			busy.Add(1)
 			defer busy.Add(-1)
 			return next(srv, stream)
 		}))...)
-	wire.Register(server, wire.V1(), p)
+	wire.Register(server, wire.V1(), busyWith{p, &busy})
 	serving := health.NewServer()
 	serving.SetServingStatus(wire.HealthService, healthv1.HealthCheckResponse_SERVING)
 	healthv1.RegisterHealthServer(server, serving)
@@ -93,4 +98,16 @@ func serve(p wire.Provider) (*Instance, error) {
 		Provider: wire.NewRemote(conn, wire.RemoteOptions{}), Conn: conn,
 		Busy: func() int { return int(busy.Load()) }, Stop: stop,
 	}, err
+}
+
+// busyWith counts the calls of CSRSign that have not returned, also those of a stream.
+type busyWith struct {
+	wire.Provider
+	busy *atomic.Int64
+}
+
+func (s busyWith) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
+	s.busy.Add(1)
+	defer s.busy.Add(-1)
+	return s.Provider.CSRSign(ctx, req)
 }

@@ -21,8 +21,9 @@ type RemoteOptions struct {
 	Timeout time.Duration
 }
 
-// Remote is a provider at the other end of a connection. It sends nothing by itself, has
-// nothing to close and is safe for concurrent use.
+// Remote is a provider at the other end of a connection. It has nothing to close and is safe for
+// concurrent use. Once a provider's metadata say that it serves a stream of requests, Remote opens one
+// with the next request, which ends with the connection.
 type Remote struct {
 	timeout  time.Duration
 	signer   ca.Client
@@ -41,7 +42,8 @@ var _ Provider = (*Remote)(nil)
 // no options for them.
 //
 // Of the replies of all Remotes in a process, only so many bytes are received at once: an eighth of
-// GOMEMLIMIT or of the memory limit of its cgroup, 24 to 64 MiB.
+// GOMEMLIMIT or of the memory limit of its cgroup, 24 to 64 MiB. A message of a stream of requests,
+// of 512 KiB at most, does not count.
 func NewRemote(conn grpc.ClientConnInterface, opts RemoteOptions) *Remote {
 	return newRemote(memory.Process(), conn, opts)
 }
@@ -84,6 +86,9 @@ func (r *Remote) Metadata(ctx context.Context) (Metadata, error) {
 	md, err := metadataFromProto(out)
 	if err != nil {
 		return Metadata{}, &ca.Error{Reason: ca.Internal, Err: err}
+	}
+	if streaming, ok := r.signer.(interface{ announce(served bool) }); ok {
+		streaming.announce(out.GetCsrSignStream())
 	}
 	return md, nil
 }

@@ -15,7 +15,7 @@ import (
 
 // Register serves p on r in one version of the protocol.
 func Register(r grpc.ServiceRegistrar, version Protocol, p Provider) {
-	s := &server{p: p}
+	s := &server{p: p, streams: version.streams}
 	version.Register(r, p)
 	providerv1.RegisterProviderServer(r, s)
 	providerv1.RegisterRootSourceServer(r, s)
@@ -36,7 +36,8 @@ type server struct {
 	providerv1.UnsafeRenewalInfoServer
 	providerv1.UnsafeRevocationSourceServer
 	providerv1.UnsafeJwtSvidServer
-	p Provider
+	p       Provider
+	streams bool
 }
 
 func (s *server) GetMetadata(ctx context.Context, _ *providerv1.GetMetadataRequest) (*providerv1.GetMetadataResponse, error) {
@@ -44,7 +45,9 @@ func (s *server) GetMetadata(ctx context.Context, _ *providerv1.GetMetadataReque
 	if err != nil {
 		return nil, ToStatus(err)
 	}
-	return metadataToProto(md), nil
+	out := metadataToProto(md)
+	out.CsrSignStream = s.streams
+	return out, nil
 }
 
 func (s *server) Validate(ctx context.Context, in *providerv1.ValidateRequest) (*providerv1.ValidateResponse, error) {
@@ -117,9 +120,29 @@ func ServerOptions(log *slog.Logger) []grpc.ServerOption {
 		}, traced),
 		grpc.ChainStreamInterceptor(func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
 			defer recovered(log, info.FullMethod, nil, &err)
-			return next(srv, stream)
+			return next(srv, logging{stream, log})
 		}),
 	}
+}
+
+// logging is a stream whose calls log their panics.
+type logging struct {
+	grpc.ServerStream
+	log *slog.Logger
+}
+
+type logKey struct{}
+
+// Context implements [grpc.ServerStream].
+func (l logging) Context() context.Context {
+	return context.WithValue(l.ServerStream.Context(), logKey{}, l.log)
+}
+
+func logOf(ctx context.Context) *slog.Logger {
+	if log, ok := ctx.Value(logKey{}).(*slog.Logger); ok {
+		return log
+	}
+	return slog.Default()
 }
 
 // maxStack bounds the stack in a record, in bytes: hosts limit the length of a line.

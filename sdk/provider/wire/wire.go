@@ -7,7 +7,8 @@
 // the protocol look the same. proto/provider/PROTOCOL.md defines how the process is found,
 // started and authenticated. Authors of providers use package provider instead.
 //
-// The package has no state, and no goroutine but one for each watch of roots or keys.
+// The package has no state, and no goroutine but one for each watch of roots or keys, and those of
+// the stream of requests, which end with its connection.
 package wire
 
 import (
@@ -89,4 +90,6 @@ type Protocol struct {
 	Register func(r grpc.ServiceRegistrar, signer ca.Client)
 	// Dial returns the client side.
 	Dial func(conn grpc.ClientConnInterface) ca.Client
+
+	streams bool // many calls go over one stream
 }
