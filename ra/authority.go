@@ -114,7 +114,7 @@ func (a *authority) share() float64 {
 	if a.conf.Share == nil {
 		return 1
 	}
-	if share := a.conf.Share(); share > 0 { // not if it is no number
+	if share := a.conf.Share(); share > 0 { // not if it is NaN
 		return min(share, 1)
 	}
 	return 0
@@ -137,7 +137,7 @@ func (a *authority) full(now time.Time) error {
 }
 
 // certifies returns nil if the authority certifies the names of the request, whatever the
-// CSR says. It may change with the provider, so it is asked each time; the answer comes from
+// CSR says. The answer may change with the provider, so each call asks; it comes from
 // memory.
 func (a *authority) certifies(ctx context.Context) (struct{}, error) {
 	client, ok := a.conf.Client.(ca.NameCertifier)

@@ -9,7 +9,7 @@ import (
 )
 
 // notYet returns why a certificate may not be given out yet, or nil: an authority whose clock is
-// ahead of ours makes ones that all peers refuse until they begin. Its RetryAfter says when they do.
+// ahead of ours makes ones that all peers refuse until they begin. Its RetryAfter is the time until then.
 func (e *Engine) notYet(cert Certificate) error {
 	left := cert.NotBefore.Sub(e.cfg.Now())
 	if left <= 0 {

@@ -103,7 +103,7 @@ func TestNewKeyCostsNoCertificateBeforeTheFirstBegins(t *testing.T) {
 	})
 }
 
-func TestCertificateNobodyCollectsAfterItsBeginIsWithheld(t *testing.T) {
+func TestCertificateIsNotCollectedAfterItsBeginIsWithheld(t *testing.T) {
 	for name, end := range map[string]func(h *house){
 		"in time": func(*house) { time.Sleep(ahead + 3*time.Minute) },
 		"closed":  func(h *house) { h.Close() },

@@ -19,7 +19,7 @@ import (
 
 // Config configures an [Engine].
 type Config struct {
-	// Policy says who may have what. Each rule's authority and doors are below.
+	// Policy grants names to subjects. Each rule's authority and doors are below.
 	Policy      *Policy
 	Authorities []Authority
 	Doors       []Door
@@ -31,11 +31,11 @@ type Config struct {
 	// Default: none.
 	Guard Guard
 	// Store keeps a small record for each authority over restarts. Without one, the roots
-	// that an authority tells first after a restart are trusted at once. Default: none.
+	// that an authority returns first after a restart are trusted at once. Default: none.
 	Store Store
-	// Observe hears of each outcome, for metrics. It must not block. Default: none.
+	// Observe receives each outcome, for metrics. It must not block. Default: none.
 	Observe func(Event)
-	// RootsChanged hears of each new set of roots to publish, one call at a time for an
+	// RootsChanged receives each new set of roots to publish, one call at a time for an
 	// authority, and must not block. See [Engine.RootsWritten]. Default: none.
 	RootsChanged func(authority string, roots *pki.Bundle)
 	// Tracer follows each request, from the span of its caller where there is one. Default:
@@ -76,7 +76,7 @@ type Authority struct {
 
 // Limits bound the calls of an authority.
 type Limits struct {
-	// Rate is the most calls a second. It is lowered while the authority says that it is
+	// Rate is the most calls a second. It is lowered while the authority replies that it is
 	// too much. Default: 5.
 	Rate float64
 	// Burst is the most calls at once after a rest. Default: the rate, 1 at least.
@@ -91,15 +91,15 @@ type Limits struct {
 	Reserve int
 }
 
-// Roots says how an authority's roots reach those who verify with them.
+// Roots describes how an authority's roots reach those who verify with them.
 type Roots struct {
 	// Wait is how long a root is published before certificates below it are given out.
 	// Default: 10 minutes, which a trust bundle needs.
 	Wait time.Duration
-	// ByReply says that some learn roots only with their own certificates, as in a mesh: a
+	// ByReply is set if some learn roots only with their own certificates, as in a mesh: a
 	// new root also waits for the certificates that were out when it was announced to end.
 	ByReply bool
-	// Confirmed says that a root counts as published when [Engine.RootsWritten] says so.
+	// Confirmed makes a root count as published only once [Engine.RootsWritten] reports it.
 	// Default: at once.
 	Confirmed bool
 	// Unplanned is how long after a root was announced certificates below it are held back at
@@ -108,7 +108,7 @@ type Roots struct {
 	Unplanned time.Duration
 	// Interval is the time between calls to a [ca.RootSource]. Default: 5 minutes.
 	Interval time.Duration
-	// Led says that another engine with the same Store, which is an [Updater], says where each
+	// Led is set if another engine with the same Store, which is an [Updater], decides where each
 	// root stands. This one goes by that record as soon as there is one. Default: false.
 	Led bool
 }
@@ -132,7 +132,7 @@ type Budget struct {
 type Store interface {
 	// Load returns the last record saved under the name; none, without an error, if there
 	// is none. After an error it is called again, and nothing is signed before; only one with
-	// the reason [ca.Invalid] says that the record is of no use, so that it is replaced.
+	// the reason [ca.Invalid] means that the record is of no use, so that it is replaced.
 	Load(ctx context.Context, name string) ([]byte, error)
 	Save(ctx context.Context, name string, record []byte) error
 }

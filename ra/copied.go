@@ -15,7 +15,7 @@ import (
 )
 
 // checkCSR returns an error if the CSR asks for extensions with which a certificate could be given
-// to nobody under a rule with these usages. Some authorities copy what they are asked for: their
+// to no caller under a rule with these usages. Some authorities copy what they are asked for: their
 // certificates would fail a check, which stops the rule for everybody. A CSR that leaves its usages
 // to the authority passes.
 func (u Usages) checkCSR(csr *x509.CertificateRequest) error {

@@ -175,12 +175,12 @@ func TestAuthorityOfCSRNamesIsRefusedForCSRsWithoutThem(t *testing.T) {
 		h.must(req)
 		h.ca.Set(func() { h.ca.Unable = ca.ErrUnavailable })
 		if err := h.CheckAbilities(h.t.Context()); err != nil {
-			t.Errorf("an authority that cannot tell now is refused: %v", err)
+			t.Errorf("an authority whose abilities are unknown is refused: %v", err)
 		}
 	})
 }
 
-// sidecar is a CSR as a stock Istio agent makes it: its subject is one organization, which nobody
+// sidecar is a CSR as a stock Istio agent makes it: its subject is one organization, which no one
 // sets, and its names are critical (security/pkg/pki/util/generate_csr.go).
 func sidecar(subject pkix.Name) []byte {
 	names, err := asn1.Marshal([]asn1.RawValue{{Class: asn1.ClassContextSpecific, Tag: 6, Bytes: []byte("spiffe://example.org/ns/shop/sa/web")}})

@@ -6,7 +6,7 @@
 // A door (Kubernetes' pod certificates, Istio's CA API) verifies who asks and passes a
 // [Request] with a [Subject] and a CSR. The names come from the [Policy] alone: never from
 // the CSR, and never from what a pod or its node only claims. README.md draws the way of a
-// request and says how each state ends.
+// request and how each state ends.
 //
 // # Goroutines
 //

@@ -13,17 +13,17 @@ import (
 type Door struct {
 	// Name is what [Request.Door] and [Match.Doors] say.
 	Name string
-	// NoNames says that its callers' CSRs have no names, as a kubelet's, so that the
+	// NoNames is set if its callers' CSRs have no names, as a kubelet's, so that the
 	// authority must certify the names of the request.
 	NoNames bool
-	// FollowsRoots says that its callers have a new root as soon as the engine has: they learn it
+	// FollowsRoots is set if its callers have a new root as soon as the engine has: they learn it
 	// from [Engine.Roots] and not with a certificate, so [Roots.ByReply] waits for none of theirs.
 	FollowsRoots bool
-	// Own says that the caller is the program itself, for its own server: [Config.Guard] is not
+	// Own is set if the caller is the program itself, for its own server: [Config.Guard] is not
 	// asked.
 	Own bool
 	// MinLifetime and MaxLifetime bound NotAfter − NotBefore, the backdating included.
-	// With a MaxLifetime, no certificate may live longer than its request says, backdating
+	// With a MaxLifetime, no certificate may live longer than its request allows, backdating
 	// included. Default: no bounds but the rule's.
 	MinLifetime, MaxLifetime time.Duration
 	// LeastTTL is what a request for less asks for, so that its certificate has not ended when the

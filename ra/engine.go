@@ -101,7 +101,7 @@ func (e *Engine) SetRules(p *Policy, all []Door) error {
 }
 
 // CheckAbilities returns an error that names each rule whose callers send CSRs without names
-// and whose authority signs only the names of a CSR. An authority that cannot tell now is
+// and whose authority signs only the names of a CSR. An authority whose abilities are unknown now is
 // none. Issue refuses such requests as well, and asks no certificate for them.
 func (e *Engine) CheckAbilities(ctx context.Context) error {
 	var errs []error
@@ -120,7 +120,7 @@ func (e *Engine) CheckAbilities(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// RootsWritten says which roots are written wherever the authority's roots are published, for
+// RootsWritten reports which roots are written wherever the authority's roots are published, for
 // authorities whose Roots.Confirmed is set. Those in bundle begin their wait. A root that waits
 // and is not in it was removed somewhere: it waits anew once it is written again. One that is
 // trusted stays so, as certificates below it are out.
@@ -142,7 +142,7 @@ func (e *Engine) SetRootsWait(authority string, wait time.Duration) {
 	_ = a.changeRoots(func(time.Time) error { a.roots.phases.SetWait(wait); return nil }) // it cannot fail
 }
 
-// ShareChanged says that an authority's Share may have grown.
+// ShareChanged reports that an authority's Share may have grown.
 func (e *Engine) ShareChanged(authority string) {
 	if a := e.authorities[authority]; a != nil {
 		a.poke()

@@ -10,7 +10,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-// waitForRoots waits for the first roots of an authority that tells them apart from
+// waitForRoots waits for the first roots of an authority that publishes them apart from
 // replies.
 func (a *authority) waitForRoots(ctx context.Context) error {
 	select {
@@ -30,7 +30,7 @@ func (a *authority) waitForRoots(ctx context.Context) error {
 	}
 }
 
-// listen learns roots that are told apart from replies.
+// listen learns roots that are published apart from replies.
 func (a *authority) listen(ctx context.Context) {
 	var waits rotation.Waits
 	source := rootfeed.Feed{
@@ -69,7 +69,7 @@ func (a *authority) tell(given []byte, waits *rotation.Waits) error {
 	return nil
 }
 
-// mutes records whether the roots in replies are all that is told.
+// mutes records whether the authority publishes roots in replies alone.
 func (a *authority) mutes(mute bool) {
 	a.engine.mu.Lock()
 	defer a.engine.mu.Unlock()

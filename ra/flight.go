@@ -40,7 +40,7 @@ func (e *Engine) end(f *flight, err error) {
 	e.settle(f, Certificate{}, err)
 }
 
-// settle tells all callers. What succeeded and was not collected stays for a while.
+// settle wakes all callers. What succeeded and was not collected stays for a while.
 func (e *Engine) settle(f *flight, cert Certificate, err error) {
 	f.landed, f.at, f.cert, f.err = true, time.Now(), cert, err
 	if err != nil && e.flights[f.order.base] == f {

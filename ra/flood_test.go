@@ -57,7 +57,7 @@ func TestTenThousandRequestsDelayNoOtherNamespace(t *testing.T) {
 		asked := len(h.ca.Requests())
 		time.Sleep(time.Minute)
 		if n := len(h.ca.Requests()); n != asked || h.Status()[0].Waiting != 0 || h.Status()[0].Oldest != 0 {
-			t.Errorf("%d calls for nobody, %d wait", n-asked, h.Status()[0].Waiting)
+			t.Errorf("%d calls without a caller, %d wait", n-asked, h.Status()[0].Waiting)
 		}
 		if asked > 100 {
 			t.Errorf("%d calls in ten seconds", asked)
@@ -85,7 +85,7 @@ func TestFullQueueIsRateLimitedNeverDenied(t *testing.T) {
 	})
 }
 
-// Only who waits for our own rate is told of a quota, and that is no refusal: it keeps its place.
+// Only a caller that waits for our own rate learns of a quota. It is not refused, and keeps its place.
 func TestWhoHasNoTimeToWaitForTheRateIsRateLimited(t *testing.T) {
 	inBubble(t, func(c *ra.Config) { c.Authorities[0].Limits = ra.Limits{Rate: 0.01, Burst: 1, InFlight: 4} }, func(h *house) {
 		h.must(request())
@@ -145,7 +145,7 @@ func TestHolderHasABudgetWhateverHisKey(t *testing.T) {
 	})
 }
 
-// What fails costs no certificate and takes nothing of the budget.
+// What fails costs no certificate and takes none from the budget.
 func TestFailuresSpendNoBudget(t *testing.T) {
 	inBubble(t, func(c *ra.Config) { c.Budget = ra.Budget{Holder: 1, HolderEvery: 1000 * time.Hour} }, func(h *house) {
 		h.ca.Before = func(context.Context, ca.SignRequest) error { return ca.ErrUnavailable }
@@ -209,7 +209,7 @@ func TestStaleRepeatSpendsNoBudgetThoughTheNextCallFails(t *testing.T) {
 	})
 }
 
-// Whoever runs a command for each token has it run as often as the authority is asked.
+// A token source that runs a command runs it as often as the authority is asked.
 func TestFailingTokenIsReadSeldom(t *testing.T) {
 	var reads atomic.Int32
 	inBubble(t, func(c *ra.Config) {

@@ -22,8 +22,8 @@ const (
 	longestWait = 10 * time.Minute
 )
 
-// history is what is remembered of a holder. No protocol says whether who asks still holds a
-// certificate, and a new key says nothing, so it is remembered here.
+// history is what is remembered of a holder. No protocol shows whether a caller still holds a
+// certificate, and a new key proves nothing, so it is remembered here.
 type history struct {
 	ends    time.Time // when the last certificate issued to it ends
 	asked   time.Time // the first ask since; zero: none
@@ -39,7 +39,7 @@ type history struct {
 }
 
 // paused returns the error of the last call while its wait runs. What was final for that
-// request is not for this one, which nobody has looked at.
+// request is not for this one, which the authority has not seen.
 func (h *history) paused(now time.Time) error {
 	left := h.until.Sub(now)
 	if left <= 0 || h.err == nil {
@@ -126,7 +126,7 @@ func (e *Engine) accounts(h *history, o *Order) []account {
 	return all
 }
 
-// spend takes one certificate from the budgets, or says how long that has to wait.
+// spend takes one certificate from the budgets, or returns how long that has to wait.
 func (e *Engine) spend(h *history, o *Order, now time.Time) error {
 	all := e.accounts(h, o)
 	for _, a := range all {

@@ -15,7 +15,7 @@ import (
 //
 // An error is a [*ca.Error] and keeps its meaning: Denied and Invalid are final for the
 // caller if [Refused] is true, so that they are the engine's own; RateLimited, Unavailable and
-// all others are not, and RetryAfter says when to ask again. After [ca.Aborted] the policy decides
+// all others are not, and RetryAfter is when to ask again. After [ca.Aborted] the policy decides
 // otherwise: prepare the request anew. A caller whose
 // ctx ends loses nothing: it keeps its place by its first ask, and a certificate that comes
 // meanwhile is kept for a minute. A certificate that begins later, as the authority's clock is ahead,

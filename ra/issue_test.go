@@ -86,7 +86,7 @@ func TestCallerCannotChooseNames(t *testing.T) {
 					t.Errorf("the certificate is for %s", got)
 				}
 			})
-			inBubble(t, nil, func(h *house) { // an authority that certifies the CSR, whatever it says of itself
+			inBubble(t, nil, func(h *house) { // an authority that certifies the CSR, whatever it claims
 				h.ca.Change = func(leaf *x509.Certificate, csr *x509.CertificateRequest) {
 					leaf.URIs, leaf.DNSNames, leaf.IPAddresses = append(leaf.URIs, csr.URIs...), csr.DNSNames, csr.IPAddresses
 					leaf.Subject = csr.Subject
@@ -197,7 +197,7 @@ func TestBackdatingOfMoreThanTheLongestLifetimeIsRefused(t *testing.T) {
 	}
 }
 
-// A thousand pods that start with the engine must not cost a certificate each that nobody gets.
+// A thousand pods that start with the engine must not cost a certificate each that no caller gets.
 func TestOneCallLearnsTheBackdatingForAll(t *testing.T) {
 	const pods, failures = 40, 2
 	inBubble(t, nil, func(h *house) {
@@ -273,7 +273,7 @@ func TestErrorsKeepTheirMeaning(t *testing.T) {
 				if err := h.refused(request(), reason); ca.RetryAfter(err) != 42*time.Second || !strings.Contains(err.Error(), "as planned") {
 					t.Errorf("got %v, after %s", err, ca.RetryAfter(err))
 				}
-				synctest.Wait() // metrics hear of it after the caller
+				synctest.Wait() // metrics follow the caller
 				again := reason // at once, and the authority is left alone
 				if ca.ActionFor(reason) == ca.EndAttempt {
 					again = ca.ErrRateLimited // what is final is so for one request

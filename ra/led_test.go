@@ -83,7 +83,7 @@ func inPair(t *testing.T, roots ra.Roots, change func(*ra.Config), test func(p *
 	})
 }
 
-// next has the authority tell another root beside its first.
+// next has the authority publish another root beside its first.
 func (p *pair) next(t *testing.T) (next *certtest.Pair) {
 	t.Helper()
 	next = ratest.Root(t, "second")
@@ -106,12 +106,12 @@ func (p *pair) phases(t *testing.T, what, lead, led string) {
 	}
 }
 
-// A replica does not hear whether a root is written everywhere; the record says so.
+// A replica cannot see whether a root is written everywhere; the record shows it.
 func TestWhoIsLedTrustsARootOnceTheLeaderDoes(t *testing.T) {
 	inPair(t, ra.Roots{Confirmed: true}, nil, func(p *pair) {
 		p.next(t)
 		time.Sleep(time.Hour)
-		p.phases(t, "while nobody has written it", "trusted announced", "trusted announced")
+		p.phases(t, "while no bundle has it", "trusted announced", "trusted announced")
 		p.lead.RootsWritten("ca", p.lead.Roots("ca"))
 		time.Sleep(9 * time.Minute)
 		p.phases(t, "while it is waited for", "trusted waiting", "trusted waiting")
@@ -126,7 +126,7 @@ func TestWhoIsLedTrustsARootOnceTheLeaderDoes(t *testing.T) {
 
 // The leader is away, and the authority leaves no choice.
 func TestStaleRecordHoldsBackWhatCanWait(t *testing.T) {
-	for name, confirmed := range map[string]bool{"no replica says what is written": false, "the leader says what is written": true} {
+	for name, confirmed := range map[string]bool{"no replica reports what is written": false, "the leader reports what is written": true} {
 		t.Run(name, func(t *testing.T) {
 			inPair(t, ra.Roots{Confirmed: confirmed, Wait: time.Hour, Unplanned: 4 * time.Minute}, nil, func(p *pair) {
 				if _, err := p.led.pod(); err != nil {
@@ -142,7 +142,7 @@ func TestStaleRecordHoldsBackWhatCanWait(t *testing.T) {
 				if _, err := p.led.pod(); err != nil { // it was announced hours ago
 					t.Fatal(err)
 				}
-				p.lead.open() // a new leader hears of it, and that it is in use
+				p.lead.open() // a new leader learns of it, and that it is in use
 				time.Sleep(20 * time.Second)
 				p.lead.RootsWritten("ca", p.lead.Roots("ca"))
 				time.Sleep(5 * time.Minute)
@@ -154,7 +154,7 @@ func TestStaleRecordHoldsBackWhatCanWait(t *testing.T) {
 	}
 }
 
-// No replica knows which one gave out what, so each adds it to the record.
+// No replica can see what another gave out, so each adds it to the record.
 func TestCertificatesOfWhoIsLedCount(t *testing.T) {
 	if testing.Short() {
 		t.Skip("many of them")
@@ -176,7 +176,7 @@ func TestCertificatesOfWhoIsLedCount(t *testing.T) {
 		old, next := p.lead.ca.Signs, p.next(t)
 		p.lead.RootsWritten("ca", p.lead.Roots("ca"))
 		time.Sleep(3*time.Hour + 50*time.Minute)
-		p.phases(t, "while a certificate lives whose holder knows one root", "trusted waiting", "trusted waiting")
+		p.phases(t, "while a certificate lives whose holder has one root", "trusted waiting", "trusted waiting")
 		p.led.ca.Set(func() { p.led.ca.Change = nil })
 		req.CSR = empty(2)
 		if _, err := p.led.issue(req); err != nil { // below the old one
@@ -321,7 +321,7 @@ func TestSpoiledCommonRecordIsRebuiltAndANewerOneKept(t *testing.T) {
 				kept, _ := p.store.Load(t.Context(), "ca")
 				said := p.lead.Status()[0].Record
 				if (string(kept) == record) != newer || (said != "") != newer {
-					t.Errorf("%s became %s; the leader says %q", record, kept, said)
+					t.Errorf("%s became %s; the leader has %q", record, kept, said)
 				}
 			}
 			next := p.next(t)
@@ -333,7 +333,7 @@ func TestSpoiledCommonRecordIsRebuiltAndANewerOneKept(t *testing.T) {
 	}
 }
 
-// What the record says is not believed for ever by one who cannot read it, nor does it end anything.
+// A replica that cannot read the record does not go by its last state for ever, nor does that end anything.
 func TestRecordThatCannotBeReadChangesNothing(t *testing.T) {
 	inPair(t, ra.Roots{}, nil, func(p *pair) {
 		p.store.set(errors.New("the API server is away"))
@@ -349,7 +349,7 @@ func TestRecordThatCannotBeReadChangesNothing(t *testing.T) {
 	})
 }
 
-// The leader signs nothing, and hears of roots by what the others report.
+// The leader signs nothing, and learns of roots by what the others report.
 func TestLeaderGetsRootsThatRepliesAloneBring(t *testing.T) {
 	blinded := func(c *ra.Config) { c.Authorities[0].Client = blind{c.Authorities[0].Client.(*ratest.CA)} }
 	inPair(t, ra.Roots{Confirmed: true, Unplanned: time.Minute}, blinded, func(p *pair) {

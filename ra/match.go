@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Match says whom a rule is for. A subject must fit each list that has entries; an entry is
+// Match selects the subjects of a rule. A subject must fit each list that has entries; an entry is
 // a value, or a pattern with one '*' for any text. An attribute that a subject does not
 // have fits nothing.
 type Match struct {
@@ -70,7 +70,7 @@ func (m matcher) matches(s Subject, door string) bool {
 		!slices.ContainsFunc(m.lists, func(l list) bool { return !l.fits(s) })
 }
 
-// why says why a subject at a door does not match.
+// why returns why a subject at a door does not match.
 func (m matcher) why(s Subject, door string) string {
 	switch {
 	case len(m.doors) > 0 && !slices.Contains(m.doors, door):

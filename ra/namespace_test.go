@@ -48,7 +48,7 @@ func TestNamespaceNeedsItsName(t *testing.T) {
 }
 
 // The certificates of a namespace are of different holders: one that uses up its budget keeps no
-// other from its certificate, and a new key is no new holder.
+// other from its certificate, and a new key does not make a new holder.
 func TestCertificatesOfANamespaceHaveBudgetsByTheirNames(t *testing.T) {
 	inBubble(t, func(conf *ra.Config) {
 		conf.Policy, conf.Budget = policy(t, apps()), ra.Budget{Holder: 1, HolderEvery: time.Hour}

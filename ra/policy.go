@@ -41,7 +41,7 @@ type Rule struct {
 	Holders int
 }
 
-// Policy says who may have which certificate: rules in order, of which the first that
+// Policy grants certificates: it has rules in order, of which the first that
 // matches decides. It does not change and is safe for concurrent use.
 type Policy struct {
 	rules []rule
@@ -125,13 +125,13 @@ func (p *Policy) has(name string) bool {
 	return slices.ContainsFunc(p.rules, func(r rule) bool { return r.Name == name })
 }
 
-// Decision is what a policy says about a subject.
+// Decision is what a policy grants a subject, and why.
 type Decision struct {
 	// Rule is the name of the rule that matched; empty if none did.
 	Rule string
-	// Passed says why each rule before it did not match, in order.
+	// Passed has the rules before it that did not match, in order, and why.
 	Passed []Passed
-	// Denied says why nothing is granted; empty if Identity is.
+	// Denied is why nothing is granted; empty if Identity is.
 	Denied string
 
 	// Identity has the names that are granted to each request; none, if the rule has only

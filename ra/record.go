@@ -29,7 +29,7 @@ type authorityRecord struct {
 }
 
 // parseRecord reads a record; nothing is an empty one. The error wraps [peers.ErrNewer] for a record
-// that another program knows how to read.
+// that a newer program can read.
 func parseRecord(text []byte) (kept authorityRecord, err error) {
 	if len(text) == 0 {
 		return kept, nil
@@ -122,8 +122,8 @@ func (a *authority) judge(err error) {
 	a.engine.cfg.Log.Error("cannot use the record of an authority's roots"+does, "authority", a.conf.Name, "error", text.Clean(err.Error()))
 }
 
-// read loads the record, and tries again for as long as the Store cannot tell whether there is
-// one: until then nothing is signed. The error says that the record is of no use, or that the engine
+// read loads the record, and tries again for as long as the Store cannot determine whether there is
+// one: until then nothing is signed. An error means that the record is of no use, or that the engine
 // was closed first.
 func (a *authority) read() (kept authorityRecord, there bool, err error) {
 	var waits rotation.Waits

@@ -20,12 +20,12 @@ const (
 )
 
 // refusals writes the first of equal refusals at once and counts those that follow: one
-// line a minute says how many.
+// line a minute has their number.
 type refusals struct {
 	log *auditLog
 
 	mu     sync.Mutex
-	bucket loglimit.Bucket // of lines at once; whoever may ask may also ask for much
+	bucket loglimit.Bucket // of lines at once; a caller that may ask may also ask for much
 	counts map[[16]byte]*refusal
 }
 
@@ -52,7 +52,7 @@ func (r *refusals) refuse(ctx context.Context, line auditLine, reason ca.Reason,
 	}
 }
 
-// count reports whether the refusal is to be written at once; else it is counted.
+// count reports whether the refusal is to be written at once. Otherwise the refusal is counted.
 func (r *refusals) count(line *auditLine) (first bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

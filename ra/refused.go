@@ -23,7 +23,7 @@ var (
 // has a final word can say it.
 //
 // A Denied or Invalid for which Refused is false is an authority's. That may be about the
-// authority's settings or our credentials as well as about the request, and tells nobody
+// authority's settings or our credentials as well as about the request, and does not tell them
 // apart, so it is not final for who asked.
 func Refused(err error) bool {
 	_, own := errors.AsType[*refusedError](err)

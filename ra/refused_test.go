@@ -11,7 +11,7 @@ import (
 )
 
 // A door with a final word must be able to tell what can never be right from what an
-// authority says, which may be about its own settings.
+// authority refuses, which may be about its own settings.
 func TestOwnRefusalsDifferFromAnAuthoritys(t *testing.T) {
 	short, keys := mesh(), mesh()
 	short.MaxTTL, keys.KeyTypes = time.Minute, []string{"rsa-4096"}

@@ -44,7 +44,7 @@ func TestRepeatHasSameIDOverRestart(t *testing.T) {
 		}
 		for id := range ids {
 			if len(id) != 36 || id[14] != '8' || !slices.Contains([]byte("89ab"), id[19]) {
-				t.Errorf("%s is no UUID of version 8", id)
+				t.Errorf("%s is not a UUID of version 8", id)
 			}
 		}
 	})
@@ -179,7 +179,7 @@ func TestPolicyChangeEndsWaitingRequests(t *testing.T) {
 	})
 }
 
-// What the authority signs for somebody who is taken out meanwhile is given to no caller, also if it
+// What the authority signs for a subject that is taken out meanwhile is given to no caller, also if it
 // was written down as issued by then.
 func TestCertificateForWhoIsTakenOutMeanwhileIsDiscarded(t *testing.T) {
 	for name, test := range map[string]struct {

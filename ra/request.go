@@ -41,7 +41,7 @@ type Request struct {
 	// ([Names.Requested]) and the CSR has it, the certificate has it in place of the rule's.
 	CSR []byte
 	// DNSNames are asked for beside the names that the rule grants. The rule must allow each
-	// ([Names.Requested]), or the request is Denied. Whoever asks chose them, so only what is
+	// ([Names.Requested]), or the request is Denied. The caller chose them, so only what is
 	// verified of the subject speaks for them. Default: none.
 	DNSNames []string
 	// NamesOfCSR asks for the DNS names and IP addresses of the CSR as well, but for those that the

@@ -26,7 +26,7 @@ type rootState struct {
 	mute    bool                 // the authority has no other source of roots than replies
 	parsed  atomic.Pointer[parsedRoots]
 	heard   chan struct{} // closed once roots are known, or come in replies alone
-	once    sync.Once     // closes heard
+	once    sync.Once     // closes the channel
 	turn    call.Turn     // for RootSource and RootWatcher
 }
 
@@ -77,7 +77,7 @@ func (a *authority) nextPhase() time.Duration {
 	return longest
 }
 
-// publish tells of a changed bundle.
+// publish reports a changed bundle.
 func (a *authority) publish() {
 	a.engine.mu.Lock()
 	bundle := a.roots.phases.Bundle()
@@ -181,7 +181,7 @@ func (a *authority) isNews(roots *pki.Bundle) bool {
 	return roots.Len() > 0 && !roots.Equal(a.roots.given)
 }
 
-// replied takes the roots of a reply. They are the whole set of an authority that tells them
+// replied takes the roots of a reply. They are the whole set of an authority that publishes them
 // nowhere else. The lock is held.
 func (a *authority) replied(roots *pki.Bundle, sent, now time.Time) error {
 	a.roots.given = roots

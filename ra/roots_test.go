@@ -86,7 +86,7 @@ func TestNewRootIsPublishedBeforeItSigns(t *testing.T) {
 		if cert, err := h.pod(); err != nil || cert.Roots.Len() != 2 {
 			t.Errorf("a certificate meanwhile: %v, with %d roots", err, cert.Roots.Len())
 		}
-		time.Sleep(time.Hour) // nobody has written it
+		time.Sleep(time.Hour) // no bundle has it
 		h.RootsWritten("ca", published[len(published)-1])
 		time.Sleep(9 * time.Minute)
 		if h.phases() != "trusted waiting" {
@@ -170,7 +170,7 @@ func TestAuthorityThatRotatesByItselfIsHeldBack(t *testing.T) {
 			}
 		}
 		if n := h.ca.Issued() - before; n != 1 {
-			t.Errorf("%d certificates that nobody got", n)
+			t.Errorf("%d certificates that no caller got", n)
 		}
 		if s := h.Status()[0]; s.Held == "" || s.HeldFor <= 0 || !s.Roots[1].Unplanned {
 			t.Errorf("the status shows %+v", s)
@@ -182,7 +182,7 @@ func TestAuthorityThatRotatesByItselfIsHeldBack(t *testing.T) {
 	})
 }
 
-// An authority whose provider was taken over tells a root of its own.
+// An authority whose provider was taken over publishes a root of its own.
 func TestOnlyPinnedRootsAreTaken(t *testing.T) {
 	inBubble(t, func(c *ra.Config) {
 		c.Authorities[0].PinnedRoots = pki.NewBundle(c.Authorities[0].Client.(*ratest.CA).Published...)
@@ -326,7 +326,7 @@ func TestRecordIsNotSavedForEachCertificate(t *testing.T) {
 	})
 }
 
-// blind is an authority that tells its roots only in replies.
+// blind is an authority that publishes its roots only in replies.
 type blind struct{ *ratest.CA }
 
 func (blind) Roots(context.Context) ([]byte, error) { return nil, ca.ErrUnimplemented }

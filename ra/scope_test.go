@@ -130,7 +130,7 @@ func TestScopeOfAFailedCheck(t *testing.T) {
 	}
 }
 
-// scopeIs compares other callers' fortune with what the fault says.
+// scopeIs compares what other callers get with what the fault expects.
 func (h *house) scopeIs(f fault, req ra.Request) {
 	h.t.Helper()
 	other := req

@@ -18,7 +18,7 @@ type Status struct {
 	Oldest            time.Duration // how long the first of those that wait has waited
 	Rate, MostRate    float64       // calls a second, at present and as configured
 	Share             float64       // of MostRate, that is this engine's when it was last looked at
-	// HeldFor is how long nothing is asked, as the authority said so, is away, or signs
+	// HeldFor is how long nothing is asked, as the authority asked for that, is away, or signs
 	// below a root that is too new; zero if it is asked.
 	HeldFor time.Duration
 	Held    string // why, where the root is too new

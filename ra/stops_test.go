@@ -64,7 +64,7 @@ func TestAuthorityDoorCannotTakeIsStopped(t *testing.T) {
 	}
 }
 
-// Names that tenants chose and the authority changes stop nobody else, however many namespaces one
+// Names that tenants chose and the authority changes stop no other caller, however many namespaces one
 // owner has. The budgets of those who chose them bound what that costs.
 func TestNamesThatTenantsChooseStopNoOtherTenant(t *testing.T) {
 	inBubble(t, nil, func(h *house) {

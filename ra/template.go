@@ -63,7 +63,7 @@ func parseParts(text, body, by string, fits func(string) string) (template, erro
 		case !isAttribute && strings.ContainsAny(item, "{}"):
 			return t, fmt.Errorf("the template %.256q: %.256q is neither a text nor one {attribute}, which fills all of its place", text, item)
 		case isAttribute && attributes[name] == nil:
-			return t, fmt.Errorf("the template %.256q: {%.64s} is no verified attribute of a subject", text, name)
+			return t, fmt.Errorf("the template %.256q: {%.64s} is not a verified attribute of a subject", text, name)
 		case isAttribute:
 			item = ""
 		}
@@ -84,7 +84,7 @@ func attributeIn(item string) (name string, ok bool) {
 func parseDNS(text string) (template, error) {
 	t, err := parseParts(text, text, ".", labelFault)
 	if err == nil && t.parts[len(t.parts)-1].attribute != "" {
-		err = fmt.Errorf("the template %.256q: write the last label out, or whoever may choose a name could take any domain", text)
+		err = fmt.Errorf("the template %.256q: write the last label out, or a tenant that chooses a name could take any domain", text)
 	}
 	return t, err
 }
@@ -122,7 +122,7 @@ func (t template) fill(s Subject) (string, error) {
 
 // labelFault returns why a value is not a single DNS label (RFC 1123, section 2.1). Upper
 // case is refused, as it would be folded, and so is a label in another script, as it looks
-// like one of ours ("xn--", RFC 5890).
+// like an allowed one ("xn--", RFC 5890).
 func labelFault(value string) string {
 	switch {
 	case value == "":

@@ -2,7 +2,7 @@ package ra
 
 import "github.com/countersign-dev/countersign/sdk/trace"
 
-// endRequest ends the span of a request with what the audit log says of it, too.
+// endRequest ends the span of a request with what the audit log has of it, too.
 func endRequest(span *trace.Span, o *Order, cert Certificate, err error) {
 	if span == nil {
 		return // without a tracer, names cost nothing

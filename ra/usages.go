@@ -68,7 +68,7 @@ func keyType(key crypto.PublicKey) string {
 	return ""
 }
 
-// checkKey returns an error if the key is none that one of the lists allows; an empty list allows
+// checkKey returns an error if a list does not allow the key; an empty list allows
 // all that are certified.
 func checkKey(key crypto.PublicKey, lists ...[]string) error {
 	name := keyType(key)
