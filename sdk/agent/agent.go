@@ -46,8 +46,8 @@ type Config struct {
 	// would share their key pairs. Default: all streams share the same secrets.
 	Identities *identities.Config
 	// Socket is the SDS socket, with its policy and hooks. Its Log defaults to the
-	// agent's. Its Path may be empty if there is a Gateway; the agent obtains the secrets
-	// all the same.
+	// agent's. With an empty Path there is no SDS socket: the agent obtains the secrets all the
+	// same, for its other sockets and [Agent.Secrets].
 	Socket sds.Config
 	// Gateway is a second socket that serves secrets from a discovery service. Default:
 	// none.
@@ -176,7 +176,7 @@ func (a *Agent) listen(cfg Config, source secret.Source) (*gateway.Client, error
 	if shared {
 		cfg.Socket.Beside = besideSDS(cfg.WorkloadAPI, source)
 	}
-	if cfg.Socket.Path != "" || cfg.Gateway.Socket.Path == "" {
+	if cfg.Socket.Path != "" {
 		server, err := sds.Listen(cfg.Socket, source)
 		if err != nil {
 			return nil, err

@@ -175,7 +175,8 @@ type State struct {
 
 // Socket is where SDS is served.
 type Socket struct {
-	// Enabled is false in an agent that serves only a gateway's socket. Default: true.
+	// Enabled is false in an agent that serves no SDS of its own: only a gateway's socket, the
+	// Workload API, or files of outputs. Default: true.
 	Enabled bool `json:"enabled"`
 	// Path is a unix socket, as each that this file names: a path, or unix:///path. Default:
 	// ./var/run/secrets/workload-spiffe-uds/socket.

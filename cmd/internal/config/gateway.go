@@ -81,8 +81,12 @@ func (c *Config) checkGatewayServer(p *problems) {
 }
 
 func (c *Config) checkGatewayOff(p *problems) {
-	if !c.Socket.Enabled {
-		c.say(p, "socket.enabled", false, "nothing would be served because gateway.enabled is false, too; set one of them to true")
+	switch {
+	case c.Socket.Enabled:
+	case c.Workloads.On():
+		c.say(p, "socket.enabled", false, "the certificates of workloads are served over SDS; set it to true")
+	case c.WorkloadAPI.Socket == "" && len(c.Outputs) == 0:
+		c.say(p, "socket.enabled", false, "nothing would be served; set it or gateway.enabled to true, or set workload_api.socket or outputs")
 	}
 	for _, s := range []struct{ path, value string }{
 		{"gateway.address", c.Gateway.Address}, {"gateway.server_name", c.Gateway.ServerName}, {"gateway.root_file", c.Gateway.RootFile},

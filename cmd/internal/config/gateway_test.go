@@ -75,6 +75,11 @@ func TestWrongGatewayIsRefused(t *testing.T) {
 			t.Errorf("%s: got %v, want %q", file, err, want)
 		}
 	}
+	for _, file := range []string{"workload_api: {socket: w}\n", "outputs: [{name: web, folder: certs}]\n", "gateway: {enabled: true}\n"} {
+		if c, _, err := load(working+"socket: {enabled: false}\n"+file, nil); err != nil || c.ListenPath() != "" {
+			t.Errorf("%s without SDS: %q, %v", file, c.ListenPath(), err)
+		}
+	}
 	unnamed := strings.Replace(working, "namespace: demo\nservice_account: web", "secrets: [{name: default, dns_names: [a.example]}]", 1)
 	if _, _, err := load(unnamed+"gateway: {enabled: true}\n", nil); err == nil || !strings.Contains(err.Error(), "gateway.node_id is not set") {
 		t.Errorf("got %v", err)

@@ -62,7 +62,7 @@ func Settings() []Setting {
 		{"dev", "dev", "bool", "allow providers without a pinned SHA-256"},
 		{"rotation.ratio", "rotation-ratio", "number", "renew when this fraction of the lifetime is left"},
 		{"rotation.jitter", "rotation-jitter", "number", "random deviation from the rotation ratio"},
-		{"socket.enabled", "socket-enabled", "bool", "serve SDS on --socket; false serves only the gateway's socket"},
+		{"socket.enabled", "socket-enabled", "bool", "serve SDS on --socket; false serves only the gateway's socket, the Workload API and outputs"},
 		{"socket.path", "socket", "path", "unix socket for SDS"},
 		{"socket.mode", "socket-mode", "mode", "permissions of the socket, in octal"},
 		{"socket.allow_uids", "socket-allow-uids", "uids", "user IDs that may connect, comma-separated"},
