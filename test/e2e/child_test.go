@@ -130,8 +130,8 @@ func TestKilledAgentTakesItsEnvoyAlong(t *testing.T) {
 func TestEachEnvoyEpochTakesOverWithoutFailedConnection(t *testing.T) {
 	t.Parallel()
 	c := startChild(t, map[string]any{
-		"watch":  map[string]any{"interval": "100ms", "min_delay": "300ms"},
-		"reload": map[string]any{"hot_restart": true, "drain_time": "1s", "parent_shutdown_time": "2s"},
+		"watch":  map[string]any{"min_delay": "300ms"},
+		"reload": map[string]any{"hot_restart": true, "drain_time": "1s"},
 	})
 	p := startProber(t, startWorkload(t, c.agent.socket, "client"), c.address, envoyID)
 	for epoch := 1; epoch <= 3; epoch++ {

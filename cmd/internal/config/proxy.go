@@ -51,8 +51,6 @@ type ProxyDrain struct {
 // ProxyWatch lists the files whose changes reload the proxy.
 type ProxyWatch struct {
 	Folders []string `json:"folders"` // folders or files. Default: none.
-	// Interval is the time between two reads. Default: 2s.
-	Interval Duration `json:"interval"`
 	// MinDelay is how long to collect changes for one reload. Default: 10s.
 	MinDelay Duration `json:"min_delay"`
 }
@@ -62,10 +60,9 @@ type ProxyReload struct {
 	Signal     string   `json:"signal"`      // HUP, QUIT, USR1, USR2 or WINCH
 	Command    []string `json:"command"`     // run without a shell; {pid} is the proxy's PID
 	HotRestart bool     `json:"hot_restart"` // start a new epoch of Envoy
-	// DrainTime and ParentShutdownTime are passed to Envoy at a hot restart, in whole
-	// seconds. Default: 45s and 60s.
-	DrainTime          Duration `json:"drain_time"`
-	ParentShutdownTime Duration `json:"parent_shutdown_time"`
+	// DrainTime is Envoy's --drain-time-s at a hot restart, in whole seconds; the old epoch is
+	// shut down a third later. Default: 45s.
+	DrainTime Duration `json:"drain_time"`
 }
 
 // ProxyLocality is the source of the zone, one of four. Default: none.
@@ -89,8 +86,8 @@ func defaultProxy() Proxy {
 	return Proxy{
 		WaitForSecrets: true, Restart: "on-failure", StopTimeout: seconds(20),
 		Drain:    ProxyDrain{Time: seconds(5), MinTime: seconds(2)},
-		Watch:    ProxyWatch{Interval: seconds(2), MinDelay: seconds(10)},
-		Reload:   ProxyReload{DrainTime: seconds(45), ParentShutdownTime: seconds(60)},
+		Watch:    ProxyWatch{MinDelay: seconds(10)},
+		Reload:   ProxyReload{DrainTime: seconds(45)},
 		Locality: ProxyLocality{Tries: 10},
 	}
 }
@@ -156,7 +153,6 @@ func (c *Config) checkProxyReload(p *problems) {
 	if len(r.Command) > 0 && r.Command[0] == "" {
 		c.say(p, "proxy.reload.command", "", "write a program and its arguments")
 	}
-	c.least(p, "proxy.watch.interval", w.Interval, 100*time.Millisecond)
 	c.least(p, "proxy.watch.min_delay", w.MinDelay, 0)
 	if r.HotRestart {
 		c.checkHotRestart(p)
@@ -176,12 +172,8 @@ func (c *Config) checkHotRestart(p *problems) {
 			c.say(p, "proxy.command", arg, "the agent sets this flag for proxy.reload.hot_restart; remove it")
 		}
 	}
-	drain, shutdown := c.Proxy.Reload.DrainTime, c.Proxy.Reload.ParentShutdownTime
-	if drain.Duration < time.Second || drain.Duration%time.Second != 0 {
+	if drain := c.Proxy.Reload.DrainTime; drain.Duration < time.Second || drain.Duration%time.Second != 0 {
 		c.say(p, "proxy.reload.drain_time", drain, "write whole seconds, 1s or more")
-	}
-	if shutdown.Duration <= drain.Duration || shutdown.Duration%time.Second != 0 {
-		c.say(p, "proxy.reload.parent_shutdown_time", shutdown, "write whole seconds, more than proxy.reload.drain_time")
 	}
 }
 

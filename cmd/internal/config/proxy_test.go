@@ -11,7 +11,7 @@ func TestProxyDefaultsAndCommand(t *testing.T) {
 	c, _ := mustLoad(t, file, nil)
 	x := c.Proxy
 	if !slices.Equal(x.Command, []string{"envoy", "-c", "e,1.yaml"}) || !x.WaitForSecrets || x.Restart != "on-failure" ||
-		x.StopTimeout.Duration != 20*time.Second || x.Watch.MinDelay.Duration != 10*time.Second || x.Reload.ParentShutdownTime.Duration != time.Minute {
+		x.StopTimeout.Duration != 20*time.Second || x.Watch.MinDelay.Duration != 10*time.Second || x.Reload.DrainTime.Duration != 45*time.Second {
 		t.Errorf("the proxy is %+v", x)
 	}
 	c, _, err := Read(Input{FileName: "countersign.yaml", File: []byte(file), Command: []string{"sh", "-c", "a,b"}})

@@ -15,6 +15,8 @@ var Removed = map[string]string{
 	"outputs[].reload.timeout":          "leave it out: a command is killed after 30s",
 	"outputs[].reload.pause":            "leave it out: reloads are 1s apart at least",
 	"proxy.restart_limit":               "leave it out: the agent ends after 10 restarts in a row, and its service manager takes over",
+	"proxy.watch.interval":              "leave it out: the files are read every 1s",
+	"proxy.reload.parent_shutdown_time": "leave it out: the old epoch is shut down a third of drain_time after its end",
 	"proxy.reload.timeout":              "leave it out: a command is killed after 30s",
 	"proxy.locality.interval":           "leave it out: tries are 1s apart",
 	"proxy.locality.timeout":            "leave it out: a try ends after 2s",

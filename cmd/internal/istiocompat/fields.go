@@ -46,7 +46,7 @@ var fields = []Variable{
 	{Name: "gatewayTopology", Fate: NotThere, Note: inEnvoy},
 	{Name: "holdApplicationUntilProxyStarts", Fate: NotThere, Note: "run the agent as a sidecar container with a startup probe on `status.probes`"},
 	{Name: "meshId", Fate: NotThere, Note: "write node metadata in Envoy's configuration"},
-	{Name: "parentShutdownDuration", Fate: NotThere, Note: "set `proxy.reload.parent_shutdown_time`; of an earlier agent", Usual: []string{"60s"}},
+	{Name: "parentShutdownDuration", Fate: NotThere, Note: "set `proxy.reload.drain_time`; of an earlier agent", Usual: []string{"60s"}},
 	{Name: "privateKeyProvider", Fate: NotThere, Note: "Envoy is sent the key itself"},
 	{Name: "proxyBootstrapTemplatePath", Fate: NotThere, Note: afterDash},
 	{Name: "proxyHeaders", Fate: NotThere, Note: inEnvoy},

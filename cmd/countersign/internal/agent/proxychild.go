@@ -55,9 +55,16 @@ func newProxyChild(env environ.Vars, c config.Config, log *slog.Logger) (*proxyC
 const (
 	restartLimit    = 10               // consecutive restarts of one that exits within a minute
 	reloadTimeout   = 30 * time.Second // of the command, or of Envoy's check of its configuration
+	watchInterval   = time.Second      // between two reads of the watched files
 	localityPause   = time.Second      // between two tries
 	localityTimeout = 2 * time.Second  // of a try
 )
+
+// shutdownTime is when Envoy ends an epoch that has had its time to drain: a third later, in whole
+// seconds, as Envoy's 45 and 60 are.
+func shutdownTime(drain time.Duration) time.Duration {
+	return drain + max(time.Second, (drain/3).Truncate(time.Second))
+}
 
 func proxyConfig(env environ.Vars, c config.Config, log *slog.Logger) proxy.Config {
 	x := c.Proxy
@@ -65,10 +72,10 @@ func proxyConfig(env environ.Vars, c config.Config, log *slog.Logger) proxy.Conf
 		Command: x.Command, Environ: env, Withheld: c.SecretVariables(), Env: x.Env,
 		Restart: proxy.Restart(x.Restart), RestartLimit: restartLimit, StopTimeout: x.StopTimeout.Duration,
 		Drain: proxy.Drain{Admin: x.Drain.Admin, Time: x.Drain.Time.Duration, WhenIdle: x.Drain.WhenIdle, MinTime: x.Drain.MinTime.Duration},
-		Watch: proxy.Watch{Folders: x.Watch.Folders, Interval: x.Watch.Interval.Duration, MinDelay: x.Watch.MinDelay.Duration},
+		Watch: proxy.Watch{Folders: x.Watch.Folders, Interval: watchInterval, MinDelay: x.Watch.MinDelay.Duration},
 		Reload: proxy.Reload{
 			Signal: proxy.SignalNamed(x.Reload.Signal), Command: x.Reload.Command, HotRestart: x.Reload.HotRestart,
-			Timeout: reloadTimeout, DrainTime: x.Reload.DrainTime.Duration, ParentShutdownTime: x.Reload.ParentShutdownTime.Duration,
+			Timeout: reloadTimeout, DrainTime: x.Reload.DrainTime.Duration, ParentShutdownTime: shutdownTime(x.Reload.DrainTime.Duration),
 		},
 		Locality: proxy.Locality{
 			Value: x.Locality.Value, Variable: x.Locality.Variable, File: x.Locality.File, Getenv: env.Get, URL: x.Locality.URL, Headers: x.Locality.Headers,
