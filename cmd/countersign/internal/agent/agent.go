@@ -9,6 +9,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -22,6 +23,8 @@ import (
 // Command returns "agent".
 func Command(env environ.Vars) *cobra.Command {
 	in := settings.Flags{Env: env}
+	var once bool
+	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use: "agent [flags] [-- PROXY ARG…]", Short: "Get the configured secrets and serve them over SDS",
 		Long: `Get the configured secrets and serve them over SDS until SIGTERM.
@@ -48,6 +51,10 @@ the secrets are held, is restarted when it exits, and is drained (proxy.drain) a
 SIGTERM before the agent drains. SIGUSR1 and SIGUSR2 are passed on to it. When it is no longer restarted, the
 agent exits with its exit code.
 
+With --once, for cron, CI and init containers, it opens no socket, writes the files of outputs,
+reloads their programs and exits: with 0 when all is done, with 1 and what is missing after
+--once-timeout. Set state, or each run orders new certificates.
+
 The exit code is 0 after SIGTERM or SIGINT, 2 if a setting is wrong (nothing was
 started), 1 after any other failure, and 130 after a second signal, which ends the agent
 at once unless it comes within a second of the first.`,
@@ -63,25 +70,38 @@ at once unless it comes within a second of the first.`,
 			if err != nil {
 				return cli.Wrong(err)
 			}
-			return runAgent(cmd.Context(), c, &in, cmd.ErrOrStderr())
+			if !once {
+				timeout = 0
+			} else if c, err = forOnce(c, timeout); err != nil {
+				return cli.Wrong(err)
+			}
+			return runAgent(cmd.Context(), c, &in, timeout, cmd.ErrOrStderr())
 		},
 	}
 	cli.ServeOn(cmd)
 	in.AddFlags(cmd)
 	in.AddBuildFlags(cmd)
+	cmd.Flags().BoolVar(&once, "once", false, "write the files of outputs, reload their programs, and exit")
+	cmd.Flags().DurationVar(&timeout, "once-timeout", onceTimeout, "with --once: exit with code 1 after this time")
 	return cmd
 }
 
 // runAgent starts everything, reloads changed configurations, and stops everything in reverse
-// order.
-func runAgent(ctx context.Context, c config.Config, in *settings.Flags, stderr io.Writer) (err error) {
+// order. With a timeout it only writes its outputs.
+func runAgent(ctx context.Context, c config.Config, in *settings.Flags, once time.Duration, stderr io.Writer) (err error) {
 	log, level := newLog(stderr, c.Log)
 	s := &start{c: c, in: in, log: log}
+	if once > 0 {
+		s.once = newOnceWritten(c)
+	}
 	defer func() { err = errors.Join(err, s.close()) }()
 	if err := s.open(ctx); err != nil {
 		return err
 	}
 	defer s.begin(ctx, level)()
+	if s.once != nil {
+		return s.runOnce(ctx, once)
+	}
 	manager := in.Env.Get("NOTIFY_SOCKET")
 	if err := notify(manager, "READY=1"); err != nil {
 		log.Warn("failed to notify the service manager that the agent is ready", "error", err)

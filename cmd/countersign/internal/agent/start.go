@@ -41,6 +41,7 @@ type start struct {
 	others    secret.Source // of files and of a Workload API
 	child     *proxyChild
 	written   []output.Config
+	once      *onceWritten // nil: it serves until it is ended
 	agent     *agent.Agent
 
 	ends []func() error
@@ -170,7 +171,7 @@ func (s *start) openProxy(context.Context) (err error) {
 		return err
 	}
 	s.later(func() error { s.child.close(); return nil })
-	s.written, err = outputs.Configs(s.c, s.counts.Output, s.log)
+	s.written, err = outputs.Configs(s.c, func(e output.Event) { s.counts.Output(e); s.once.observe(e) }, s.log)
 	return err
 }
 
