@@ -158,7 +158,8 @@ func (t *leaderSession) settle(ctx context.Context) {
 		o.close()
 		t.written.forget(o.cluster.ID())
 	}
-	if t.clusters.Listed() { // else a root would count as published without those that are missing
+	// A root does not count as published without remotes that are not listed yet; for an hour at most.
+	if t.clusters.Listed() || time.Since(t.written.began) >= exit {
 		t.written.members(ids)
 	}
 	t.leaveBehind(clusters)
