@@ -11,9 +11,11 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"math/big"
 	mathrand "math/rand/v2"
 	"net"
 	"os"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -344,11 +346,26 @@ func (everywhere) Runs(context.Context, istioca.Account, string) error { return 
 // csrs have a key each, and no names, which are made once: a sidecar's key is of RSA.
 var csrs = sync.OnceValue(func() (all []string) {
 	for range 4 {
-		key := must(rsa.GenerateKey(rand.Reader, 2048))
-		all = append(all, string(ratest.CSRWith(key, &x509.CertificateRequest{})))
+		all = append(all, string(ratest.CSRWith(cheapKey(), &x509.CertificateRequest{})))
 	}
 	return all
 })
+
+// cheapKey has the exponent 3, not 65537: a model of 10^5 identities verifies millions of signatures,
+// and one of these costs a quarter.
+func cheapKey() *rsa.PrivateKey {
+	one, three := big.NewInt(1), big.NewInt(3)
+	for {
+		p, q := must(rand.Prime(rand.Reader, 1024)), must(rand.Prime(rand.Reader, 1024))
+		order := new(big.Int).Mul(new(big.Int).Sub(p, one), new(big.Int).Sub(q, one))
+		d := new(big.Int).ModInverse(three, order)
+		if n := new(big.Int).Mul(p, q); d != nil && n.BitLen() == 2048 {
+			key := &rsa.PrivateKey{PublicKey: rsa.PublicKey{N: n, E: 3}, D: d, Primes: []*big.Int{p, q}}
+			key.Precompute()
+			return key
+		}
+	}
+}
 
 // registry is a CA with a quota. It answers after a tenth of a second.
 type registry struct {
@@ -448,13 +465,18 @@ func TestFleetFigures(t *testing.T) {
 
 func measureFleets(t *testing.T) {
 	f := scaled(*identities)
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // a collection scans the stacks of all identities
 	fmt.Printf("| %d identities behind Istio's door that start together against a quota of %.2f/s, in virtual time | calls of the CA for each certificate | quota used | complete, in bounds of %s | expired | calls of the door for each certificate | CPU of the model |\n|---|---|---|---|---|---|---|\n",
 		f.identities(), f.quota, f.bound().Round(time.Minute))
-	for _, c := range []struct {
+	cases := []struct {
 		says     string
 		replicas int
 		kill     time.Duration
-	}{{"one replica", 1, 0}, {"three replicas", 3, 0}, {"three replicas, of which one is killed halfway", 3, f.bound() / 2}} {
+	}{{"one replica", 1, 0}, {"three replicas", 3, 0}, {"three replicas, of which one is killed halfway", 3, f.bound() / 2}}
+	if f.identities() > 20_000 {
+		cases = cases[2:] // the hardest one
+	}
+	for _, c := range cases {
 		synctest.Test(t, func(t *testing.T) {
 			f.replicas, f.kill = c.replicas, c.kill
 			before := usage(t)
