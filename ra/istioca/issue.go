@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
-	security "istio.io/api/security/v1alpha1"
 
 	"github.com/countersign-dev/countersign/internal/text"
+	security "github.com/countersign-dev/countersign/proto/istio/security/v1alpha1"
 	"github.com/countersign-dev/countersign/ra"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )

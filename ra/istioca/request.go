@@ -8,8 +8,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
-	security "istio.io/api/security/v1alpha1"
 
+	security "github.com/countersign-dev/countersign/proto/istio/security/v1alpha1"
 	"github.com/countersign-dev/countersign/ra"
 )
 

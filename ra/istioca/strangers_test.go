@@ -13,8 +13,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
-	security "istio.io/api/security/v1alpha1"
 
+	security "github.com/countersign-dev/countersign/proto/istio/security/v1alpha1"
 	"github.com/countersign-dev/countersign/ra/istioca"
 	"github.com/countersign-dev/countersign/sdk/authn"
 )

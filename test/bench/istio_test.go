@@ -18,10 +18,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
-	security "istio.io/api/security/v1alpha1"
 
 	"github.com/countersign-dev/countersign/internal/test/figures"
 	"github.com/countersign-dev/countersign/internal/test/programs"
+	security "github.com/countersign-dev/countersign/proto/istio/security/v1alpha1"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/sds"

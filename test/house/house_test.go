@@ -171,7 +171,7 @@ var arrows = map[string][]string{
 	"discovery/folder/internal/pattern": {},
 	"discovery/folder":                  {"internal/host/filewatch", "internal/host/safefile", "internal/suggest", "internal/text", "internal/version", "proto/istio/networking/nds/v1", "discovery", "discovery/folder/internal/pattern", "discovery/hub", "sdk/pki", "sdk/xds"},
 	"kubernetes":                        {},
-	"ra/istioca":                        {"ra/istioca/internal/chains", "internal/call", "internal/clock", "internal/inbound", "internal/loglimit", "internal/strangers", "internal/text", "sdk/authn", "sdk/ca", "sdk/pki", "ra", "ra/share", "sdk/trace"},
+	"ra/istioca":                        {"ra/istioca/internal/chains", "internal/call", "internal/clock", "internal/inbound", "internal/loglimit", "internal/strangers", "internal/text", "proto/istio/security/v1alpha1", "sdk/authn", "sdk/ca", "sdk/pki", "ra", "ra/share", "sdk/trace"},
 	"ra/istioca/internal/chains":        {"ra"},
 	"kubernetes/kubeconfig":             {"internal/text", "sdk/ca", "sdk/pki"},
 	"kubernetes/fleet":                  {"kubernetes/kubeconfig", "internal/host/filewatch", "internal/host/safefile", "internal/rotation", "internal/text", "sdk/authn", "sdk/authn/tokenreview", "sdk/ca"},

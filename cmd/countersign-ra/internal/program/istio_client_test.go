@@ -23,8 +23,8 @@ import (
 	"google.golang.org/grpc/metadata"
 	grpcstatus "google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/structpb"
-	security "istio.io/api/security/v1alpha1"
 
+	security "github.com/countersign-dev/countersign/proto/istio/security/v1alpha1"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
