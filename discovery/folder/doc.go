@@ -49,5 +49,6 @@
 // resources. A change takes effect once the file has been stable for [Config].Settle.
 //
 // A reference to a resource that no file provides for the same callers is only a warning:
-// Envoy may get it from elsewhere.
+// Envoy may get it from elsewhere. So is a cluster, endpoint assignment or route configuration that
+// nothing in the folder uses, where the same callers get a listener from it.
 package folder

@@ -49,7 +49,9 @@ type file struct {
 	resources map[key]*xds.Resource
 	hosts     map[string]*ndsv1.NameTable_NameInfo // also in versions, as key{NameTableURL, host}
 	versions  map[key]string
-	refs      []ref // sorted
+	refs      []ref            // sorted
+	uses      map[ref]struct{} // what may use a resource: refs, and more
+	open      bool             // requests choose clusters, which are used by no name
 }
 
 // parser parses the documents of one file.
@@ -62,7 +64,7 @@ func parse(content []byte) (*file, error) {
 	}
 	p := parser{&file{
 		sum: sha256.Sum256(content), resources: map[key]*xds.Resource{},
-		hosts: map[string]*ndsv1.NameTable_NameInfo{}, versions: map[key]string{},
+		hosts: map[string]*ndsv1.NameTable_NameInfo{}, versions: map[key]string{}, uses: map[ref]struct{}{},
 	}}
 	empty := true
 	for i, tree := range documents {

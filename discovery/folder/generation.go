@@ -21,6 +21,9 @@ const (
 // once filled.
 type generation struct {
 	holders map[key][]*keyedFile // with disjoint selectors
+	users   map[key][]*file      // what may use a resource
+	listens []*file              // have listeners
+	open    []*file              // may use any cluster
 	count   int                  // number of resources and hosts
 	tos     []selector           // without duplicates
 	meet    map[[2]*file]bool    // whether their selectors overlap; cached because it is expensive
@@ -36,7 +39,7 @@ type keyedFile struct {
 }
 
 func newGeneration() *generation {
-	return &generation{holders: map[key][]*keyedFile{}, meet: map[[2]*file]bool{}, views: map[string]*view{}}
+	return &generation{holders: map[key][]*keyedFile{}, users: map[key][]*file{}, meet: map[[2]*file]bool{}, views: map[string]*view{}}
 }
 
 // add adds a file, or returns why it conflicts with a file added before.
@@ -54,6 +57,7 @@ func (g *generation) add(path string, f *file) error {
 	for k := range f.versions {
 		g.holders[k] = append(g.holders[k], h)
 	}
+	g.use(f)
 	if !slices.ContainsFunc(g.tos, func(s selector) bool { return s.text == f.to.text }) {
 		g.tos = append(g.tos, f.to)
 	}
@@ -63,25 +67,75 @@ func (g *generation) add(path string, f *file) error {
 // holder returns a file that has the key for a caller that gets the given file.
 func (g *generation) holder(k key, f *file) *keyedFile {
 	for _, h := range g.holders[k] {
-		pair := [2]*file{h.file, f}
-		meet, known := g.meet[pair]
-		if !known {
-			meet = h.to.overlaps(f.to)
-			g.meet[pair] = meet
-		}
-		if meet {
+		if g.meets(h.file, f) {
 			return h
 		}
 	}
 	return nil
 }
 
-// warnings returns references in a file that no file resolves for the same callers.
+// meets reports whether some callers may get both files.
+func (g *generation) meets(a, b *file) bool {
+	pair := [2]*file{a, b}
+	meet, known := g.meet[pair]
+	if !known {
+		meet = a.to.overlaps(b.to)
+		g.meet[pair] = meet
+	}
+	return meet
+}
+
+// use records what a file may use.
+func (g *generation) use(f *file) {
+	for r := range f.uses {
+		g.users[r] = append(g.users[r], f)
+	}
+	for k := range f.versions {
+		if k.url == ListenerURL {
+			g.listens = append(g.listens, f)
+			break
+		}
+	}
+	if f.open {
+		g.open = append(g.open, f)
+	}
+}
+
+// unused returns the resources of a file that nothing uses, sorted. Where none of its callers gets a
+// listener from the folder, that cannot be told.
+func (g *generation) unused(f *file) (all []key) {
+	if !g.meetsAny(g.listens, f) {
+		return nil
+	}
+	open := g.meetsAny(g.open, f)
+	for k := range f.versions {
+		if k.url == ListenerURL || k.url == NameTableURL || k.url == ClusterURL && open {
+			continue
+		}
+		if _, itself := f.uses[k]; !itself && !g.meetsAny(g.users[k], f) {
+			all = append(all, k)
+		}
+	}
+	slices.SortFunc(all, compareKeys)
+	return all
+}
+
+func (g *generation) meetsAny(files []*file, f *file) bool {
+	return slices.Contains(files, f) || slices.ContainsFunc(files, func(other *file) bool { return g.meets(other, f) })
+}
+
+// warnings returns references in a file that no file resolves for the same callers, and resources
+// that nothing uses.
 func (g *generation) warnings(f *file) []string {
 	var all []string
 	for _, r := range f.refs {
 		if len(all) < maxWarnings && g.holder(r, f) == nil {
 			all = append(all, fmt.Sprintf("%s is named here, and no file has it for the same callers; Envoy must have it from elsewhere", r))
+		}
+	}
+	for _, k := range g.unused(f) {
+		if len(all) < maxWarnings {
+			all = append(all, fmt.Sprintf("%s is used by no file for the same callers; Envoy must use it from elsewhere, or remove it", k))
 		}
 	}
 	return all

@@ -26,7 +26,7 @@ type FileStatus struct {
 	Reason string `json:"reason,omitempty"`
 	// Resources counts the resources and hosts served from it.
 	Resources int `json:"resources"`
-	// Warnings list references to resources in no file.
+	// Warnings list references to resources in no file, and resources that nothing uses.
 	Warnings []string `json:"warnings,omitempty"`
 }
 

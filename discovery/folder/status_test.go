@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -32,6 +33,43 @@ func TestMissingReferenceIsAWarning(t *testing.T) {
 	f.look(time.Time{})
 	if s := d.state(f, "in.yaml"); len(s.Warnings) != 0 {
 		t.Errorf("%+v", s)
+	}
+}
+
+func TestResourceThatNothingUsesIsAWarning(t *testing.T) {
+	routes := func(name, action string) string {
+		return "\"@type\": " + RouteURL + "\nname: " + name + "\nvirtual_hosts: [{name: all, domains: ['*'], routes: [{match: {prefix: /}, route: " + action + "}]}]\n"
+	}
+	const clusters = "for: {namespaces: [%s]}\n---\nresources:\n- {\"@type\": " + ClusterURL + ", name: used}\n- {\"@type\": " + ClusterURL + ", name: mirror}\n- {\"@type\": " + ClusterURL + ", name: idle}\n"
+	mirrored := "{cluster: used, request_mirror_policies: [{cluster: mirror}]}"
+	for name, c := range map[string]struct {
+		listener, namespace, action string
+		want                        []string
+	}{
+		"used and unused":             {fmt.Sprintf(listener, aboutHTTP), "ingress", mirrored, []string{`cluster "idle"`}},
+		"no listener in the folder":   {"", "ingress", mirrored, nil},
+		"listener of others":          {fmt.Sprintf(listener, aboutHTTP), "shop", mirrored, nil},
+		"requests choose by a header": {fmt.Sprintf(listener, aboutHTTP), "ingress", "{cluster_header: x-cluster}", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDir(t)
+			if c.listener != "" {
+				d.write("in.yaml", "for: {namespaces: [ingress]}\n---\n"+c.listener)
+			}
+			d.write("routes.yaml", "for: {namespaces: [ingress]}\n---\n"+routes("routes", c.action)+"---\n"+routes("idle-routes", mirrored))
+			d.write("clusters.yaml", fmt.Sprintf(clusters, c.namespace))
+			f := d.open()
+			got := d.state(f, "clusters.yaml").Warnings
+			if len(got) != len(c.want) || len(got) > 0 && !strings.HasPrefix(got[0], c.want[0]+" is used by no file for the same callers") {
+				t.Errorf("clusters: %q, want %q", got, c.want)
+			}
+			idle := slices.ContainsFunc(d.state(f, "routes.yaml").Warnings, func(w string) bool {
+				return strings.HasPrefix(w, `route configuration "idle-routes" is used by no file`)
+			})
+			if idle != (c.listener != "") {
+				t.Errorf("routes: %q", d.state(f, "routes.yaml").Warnings)
+			}
+		})
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/countersign-dev/countersign/internal/host/safefile"
 	"github.com/countersign-dev/countersign/internal/text"
@@ -27,6 +28,21 @@ type claim struct {
 
 func (c claim) sum() [sha256.Size]byte {
 	return sha256.Sum256(append([]byte(c.fault+"\x00"), c.text...))
+}
+
+// parse returns the configuration, or why there is none.
+func (c claim) parse(rules kubeconfig.Rules) (config *rest.Config, fault string) {
+	switch {
+	case !isID(c.id):
+		return nil, "invalid cluster id: " + rightID
+	case c.fault != "":
+		return nil, c.fault
+	}
+	config, err := kubeconfig.Parse(c.text, rules)
+	if err != nil {
+		return nil, err.Error()
+	}
+	return config, ""
 }
 
 // claimsOf returns the claims in Secrets, oldest first, so that our restart does not

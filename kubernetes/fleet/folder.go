@@ -1,6 +1,24 @@
 package fleet
 
-import "github.com/countersign-dev/countersign/internal/text"
+import (
+	"github.com/countersign-dev/countersign/internal/text"
+	"github.com/countersign-dev/countersign/kubernetes/kubeconfig"
+)
+
+// CheckFolder returns why files in a folder of kubeconfigs would not be taken: one text for each
+// such file, with its path. An error is that the folder cannot be read. It contacts no cluster.
+func CheckFolder(folder string, rules kubeconfig.Rules) (faults []string, err error) {
+	claims, err := readFolder(folder)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range claims {
+		if _, fault := c.parse(rules); fault != "" {
+			faults = append(faults, c.source+": "+fault)
+		}
+	}
+	return faults, nil
+}
 
 // folderClaims returns the folder's claims, or the last known ones if it is unreadable.
 func (f *Fleet) folderClaims() []claim {

@@ -3,8 +3,6 @@ package fleet
 import (
 	"crypto/sha256"
 	"time"
-
-	"github.com/countersign-dev/countersign/kubernetes/kubeconfig"
 )
 
 // member is an id with the claim that holds it. Only the fleet's goroutine uses it.
@@ -67,15 +65,9 @@ func (f *Fleet) try(m *member, c claim) {
 }
 
 func (f *Fleet) build(c claim) (*Cluster, string) {
-	if !isID(c.id) {
-		return nil, "invalid cluster id: " + rightID
-	}
-	if c.fault != "" {
-		return nil, c.fault
-	}
-	config, err := kubeconfig.Parse(c.text, f.cfg.Rules)
-	if err != nil {
-		return nil, err.Error()
+	config, fault := c.parse(f.cfg.Rules)
+	if fault != "" {
+		return nil, fault
 	}
 	built, err := newCluster(c.id, config, f.cfg)
 	if err != nil {

@@ -12,6 +12,8 @@ import (
 	"github.com/countersign-dev/countersign/cmd/internal/daemon"
 	"github.com/countersign-dev/countersign/cmd/internal/environ"
 	"github.com/countersign-dev/countersign/cmd/internal/settings"
+	"github.com/countersign-dev/countersign/discovery/folder"
+	"github.com/countersign-dev/countersign/kubernetes/fleet"
 )
 
 func validateCommand(env environ.Vars) *cobra.Command {
@@ -25,6 +27,30 @@ func verify(ctx context.Context, env environ.Vars, c *config.Config) error {
 	err := s.make(ctx)
 	_ = s.close() // nothing was started
 	return err
+}
+
+// lookIntoFolders returns what serve would not take from the folders that it follows, and what is
+// of no use there.
+func lookIntoFolders(c *config.Config) (all []string) {
+	if c.Remotes.Folder != "" {
+		faults, _ := fleet.CheckFolder(c.Remotes.Folder, c.Remotes.Rules()) // a missing folder has its own note
+		for _, fault := range faults {
+			all = append(all, "remotes.folder: "+fault)
+		}
+	}
+	resources, err := folder.New(folder.Config{Path: c.Resources.Folder, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return all // not configured, or a wrong setting
+	}
+	for _, file := range resources.Status().Files {
+		if file.Reason != "" {
+			all = append(all, "resources.folder: "+file.Reason)
+		}
+		for _, warning := range file.Warnings {
+			all = append(all, fmt.Sprintf("resources.folder: %s: %s", file.Name, warning))
+		}
+	}
+	return all
 }
 
 // notes returns what does not keep a service from starting, but from being of use.
@@ -49,6 +75,7 @@ func notes(env environ.Vars, c *config.Config) (all []string) {
 		look(fmt.Sprintf("authenticators.%d.root_file", i), a.RootFile)
 	}
 	look("remotes.folder", c.Remotes.Folder)
+	all = append(all, lookIntoFolders(c)...)
 	if !c.Cluster.Disabled { // its kubeconfigs of other clusters are Secrets, or in remotes.folder
 		all = append(all, settings.GatewayNote("limits", c.Limits.AuthenticationsOfAddress, c.Limits.ConnectionsOfAddress))
 	}

@@ -1,6 +1,7 @@
 package program
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -57,6 +58,33 @@ func TestValidateNotesWhatServeWouldWaitFor(t *testing.T) {
 	for _, want := range []string{
 		"note: cluster.kubeconfig is not set: serve needs a pod's account", "note: trust_domains.a.roots_file: stat ", "none.pem: no such file or directory; serve waits for it",
 		"note: remotes.folder: ", "c.yaml is valid",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in:\n%s", want, out)
+		}
+	}
+}
+
+func TestValidateLooksIntoFolders(t *testing.T) {
+	t.Parallel()
+	dir := files(t, strings.Replace(alone, "cluster: {disabled: true}\n", "remotes: {folder: DIR/remotes}\n", 1))
+	if err := os.Mkdir(filepath.Join(dir, "remotes"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "remotes", "east.yaml"), "kind: Config\nclusters:\n- name: east\n  cluster: {sever: 'https://example.test'}\n")
+	write(t, filepath.Join(dir, "resources", "bad.yaml"), "resources: [{name: x}]\n")
+	write(t, filepath.Join(dir, "resources", "good.yaml"), `resources:
+- {"@type": type.googleapis.com/envoy.config.listener.v3.Listener, name: in, address: {socket_address: {address: 0.0.0.0, port_value: 80}}}
+- {"@type": type.googleapis.com/envoy.config.cluster.v3.Cluster, name: idle}
+`)
+	out, code := says(t, environment(t), "config", "validate", "--config", filepath.Join(dir, "c.yaml"))
+	if code != 0 {
+		t.Fatalf("exit code %d: %s", code, out)
+	}
+	for _, want := range []string{
+		"note: remotes.folder: file " + filepath.Join(dir, "remotes", "east.yaml") + ": kubeconfig: malformed (line 4, in clusters.0.cluster): unknown field",
+		"note: resources.folder: bad.yaml: document 1, resources[0]",
+		`note: resources.folder: good.yaml: cluster "idle" is used by no file`,
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in:\n%s", want, out)
