@@ -67,7 +67,7 @@ var (
 func TestAttackersGetNothing(t *testing.T) {
 	for name, attack := range map[string]func(r *request){
 		"another namespace's name":             names("web.bank.apps.example.org"),
-		"a name that nobody has":               names("www.example.org"),
+		"a name without an owner":              names("www.example.org"),
 		"the namespace's name and another":     names(web, "www.example.org"),
 		"the domain itself":                    names("shop.apps.example.org"),
 		"one label more":                       names("a.b.shop.apps.example.org"),
@@ -83,29 +83,29 @@ func TestAttackersGetNothing(t *testing.T) {
 		"a SPIFFE ID alone": csr(func(c *x509.CertificateRequest) {
 			c.DNSNames, c.URIs = nil, spiffe("spiffe://example.org/ns/istio-system/sa/istiod")
 		}),
-		"a URL":                               csr(func(c *x509.CertificateRequest) { c.URIs = spiffe("https://example.org") }),
-		"an IP address":                       csr(func(c *x509.CertificateRequest) { c.IPAddresses = []net.IP{net.IPv4(10, 0, 0, 1)} }),
-		"an e-mail address":                   csr(func(c *x509.CertificateRequest) { c.EmailAddresses = []string{"root@example.org"} }),
-		"a common name that is no name of it": csr(func(c *x509.CertificateRequest) { c.Subject.CommonName = "www.example.org" }),
-		"a common name alone":                 csr(func(c *x509.CertificateRequest) { c.DNSNames, c.Subject.CommonName = nil, web }),
-		"a user of Kubernetes":                csr(func(c *x509.CertificateRequest) { c.Subject.CommonName = "system:admin" }),
-		"a group of Kubernetes":               csr(func(c *x509.CertificateRequest) { c.Subject.Organization = []string{"system:masters"} }),
+		"a URL":                                csr(func(c *x509.CertificateRequest) { c.URIs = spiffe("https://example.org") }),
+		"an IP address":                        csr(func(c *x509.CertificateRequest) { c.IPAddresses = []net.IP{net.IPv4(10, 0, 0, 1)} }),
+		"an e-mail address":                    csr(func(c *x509.CertificateRequest) { c.EmailAddresses = []string{"root@example.org"} }),
+		"a common name that is not a DNS name": csr(func(c *x509.CertificateRequest) { c.Subject.CommonName = "www.example.org" }),
+		"a common name alone":                  csr(func(c *x509.CertificateRequest) { c.DNSNames, c.Subject.CommonName = nil, web }),
+		"a user of Kubernetes":                 csr(func(c *x509.CertificateRequest) { c.Subject.CommonName = "system:admin" }),
+		"a group of Kubernetes":                csr(func(c *x509.CertificateRequest) { c.Subject.Organization = []string{"system:masters"} }),
 		"a group beside a common name": csr(func(c *x509.CertificateRequest) {
 			c.Subject.CommonName, c.Subject.Organization = web, []string{"system:masters"}
 		}),
-		"two common names":                         csr(func(c *x509.CertificateRequest) { c.Subject.ExtraNames = twoNames() }),
-		"isCA":                                     func(r *request) { r.Spec.IsCA = true },
-		"isCA, and a CSR that says so":             func(r *request) { r.Spec.IsCA = true; extension(oidBasicConstraints, constraints(true))(r) },
-		"a CSR for an authority":                   extension(oidBasicConstraints, constraints(true)),
-		"cert sign":                                usages(cmapi.UsageDigitalSignature, cmapi.UsageCertSign),
-		"crl sign":                                 usages(cmapi.UsageDigitalSignature, cmapi.UsageCRLSign),
-		"code signing":                             usages(cmapi.UsageDigitalSignature, cmapi.UsageCodeSigning),
-		"code signing beside server auth":          usages(cmapi.UsageDigitalSignature, cmapi.UsageServerAuth, cmapi.UsageCodeSigning),
-		"any usage":                                usages(cmapi.UsageDigitalSignature, cmapi.UsageAny),
-		"no digital signature":                     usages(cmapi.UsageKeyAgreement, cmapi.UsageServerAuth),
-		"a usage that is not known":                usages("everything"),
-		"a CSR for cert sign":                      extension(oidKeyUsage, asn1.BitString{Bytes: []byte{0x04}, BitLength: 6}),
-		"a CSR for code signing":                   extension(oidExtKeyUsage, []asn1.ObjectIdentifier{oidCodeSigning}),
+		"two common names":                csr(func(c *x509.CertificateRequest) { c.Subject.ExtraNames = twoNames() }),
+		"isCA":                            func(r *request) { r.Spec.IsCA = true },
+		"isCA, also in the CSR":           func(r *request) { r.Spec.IsCA = true; extension(oidBasicConstraints, constraints(true))(r) },
+		"a CSR for an authority":          extension(oidBasicConstraints, constraints(true)),
+		"cert sign":                       usages(cmapi.UsageDigitalSignature, cmapi.UsageCertSign),
+		"crl sign":                        usages(cmapi.UsageDigitalSignature, cmapi.UsageCRLSign),
+		"code signing":                    usages(cmapi.UsageDigitalSignature, cmapi.UsageCodeSigning),
+		"code signing beside server auth": usages(cmapi.UsageDigitalSignature, cmapi.UsageServerAuth, cmapi.UsageCodeSigning),
+		"any usage":                       usages(cmapi.UsageDigitalSignature, cmapi.UsageAny),
+		"no digital signature":            usages(cmapi.UsageKeyAgreement, cmapi.UsageServerAuth),
+		"a usage that is not known":       usages("everything"),
+		"a CSR for cert sign":             extension(oidKeyUsage, asn1.BitString{Bytes: []byte{0x04}, BitLength: 6}),
+		"a CSR for code signing":          extension(oidExtKeyUsage, []asn1.ObjectIdentifier{oidCodeSigning}),
 		"a CSR with usages that the request lacks": extension(oidExtKeyUsage, []asn1.ObjectIdentifier{oidServerAuth}),
 		"a CSR with an extension of its own":       extension(oidForeign, "DomainController"),
 		"a type of key that the rule has not": func(r *request) {
@@ -135,7 +135,7 @@ func TestAttackersGetNothing(t *testing.T) {
 				if err != nil && len(err.Error()) > 1500 {
 					t.Errorf("the message has %d bytes", len(err.Error()))
 				}
-				r = honest() // whatever it was, it stops nobody else
+				r = honest() // the attack must not affect other requests
 				r.UID = "uid-2"
 				h.must(r)
 			})
@@ -170,11 +170,11 @@ func TestHarmlessRequestsAreGranted(t *testing.T) {
 			usages(cmapi.UsageServerAuth)(r)
 			extension(oidExtKeyUsage, []asn1.ObjectIdentifier{oidServerAuth})(r)
 		},
-		"no authority, it says": extension(oidBasicConstraints, constraints(false)),
-		"upper case":            names("WEB.shop.apps.example.org"), // which is the same name
-		"two names":             names(web, "b.shop.apps.example.org"),
-		"a lifetime of years":   func(r *request) { r.Spec.Duration.Duration *= 24 * 365 * 10 },
-		"no lifetime":           func(r *request) { r.Spec.Duration = nil },
+		"basic constraints without CA": extension(oidBasicConstraints, constraints(false)),
+		"upper case":                   names("WEB.shop.apps.example.org"), // which is the same name
+		"two names":                    names(web, "b.shop.apps.example.org"),
+		"a lifetime of years":          func(r *request) { r.Spec.Duration.Duration *= 24 * 365 * 10 },
+		"no lifetime":                  func(r *request) { r.Spec.Duration = nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			inHouse(t, nil, func(h *house) {

@@ -39,25 +39,16 @@ type Config struct {
 	Authorities []Authority
 }
 
-// Authority says which issuers may name an authority.
+// Authority lists the issuers that may use an authority.
 type Authority struct {
 	// Name is the name of the authority, and of its rules' Authority.
 	Name string
-	// ClusterIssuers lets each CountersignClusterIssuer name it. Default: false.
+	// ClusterIssuers lets each CountersignClusterIssuer use it. Default: false.
 	ClusterIssuers bool
-	// Namespaces are those whose CountersignIssuers may name it: names, or patterns with one '*'.
+	// Namespaces are those whose CountersignIssuers may use it: names, or patterns with one '*'.
 	// Default: none.
 	Namespaces []string
 }
-
-// The results of a [signing.Event].
-const (
-	resultIssued      = "issued"
-	resultFailed      = "failed"
-	resultPending     = "pending"
-	resultNotReady    = "not ready"
-	resultUndelivered = "undelivered"
-)
 
 // Door signs the requests of one cluster.
 type Door struct {
@@ -69,11 +60,11 @@ type Door struct {
 
 // New checks the settings. It asks the API server nothing before Run.
 func New(cfg Config) (*Door, error) {
-	cfg.Config = cfg.WithDefaults()
-	d := &Door{cfg: cfg, authorities: map[string]Authority{}, gates: signing.Gates{}}
-	if cfg.Cluster == "" || cfg.Issuer == nil {
-		return nil, errors.New("certmanager: Config needs Cluster and Issuer")
+	var err error
+	if cfg.Config, err = cfg.Checked(); err != nil {
+		return nil, fmt.Errorf("certmanager: %w", err)
 	}
+	d := &Door{cfg: cfg, authorities: map[string]Authority{}, gates: signing.Gates{}}
 	for _, a := range cfg.Authorities {
 		if _, twice := d.authorities[a.Name]; a.Name == "" || twice {
 			return nil, fmt.Errorf("certmanager: the authority %q has no name or is there twice", a.Name)

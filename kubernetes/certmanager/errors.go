@@ -53,11 +53,11 @@ func (h *hooks) errorOf(uid types.UID, err error) error {
 func resultOf(err error) string {
 	switch {
 	case errors.As(err, &signer.PermanentError{}):
-		return resultFailed
+		return signing.ResultFailed
 	case errors.As(err, &signer.IssuerError{}):
-		return resultNotReady
+		return signing.ResultNotReady
 	}
-	return resultPending
+	return signing.ResultPending
 }
 
 // mostDenied bounds the requests whose first denial is remembered.

@@ -30,8 +30,9 @@ type hooks struct {
 	denials   denials
 }
 
-// check says whether an issuer is ready: it names an authority that it may use, and no request has
-// just shown that this cannot sign. Nothing it says is permanent, as a configuration can change.
+// check returns an error if an issuer is not ready: it may not use the authority it names, or a recent
+// request has shown that the authority cannot sign. No error is permanent, as a configuration can
+// change.
 func (h *hooks) check(_ context.Context, issuer issuerapi.Issuer) error {
 	authority, err := h.authorityOf(issuer)
 	if err != nil {
@@ -93,9 +94,9 @@ func (h *hooks) answer(cr signer.CertificateRequestObject, authority string, err
 	h.troubles.note(authority, err)
 	h.cfg.Observe(signing.Event{Signer: authority, Result: result})
 	switch result {
-	case resultFailed:
+	case signing.ResultFailed:
 		h.cfg.Log.Info("certificate request refused", "namespace", cr.GetNamespace(), "request", text.Clean(cr.GetName()), "authority", authority, "message", text.Clean(err.Error()))
-	case resultNotReady:
+	case signing.ResultNotReady:
 		h.cfg.Log.Warn("issuer not ready", "namespace", cr.GetNamespace(), "request", text.Clean(cr.GetName()), "authority", authority, "error", text.Clean(err.Error()))
 	}
 	return err

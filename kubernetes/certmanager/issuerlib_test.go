@@ -39,7 +39,7 @@ func newAPI() *api {
 	return &api{all: map[types.NamespacedName]*request{}, calls: map[string]int{}, most: map[string]int{}}
 }
 
-// call counts a call of the API server, which takes as long as before says.
+// call counts a call of the API server. The function before may delay it.
 func (a *api) call(ctx context.Context, verb string, key types.NamespacedName, do func() error) error {
 	a.mu.Lock()
 	a.calls[key.Namespace]++

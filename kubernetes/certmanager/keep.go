@@ -8,13 +8,6 @@ import (
 	"github.com/countersign-dev/countersign/kubernetes/signing"
 )
 
-const (
-	// maxName is more than any name of an object has, in bytes.
-	maxName = 256
-	// maxUsages is more than there are usages.
-	maxUsages = 32
-)
-
 // trim leaves what decides whether there is anything to do. The rest is read live.
 func trim(object any) (any, error) {
 	cr, ok := object.(*cmapi.CertificateRequest)
@@ -29,12 +22,12 @@ func trimmed(cr *cmapi.CertificateRequest) *cmapi.CertificateRequest {
 		Namespace: cr.Namespace, Name: cr.Name, UID: cr.UID, CreationTimestamp: cr.CreationTimestamp, ResourceVersion: cr.ResourceVersion,
 	}}
 	ref := cr.Spec.IssuerRef
-	small.Spec.IssuerRef = cmmeta.IssuerReference{Group: cut(ref.Group), Kind: cut(ref.Kind), Name: cut(ref.Name)}
+	small.Spec.IssuerRef = cmmeta.IssuerReference{Group: signing.KeepName(ref.Group), Kind: signing.KeepName(ref.Kind), Name: signing.KeepName(ref.Name)}
 	for _, c := range cr.Status.Conditions {
 		switch c.Type {
 		case cmapi.CertificateRequestConditionReady, cmapi.CertificateRequestConditionApproved, cmapi.CertificateRequestConditionDenied:
 			small.Status.Conditions = append(small.Status.Conditions, cmapi.CertificateRequestCondition{
-				Type: c.Type, Status: c.Status, Reason: cut(c.Reason), LastTransitionTime: c.LastTransitionTime,
+				Type: c.Type, Status: c.Status, Reason: signing.KeepName(c.Reason), LastTransitionTime: c.LastTransitionTime,
 			})
 		}
 	}
@@ -46,8 +39,6 @@ func needed(cr *cmapi.CertificateRequest) *cmapi.CertificateRequest {
 	small := trimmed(cr)
 	small.Spec.Request = signing.KeepCSR(cr.Spec.Request)
 	small.Spec.Duration, small.Spec.IsCA = cr.Spec.Duration, cr.Spec.IsCA
-	small.Spec.Usages = signing.KeepDistinct(cr.Spec.Usages, maxUsages, maxName)
+	small.Spec.Usages = signing.KeepUsages(cr.Spec.Usages)
 	return small
 }
-
-func cut(name string) string { return signing.Keep(name, maxName) }

@@ -122,7 +122,7 @@ func known(mgr manager.Manager) error {
 	return nil
 }
 
-// manager has no server, and no leader election: whoever calls Run leads.
+// manager returns a manager without servers and leader election: the caller of Run is the leader.
 func (d *Door) manager(config *rest.Config) (manager.Manager, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{cmapi.AddToScheme, v1alpha1.AddToScheme} {

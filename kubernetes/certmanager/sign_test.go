@@ -112,15 +112,15 @@ func TestIssuerUsesOnlyAuthoritiesThatListIt(t *testing.T) {
 		cluster              bool
 		want                 string
 	}{
-		"listed":                       {"shop", "ca", false, "issued"},
-		"listed by a pattern":          {"team-a", "ca", false, "issued"},
-		"not listed":                   {"bank", "ca", false, "issuer"},
-		"no such authority":            {"shop", "other", false, "issuer"},
-		"no authority":                 {"shop", "", false, "issuer"},
-		"cluster issuer":               {"shop", "ca", true, "issued"},
-		"cluster issuer, not listed":   {"shop", "plain", true, "issuer"},
-		"cluster issuer, of no rule":   {"other", "ca", true, "permanent"},
-		"pattern is no part of a name": {"my-team-a", "ca", false, "issuer"},
+		"listed":                      {"shop", "ca", false, "issued"},
+		"listed by a pattern":         {"team-a", "ca", false, "issued"},
+		"not listed":                  {"bank", "ca", false, "issuer"},
+		"no such authority":           {"shop", "other", false, "issuer"},
+		"no authority":                {"shop", "", false, "issuer"},
+		"cluster issuer":              {"shop", "ca", true, "issued"},
+		"cluster issuer, not listed":  {"shop", "plain", true, "issuer"},
+		"cluster issuer, of no rule":  {"other", "ca", true, "permanent"},
+		"pattern matches whole names": {"my-team-a", "ca", false, "issuer"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inHouse(t, nil, func(h *house) {
@@ -176,17 +176,17 @@ func TestErrorsBecomeThoseOfIssuerLib(t *testing.T) {
 	} {
 		t.Run(reason.String(), func(t *testing.T) {
 			inHouse(t, nil, func(h *house) {
-				h.ca.Always(catest.Fault{Err: ca.Errorf(reason, "the CA says so")})
+				h.ca.Always(catest.Fault{Err: ca.Errorf(reason, "of the CA")})
 				r := honest()
 				time.Sleep(2 * time.Hour) // as it waited for an authority that was away
 				_, err := h.try(r, issuerOf("ca"))
-				h.wants(err, c.first, "the CA says so")
+				h.wants(err, c.first, "of the CA")
 				for _, step := range []struct {
 					after time.Duration
 					want  string
 				}{{59 * time.Minute, c.first}, {2 * time.Minute, c.later}, {time.Hour, c.later}} {
 					time.Sleep(step.after)
-					h.wants(h.errorOf(r.UID, ca.Errorf(reason, "the CA says so")), step.want, "the CA says so")
+					h.wants(h.errorOf(r.UID, ca.Errorf(reason, "of the CA")), step.want, "of the CA")
 				}
 				if h.asked() < 1 {
 					t.Error("the CA was not asked")
@@ -268,7 +268,7 @@ func TestRequestIsAnsweredOnce(t *testing.T) {
 	})
 }
 
-// A certificate that could not be delivered while it lived is of no use to anybody.
+// A certificate that expired before it was delivered is useless.
 func TestCertificateThatExpiredUndeliveredIsReplaced(t *testing.T) {
 	inHouse(t, nil, func(h *house) {
 		first := h.must(honest())

@@ -12,7 +12,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/countersign-dev/countersign/internal/rotation"
-	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/kubernetes/signing"
 	"github.com/countersign-dev/countersign/ra"
 	"github.com/countersign-dev/countersign/sdk/ca"
@@ -20,7 +19,7 @@ import (
 
 const (
 	// hold is how long Sign waits for a certificate. Most are issued within that time, which saves
-	// the status update that says that the request is pending.
+	// the status update for a pending request.
 	hold = 2 * time.Second
 	// lookAgain bounds how late a waiting request follows its issuer to another authority.
 	lookAgain = 5 * time.Minute
@@ -74,15 +73,17 @@ func (h *hooks) handle(ctx context.Context, seen *cmapi.CertificateRequest) time
 		switch c := t.call; {
 		case t.written:
 			t.call = nil
-			h.cfg.Observe(signing.Event{Signer: c.authority, Result: resultIssued})
+			h.cfg.Observe(signing.Event{Signer: c.authority, Result: signing.ResultIssued})
 			return signing.Over
 		case ctx.Err() != nil:
 			if t.gave && h.shownAsIssued(seen) { // the reply to a write was lost
 				t.call = nil
 			}
 			return 0
+		case c == nil && errors.Is(err, reconcile.TerminalError(nil)):
+			return signing.Spread(signing.RetryCall) // if the refusal was not written; logged already
 		case c == nil && err != nil:
-			return h.pending(seen, err)
+			return h.cfg.Pending(nameOf(seen).String(), "", err, 0)
 		case c == nil:
 			return result.RequeueAfter
 		case !c.isOver():
@@ -112,17 +113,6 @@ func (h *hooks) whyItEnds() error {
 		return errOver
 	}
 	return errGone
-}
-
-// pending logs why a request has to wait, and returns for how long. The outcome of a refusal is
-// logged already; if its status was not written, the request is refused once more.
-func (h *hooks) pending(r *cmapi.CertificateRequest, err error) time.Duration {
-	again, level := signing.Pending(err)
-	if !errors.Is(err, reconcile.TerminalError(nil)) {
-		h.cfg.Log.Log(context.Background(), level, "certificate request stays pending", "namespace", r.Namespace,
-			"request", text.Clean(r.Name), "again", again.Round(time.Second), "error", text.Clean(err.Error()))
-	}
-	return again
 }
 
 // certify returns the certificate for a request, an error, or errAtWork.
@@ -176,7 +166,7 @@ func (h *hooks) withhold(t *task, why error) {
 	<-c.over
 	if c.err == nil {
 		c.order.Withhold(t.ctx, c.cert, why)
-		h.cfg.Observe(signing.Event{Signer: c.authority, Result: resultUndelivered})
+		h.cfg.Observe(signing.Event{Signer: c.authority, Result: signing.ResultUndelivered})
 	}
 }
 

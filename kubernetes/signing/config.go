@@ -1,6 +1,7 @@
 package signing
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/internal/loglimit"
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/ra"
 )
 
@@ -30,13 +32,26 @@ type Event struct {
 	// Signer is a signer or an authority of the configuration. It is empty if the request names
 	// another one.
 	Signer string
-	// Result is "approved", "issued", "denied" or "failed" (both are final), "pending" (it comes
-	// back), "undelivered" (the API server did not take the certificate), or "not ready" (the issuer).
+	// Result is one of the constants below.
 	Result string
 }
 
-// WithDefaults returns the settings with their defaults.
-func (c Config) WithDefaults() Config {
+// The results of an [Event].
+const (
+	ResultApproved    = "approved"
+	ResultIssued      = "issued"
+	ResultDenied      = "denied"      // final
+	ResultFailed      = "failed"      // final
+	ResultPending     = "pending"     // the request comes back
+	ResultUndelivered = "undelivered" // the API server did not accept the certificate
+	ResultNotReady    = "not ready"   // the issuer
+)
+
+// Checked returns the settings with their defaults, or an error if a required one is missing.
+func (c Config) Checked() (Config, error) {
+	if c.Cluster == "" || c.Issuer == nil {
+		return c, errors.New("invalid Config: Cluster and Issuer are required")
+	}
 	if c.Now == nil {
 		c.Now = clock.Wall
 	}
@@ -47,7 +62,17 @@ func (c Config) WithDefaults() Config {
 		c.Log = slog.Default()
 	}
 	c.Log = loglimit.Limit(c.Log).With("cluster", c.Cluster)
-	return c
+	return c, nil
+}
+
+// Pending logs why a request waits, reports it, and returns for how long it waits: at least for the given time.
+func (c Config) Pending(request, signer string, err error, least time.Duration) time.Duration {
+	again, level := Pending(err)
+	again = max(again, least)
+	c.Observe(Event{Signer: signer, Result: ResultPending})
+	c.Log.Log(context.Background(), level, "request stays pending", "request", text.Clean(request), "signer", signer,
+		"again", again.Round(time.Second), "error", text.Clean(err.Error()))
+	return again
 }
 
 // NewGates returns an open gate for each signer. It returns an error for a name that [CheckName]
@@ -79,6 +104,11 @@ type Refusal struct { //nolint:errname // it is a decision, which the doors writ
 
 // Error returns the message.
 func (r *Refusal) Error() string { return r.Message }
+
+// Refuse returns a [*Refusal] with a reason and a message.
+func Refuse(reason, format string, args ...any) error {
+	return &Refusal{Reason: reason, Message: fmt.Sprintf(format, args...)}
+}
 
 // Refused returns the [Refusal] that an error is, if it is one.
 func Refused(err error) (*Refusal, bool) { return errors.AsType[*Refusal](err) }

@@ -48,9 +48,9 @@ func Feed[T metav1.Object](w *Work[T], open func(T) bool, owner func(T) string) 
 	}
 }
 
-// Latest makes the first list of an informer the latest there is. client-go would take a list from
-// an API server's cache, which may be minutes old, where it gets no streaming list: each request in
-// it that the last leader has served since would cost another certificate, which nobody can have.
+// Latest makes an informer's first list current. Without streaming lists, client-go lists from the API
+// server's cache, which may be minutes old: each request in it that the last leader has served since
+// would cost another certificate, which could not be delivered.
 func Latest(o *metav1.ListOptions) {
 	if o.ResourceVersion == "0" {
 		o.ResourceVersion = ""

@@ -23,11 +23,11 @@ type Follower[T metav1.Object] struct {
 	Signers []string
 	// Informer makes a new informer of the requests for a signer.
 	Informer func(signer string) cache.SharedIndexInformer
-	// Open reports whether there is anything to do about a request, and Owner says with whom it
-	// shares its turns ([Work]).
+	// Open reports whether a request needs work. Owner returns the owner whose requests take turns
+	// with those of others ([Work]).
 	Open  func(T) bool
 	Owner func(T) string
-	// Handle works on a request, as [NewWork] says.
+	// Handle works on a request; see [NewWork].
 	Handle func(context.Context, T) time.Duration
 	// Log should be bounded.
 	Log *slog.Logger

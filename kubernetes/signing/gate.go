@@ -19,14 +19,14 @@ import (
 var pauses = rotation.Row{First: 10 * time.Second, Most: 10 * time.Minute}
 
 const (
-	// mostFailed is how many owners' writes must fail in a row for all to wait. One owner may be
-	// at fault itself: with huge requests, say, that etcd does not take with a chain.
+	// mostFailed is how many owners' writes must fail in a row for all to wait. One owner may be at
+	// fault itself, for example with requests that exceed etcd's limit once they have a chain.
 	mostFailed = 3
-	everyone   = "" // is no owner's name
+	everyone   = "" // not a valid owner
 )
 
-// ErrShut says that a [Gate] is shut. It comes in a [*PendingError].
-var ErrShut = errors.New("status updates of this signer's requests fail: no certificate is asked for until one succeeds")
+// ErrShut means that a [Gate] is shut. It is wrapped in a [*PendingError].
+var ErrShut = errors.New("status updates of this signer's requests fail: no certificate is requested until one succeeds")
 
 // Gate keeps a signer's requests from costing certificates that could not be delivered: those of an
 // account without the right to sign, or of an API server that takes no writes. Each request has
@@ -69,7 +69,7 @@ func NewGate() *Gate {
 	return &Gate{failed: map[string]types.UID{}, shut: map[string]trial{}, waiting: map[context.Context]waiter{}}
 }
 
-// Check returns [ErrShut] if Issue would return it at once. It takes nobody's turn to try.
+// Check returns [ErrShut] if Issue would return it at once. It uses up no trial.
 func (g *Gate) Check(owner string) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -79,7 +79,7 @@ func (g *Gate) Check(owner string) error {
 	return nil
 }
 
-// shut is quiet, as whoever fails to write logs why.
+// shut is quiet, as the failed write is logged.
 func shut() error { return &PendingError{Again: Spread(RetryCall), Err: ErrShut, Quiet: true} }
 
 // whose returns what decides for an owner. The lock is held.
@@ -128,8 +128,8 @@ func (g *Gate) enter(ctx context.Context, owner string) (inside context.Context,
 	}, true
 }
 
-// Wrote takes the outcome of writing a request's certificate. A conflict is no outcome: whoever
-// may change a request's metadata makes one.
+// Wrote takes the outcome of writing a request's certificate. A conflict does not count, as anyone
+// who may change a request's metadata can cause one.
 func (g *Gate) Wrote(owner string, request types.UID, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -39,7 +39,7 @@ func TestOneRequestCannotShutTheGate(t *testing.T) {
 	})
 }
 
-// A CA may charge for each certificate, and nobody gets those of trials.
+// A CA may charge for each certificate, and those of trials are wasted.
 func TestShutGateLetsOneTryEverMoreSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewGate()
@@ -107,7 +107,7 @@ func TestOneOwnerCannotShutTheGateForOthers(t *testing.T) {
 	})
 }
 
-func TestShutGateReportsForWhomAndWhy(t *testing.T) {
+func TestShutGateReportsOwnersAndReason(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := Gates{"example.com/mesh": NewGate(), "example.com/other": NewGate()}
 		gate, began := g["example.com/mesh"], time.Now()

@@ -21,21 +21,21 @@ const (
 
 // Outcome is what an error of an [ra.Issuer] means for the request.
 type Outcome struct {
-	// Final says that the request can never be right. If not, it stays pending.
+	// Final means that the request can never be granted. If false, it stays pending.
 	Final bool
-	// KeyType says that it is the type of its key, Names that it is a name it asks for, and Usages
-	// that it is what its CSR would be good for.
+	// KeyType, Names and Usages name the cause: the type of the key, a requested name, or the usages
+	// in the CSR.
 	KeyType, Names, Usages bool
-	// Message says why, in a sentence fit for a status: it is bounded and has no token.
+	// Message is the reason, for a status: it is bounded and contains no token.
 	Message string
 	// Again is how long a pending request waits before it is asked for once more.
 	Again time.Duration
 }
 
 // OutcomeOf returns what an error means. Final is only what the engine refused by itself
-// ([ra.Refused]): no rule grants it, or the CSR is wrong. A final word about a pod holds until
-// somebody deletes the pod, and a pod that was refused a refresh keeps running until its
-// certificate ends.
+// ([ra.Refused]): no rule grants it, or the CSR is wrong. A final refusal for a pod holds until
+// the pod is deleted, and a pod that was refused a refresh keeps running until its certificate
+// expires.
 //
 // An authority's own Denied and Invalid are not final, although the same request may fare no
 // better: they also come of a role that lacks a right, a template or a pool that is configured

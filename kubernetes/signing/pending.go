@@ -20,9 +20,9 @@ const (
 type PendingError struct {
 	// Again is how long it waits.
 	Again time.Duration
-	// Err says why.
+	// Err is the reason.
 	Err error
-	// Quiet says that others log it.
+	// Quiet means that the error is logged elsewhere.
 	Quiet bool
 }
 

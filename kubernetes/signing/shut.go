@@ -10,15 +10,16 @@ import (
 	"github.com/countersign-dev/countersign/internal/text"
 )
 
-// Shut says that no certificates are asked for on a signer's requests, as they could not be written.
+// Shut is the state of a signer for whose requests no certificates are requested, as they could not be
+// written.
 type Shut struct {
 	Signer string
-	// Owners are those for whom it is so. Empty: it is for all.
+	// Owners are the affected owners. Empty: all.
 	Owners []string
 	Since  time.Time
 	// Next is when one may try again, which costs a certificate.
 	Next time.Time
-	// Error is why the last write failed. Forbidden says that our account lacks a right.
+	// Error is why the last write failed. Forbidden means that our account lacks a right.
 	Error     string
 	Forbidden bool
 }
@@ -37,7 +38,7 @@ func (g Gates) Shut() (all []Shut) {
 	return all
 }
 
-// state reports whether the gate is shut for anybody, and how.
+// state reports whether the gate is shut for any owner, and its state.
 func (g *Gate) state() (s Shut, is bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -15,9 +15,9 @@ import (
 // path that fits a namespace and a name.
 const maxName = 253 + 1 + 63 + 1 + 253
 
-// CheckName returns an error if name is no signer name, or one of those that Kubernetes keeps
-// for itself: whoever signs for kubernetes.io/kube-apiserver-client makes administrators. It
-// has the API server's rules (k8s.io/kubernetes, ValidateSignerName): a domain of two labels
+// CheckName returns an error if name is not a signer name, or is reserved for Kubernetes: a signer
+// for kubernetes.io/kube-apiserver-client can issue certificates of administrators. It applies
+// the API server's rules (k8s.io/kubernetes, ValidateSignerName): a domain of two labels
 // or more, a slash, and a path of lower-case labels.
 func CheckName(name string) error {
 	domain, path, slash := strings.Cut(name, "/")

@@ -73,8 +73,8 @@ func NewWork[T any](ctx context.Context, room int, handle func(context.Context, 
 }
 
 // Put adds an object of an owner, such as its namespace, that was made at that time, or replaces
-// the one with the same UID, which is looked at again. What sleeps is left alone: whoever can
-// change an object must not hurry it.
+// the one with the same UID, which is handled again. It does not wake an object that
+// sleeps: a client must not be able to shorten the wait by changing the object.
 func (w *Work[T]) Put(uid types.UID, owner string, made time.Time, object T) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

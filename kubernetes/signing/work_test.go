@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// desk is a Work whose handler does what the test says.
+// desk is a Work with a handler of the test.
 type desk struct {
 	*signing.Work[string]
 

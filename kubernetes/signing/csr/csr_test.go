@@ -85,7 +85,7 @@ func TestRequestWaitsForItsApproval(t *testing.T) {
 		pass(time.Hour)
 		c.want("pending")
 		if c.reads() > 0 {
-			t.Errorf("%d reads for a request that nobody approved", c.reads())
+			t.Errorf("%d reads for a request that is not approved", c.reads())
 		}
 		c.say("req-1", certificatesv1.CertificateApproved)
 		c.want("Approved issued")
@@ -225,7 +225,7 @@ func TestCertificateThatIsRefusedIsNotMadeAgain(t *testing.T) {
 	})
 }
 
-// Somebody edits the object between our read and our write.
+// Another client edits the object between our read and our write.
 func TestEditedRequestGetsItsCertificate(t *testing.T) {
 	inCluster(t, byHand, func(c *cluster) {
 		c.ca.Always(catest.Fault{Delay: 20 * time.Second})
@@ -302,7 +302,7 @@ func TestOutcomeIsCountedAlthoughTheWatchIsFaster(t *testing.T) {
 	}
 }
 
-// What an informer knows can be old: its watch is dead here.
+// An informer can be stale: its watch is dead here.
 func TestStaleInformerHasNoWord(t *testing.T) {
 	for name, change := range map[string]func(c *cluster, r *request){
 		"failed":     func(c *cluster, _ *request) { c.say("req-1", certificatesv1.CertificateFailed) },
@@ -466,9 +466,9 @@ func TestWrongSettingsAreRefused(t *testing.T) {
 		Signers: []csr.Signer{{Name: signer}},
 	}
 	for want, change := range map[string]func(*csr.Config){
-		"needs Cluster":           func(c *csr.Config) { c.Cluster = "" },
-		"reserved for Kubernetes": func(c *csr.Config) { c.Signers = []csr.Signer{{Name: "kubernetes.io/kube-apiserver-client"}} },
-		"is there twice":          func(c *csr.Config) { c.Signers = []csr.Signer{{Name: signer}, {Name: signer}} },
+		"Cluster and Issuer are required": func(c *csr.Config) { c.Cluster = "" },
+		"reserved for Kubernetes":         func(c *csr.Config) { c.Signers = []csr.Signer{{Name: "kubernetes.io/kube-apiserver-client"}} },
+		"is there twice":                  func(c *csr.Config) { c.Signers = []csr.Signer{{Name: signer}, {Name: signer}} },
 	} {
 		cfg := good
 		change(&cfg)

@@ -56,16 +56,6 @@ type Signer struct {
 	Approve bool
 }
 
-// The results of a [signing.Event].
-const (
-	resultApproved    = "approved"
-	resultIssued      = "issued"
-	resultDenied      = "denied"
-	resultFailed      = "failed"
-	resultPending     = "pending"
-	resultUndelivered = "undelivered"
-)
-
 // Door signs the requests of one cluster.
 type Door struct {
 	cfg     Config
@@ -79,17 +69,19 @@ type Door struct {
 
 // New checks the settings. It asks the API server nothing before Run.
 func New(cfg Config) (*Door, error) {
-	if cfg.Cluster == "" || cfg.Client == nil || cfg.Issuer == nil {
-		return nil, errors.New("csr: Config needs Cluster, Client and Issuer")
+	var err error
+	if cfg.Config, err = cfg.Checked(); err != nil {
+		return nil, fmt.Errorf("csr: %w", err)
 	}
-	cfg.Config = cfg.WithDefaults()
+	if cfg.Client == nil {
+		return nil, errors.New("csr: invalid Config: Client is required")
+	}
 	d := &Door{cfg: cfg, signers: map[string]Signer{}, reads: signing.NewSlots(), writes: signing.NewSlots()}
 	var names []string
 	for _, s := range cfg.Signers {
 		names = append(names, s.Name)
 		d.signers[s.Name] = s
 	}
-	var err error
 	if d.gates, err = signing.NewGates(names); err != nil {
 		return nil, fmt.Errorf("csr: %w", err)
 	}
@@ -164,14 +156,8 @@ func trimmed(r *request) *request {
 	return small
 }
 
-const (
-	// maxName is more than any name or UID of Kubernetes has, in bytes.
-	maxName = 256
-	// maxUser is more than the name of any service account, and more than the policy allows users.
-	maxUser = 512
-	// maxUsages is more than there are usages.
-	maxUsages = 32
-)
+// maxUser is more than the name of any service account, and more than the policy allows users.
+const maxUser = 512
 
 // needed leaves what decides about a request. Its requester may add megabytes of annotations, groups
 // and extra values, and thousands of requests may wait for a certificate or for the API server.
@@ -179,7 +165,7 @@ func needed(r *request) *request {
 	small := trimmed(r)
 	spec, of := &small.Spec, r.Spec
 	spec.Request, spec.ExpirationSeconds = signing.KeepCSR(of.Request), of.ExpirationSeconds
-	spec.UID, spec.Usages = signing.Keep(of.UID, maxName), signing.KeepDistinct(of.Usages, maxUsages, maxName)
+	spec.UID, spec.Usages = signing.KeepName(of.UID), signing.KeepUsages(of.Usages)
 	for _, group := range []string{nobodysGroup, nodeGroup, owner(r)} { // owner is a service account's group
 		if slices.Contains(of.Groups, group) {
 			spec.Groups = append(spec.Groups, group)
@@ -190,7 +176,7 @@ func needed(r *request) *request {
 			if spec.Extra == nil {
 				spec.Extra = map[string]certificatesv1.ExtraValue{}
 			}
-			spec.Extra[key] = certificatesv1.ExtraValue{signing.Keep(values[0], maxName)}
+			spec.Extra[key] = certificatesv1.ExtraValue{signing.KeepName(values[0])}
 		}
 	}
 	return small

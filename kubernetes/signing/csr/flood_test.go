@@ -64,12 +64,12 @@ func TestCertificatesAreNotAskedForThatCannotBeDelivered(t *testing.T) {
 			t.Errorf("%d certificates in 4 minutes, and none could be delivered", n)
 		}
 		if shut := c.door.Shut(); len(shut) != 1 || shut[0].Signer != signer || !shut[0].Forbidden {
-			t.Errorf("it is told as %+v", shut)
+			t.Errorf("the status is %+v", shut)
 		}
 		end()
 		pass(10 * time.Minute)
 		if shut := c.door.Shut(); len(shut) > 0 {
-			t.Errorf("it is told still: %+v", shut)
+			t.Errorf("the status is still %+v", shut)
 		}
 		if c.happened("issued") != many || c.asked() != many {
 			t.Errorf("events %v, %d asked", c.events, c.asked())

@@ -10,7 +10,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/kubernetes/signing"
 	"github.com/countersign-dev/countersign/ra"
 	"github.com/countersign-dev/countersign/sdk/ca"
@@ -90,7 +89,7 @@ func lookUp[T metav1.Object](ctx context.Context, d *Door, r *request, kind, nam
 	case err != nil:
 		return fmt.Errorf("cannot look up the requester's %s: %w", kind, err)
 	case string(found.GetUID()) != uid:
-		return refused(reasonRequester, "the %s %.253q was made anew: it has the UID %.128q, and the requester had %.128q", kind, name, found.GetUID(), uid)
+		return signing.Refuse(reasonRequester, "the %s %.253q was made anew: it has the UID %.128q, and the requester had %.128q", kind, name, found.GetUID(), uid)
 	}
 	return nil
 }
@@ -110,26 +109,22 @@ func outcome(err error) error {
 	case !out.Final:
 		return &signing.PendingError{Again: out.Again, Err: err, Quiet: true} // the engine logs and audits it
 	case out.KeyType:
-		return refused(reasonKeyType, "%s", out.Message)
+		return signing.Refuse(reasonKeyType, "%s", out.Message)
 	case out.Names:
-		return refused(reasonNames, "%s", out.Message)
+		return signing.Refuse(reasonNames, "%s", out.Message)
 	case out.Usages:
-		return refused(reasonUsages, "%s", out.Message)
+		return signing.Refuse(reasonUsages, "%s", out.Message)
 	case errors.Is(err, ca.ErrDenied):
-		return refused(reasonPolicy, "the policy for this signer does not grant the request: %s", out.Message)
+		return signing.Refuse(reasonPolicy, "the policy for this signer does not grant the request: %s", out.Message)
 	}
-	return refused(reasonCSR, "%s", out.Message)
+	return signing.Refuse(reasonCSR, "%s", out.Message)
 }
 
-// pending logs why a request has to wait, and returns for how long.
+// pending returns how long a request waits, longer the older it is: one client may make thousands of
+// requests that all have to wait, and each look costs calls.
 func (d *Door) pending(r *request, err error) time.Duration {
-	again, level := signing.Pending(err)
-	// One client may make thousands of requests that all have to wait, and each look costs calls.
-	again = max(again, signing.Spread(min(d.cfg.Now().Sub(r.CreationTimestamp.Time)/10, longestPause)))
-	d.observe(r, resultPending)
-	d.cfg.Log.Log(context.Background(), level, "certificate signing request stays pending", "request", text.Clean(r.Name),
-		"signer", r.Spec.SignerName, "again", again.Round(time.Second), "error", text.Clean(err.Error()))
-	return again
+	least := signing.Spread(min(d.cfg.Now().Sub(r.CreationTimestamp.Time)/10, longestPause))
+	return d.cfg.Pending(r.Name, r.Spec.SignerName, err, least)
 }
 
 func (d *Door) observe(r *request, result string) {

@@ -57,7 +57,7 @@ type cluster struct {
 	writes int // statuses that were taken
 }
 
-// inCluster runs a test in a bubble. The door approves, unless change says otherwise.
+// inCluster runs a test in a bubble. The door approves, unless change prevents it.
 func inCluster(t *testing.T, change func(c *cluster), test func(c *cluster)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -103,7 +103,7 @@ func newCluster(t *testing.T) *cluster {
 	return c
 }
 
-// rules give service accounts and nodes names, and a user; nobody else.
+// rules give names to service accounts, nodes and one user, and to no other subject.
 func rules() []ra.Rule {
 	return []ra.Rule{
 		{Name: "accounts", Authority: "ca", Match: ra.Match{Kinds: []ra.Kind{ra.ServiceAccount}}, Usages: ra.Both, KeyTypes: []string{"ecdsa-p256"},
@@ -143,7 +143,7 @@ func (c *cluster) admit(call *kubetest.Call) error {
 	}
 	before, next := c.find(call.Name), kubetest.As[request](call.Object)
 	if before == nil || before.ResourceVersion != next.ResourceVersion {
-		return nil // the server says so as well
+		return nil // the server rejects it, too
 	}
 	if err := checkUpdate(call.Subresource, before, next); err != nil {
 		c.t.Errorf("the API server refuses: %v", err)

@@ -31,10 +31,6 @@ const (
 	reasonKeyType   = "UnsupportedKeyType"
 )
 
-func refused(reason, format string, args ...any) error {
-	return &signing.Refusal{Reason: reason, Message: fmt.Sprintf(format, args...)}
-}
-
 // judge compares a request with what the policy grants. A refusal is recorded.
 func (d *Door) judge(ctx context.Context, r *request) (*ra.Order, error) {
 	req, err := d.asked(r)
@@ -63,11 +59,11 @@ func (d *Door) asked(r *request) (ra.Request, error) {
 	var err error
 	if req.Subject, err = SubjectOf(d.cfg.Cluster, &r.Spec); err != nil {
 		req.Subject = ra.Subject{Kind: ra.User, Cluster: d.cfg.Cluster, User: r.Spec.Username}
-		return req, refused(reasonRequester, "%s", err)
+		return req, signing.Refuse(reasonRequester, "%s", err)
 	}
 	if seconds := r.Spec.ExpirationSeconds; seconds != nil {
 		if *seconds < minSeconds {
-			return req, refused(reasonLifetime, "expirationSeconds is %d, %d is the least", *seconds, minSeconds)
+			return req, signing.Refuse(reasonLifetime, "expirationSeconds is %d, %d is the least", *seconds, minSeconds)
 		}
 		req.TTL = time.Duration(*seconds) * time.Second
 	}
@@ -84,11 +80,11 @@ func check(o *ra.Order, usages []certificatesv1.KeyUsage) error {
 		return no
 	}
 	if err != nil {
-		return refused(reasonNames, "the certificate signing request %s", text.Clean(err.Error()))
+		return signing.Refuse(reasonNames, "the certificate signing request %s", text.Clean(err.Error()))
 	}
 	granted := o.Decision()
 	if !names.Equal(granted.Identity) {
-		return refused(reasonNames, "the certificate signing request names %s; the policy gives the requester exactly %s", text.Quote(names.String()), text.Quote(granted.Identity.String()))
+		return signing.Refuse(reasonNames, "the certificate signing request names %s; the policy gives the requester exactly %s", text.Quote(names.String()), text.Quote(granted.Identity.String()))
 	}
 	return checkUsages(usages, granted.Usages)
 }
@@ -107,10 +103,10 @@ func checkNames(names pki.Identity) error {
 // CA for users would take its holder for a user.
 func checkSubject(csr *x509.CertificateRequest) error {
 	if strings.Contains(strings.ToLower(string(csr.RawSubject)), "system:") {
-		return refused(reasonSubject, "the subject %.256q of the certificate signing request names a user or a group of Kubernetes itself: leave it empty", csr.Subject)
+		return signing.Refuse(reasonSubject, "the subject %.256q of the certificate signing request names a user or a group of Kubernetes itself: leave it empty", csr.Subject)
 	}
 	if len(pki.SubjectValues(csr.Subject)) > 0 {
-		return refused(reasonSubject, "the certificate signing request has the subject %.256q: leave it empty, and put the names into the subject alternative names", csr.Subject)
+		return signing.Refuse(reasonSubject, "the certificate signing request has the subject %.256q: leave it empty, and put the names into the subject alternative names", csr.Subject)
 	}
 	return nil
 }
@@ -132,7 +128,7 @@ func checkUsages(asked []certificatesv1.KeyUsage, given ra.Usages) error {
 	}
 	for _, usage := range asked {
 		if !slices.Contains(allowed, usage) {
-			return refused(reasonUsages, "the usage %.64q is not granted: use some of %q", usage, allowed)
+			return signing.Refuse(reasonUsages, "the usage %.64q is not granted: use some of %q", usage, allowed)
 		}
 	}
 	return nil

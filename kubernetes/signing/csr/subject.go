@@ -49,7 +49,7 @@ func SubjectOf(cluster string, spec *certificatesv1.CertificateSigningRequestSpe
 		return accountOf(s, account, spec)
 	case isNode:
 		if len(validation.IsDNS1123Subdomain(node)) > 0 || !slices.Contains(spec.Groups, nodeGroup) {
-			return s, fmt.Errorf("the requester %.256q is no node, as it is not in the group %s", spec.Username, nodeGroup)
+			return s, fmt.Errorf("the requester %.256q is not a node: it is not in the group %s", spec.Username, nodeGroup)
 		}
 		s.Kind, s.Node = ra.Node, node
 	default:
@@ -61,7 +61,7 @@ func SubjectOf(cluster string, spec *certificatesv1.CertificateSigningRequestSpe
 func accountOf(s ra.Subject, account string, spec *certificatesv1.CertificateSigningRequestSpec) (ra.Subject, error) {
 	namespace, name, _ := strings.Cut(account, ":")
 	if len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1123Subdomain(name)) > 0 || !slices.Contains(spec.Groups, accountGroup+namespace) {
-		return s, fmt.Errorf("the requester %.256q is no service account, as it is not in the group %s and its namespace", spec.Username, accountGroup)
+		return s, fmt.Errorf("the requester %.256q is not a service account: it is not in the group %s and its namespace", spec.Username, accountGroup)
 	}
 	s.Kind, s.Namespace, s.ServiceAccount, s.ServiceAccountUID = ra.ServiceAccount, namespace, name, spec.UID
 	s.Pod, s.PodUID = pair(spec, extraPod, extraPodUID)

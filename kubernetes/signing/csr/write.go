@@ -33,20 +33,20 @@ func (d *Door) approve(ctx context.Context, r *request, rule string) (approved *
 	if err != nil {
 		return r, fmt.Errorf("cannot approve the request: %w", err)
 	}
-	d.observe(r, resultApproved)
+	d.observe(r, signing.ResultApproved)
 	return approved, nil
 }
 
 // refuse writes a final word on a request: Denied if it is not approved, and Failed if it is.
 func (d *Door) refuse(ctx context.Context, r *request, no *signing.Refusal) error {
-	kind, result := certificatesv1.CertificateDenied, resultDenied
+	kind, result := certificatesv1.CertificateDenied, signing.ResultDenied
 	err := d.writes.Finish(ctx, owner(r), func(ctx context.Context) error {
 		_, err := d.change(ctx, r, func(ctx context.Context, live *request) (*request, error) {
 			if !has(live, certificatesv1.CertificateApproved) {
 				setCondition(live, kind, no.Reason, no.Message, d.cfg.Now())
 				return d.requests().UpdateApproval(ctx, live.Name, live, metav1.UpdateOptions{})
 			}
-			kind, result = certificatesv1.CertificateFailed, resultFailed
+			kind, result = certificatesv1.CertificateFailed, signing.ResultFailed
 			setCondition(live, kind, no.Reason, no.Message, d.cfg.Now())
 			return d.requests().UpdateStatus(ctx, live, metav1.UpdateOptions{})
 		})
@@ -71,11 +71,11 @@ func (d *Door) deliver(ctx context.Context, r *request, o *ra.Order, cert ra.Cer
 	}
 	err := delivery.Do(ctx, func(ctx context.Context) error { return d.put(ctx, r, cert) })
 	if err == nil {
-		d.observe(r, resultIssued)
+		d.observe(r, signing.ResultIssued)
 		return
 	}
 	o.Withhold(ctx, cert, err)
-	d.observe(r, resultUndelivered)
+	d.observe(r, signing.ResultUndelivered)
 	d.cfg.Log.Warn("a certificate could not be written into its request", "request", text.Clean(r.Name), "error", text.Clean(err.Error()))
 }
 

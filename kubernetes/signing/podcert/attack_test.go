@@ -21,7 +21,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/catest"
 )
 
-// foreign lets there be any number of pods of a namespace, and a service account for them.
+// foreign serves any number of pods of a namespace, and a service account for them.
 func (c *cluster) foreign(namespace string) {
 	made := metav1.NewTime(time.Now().Add(-time.Hour))
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web", UID: "account-uid", CreationTimestamp: made}}
@@ -29,7 +29,7 @@ func (c *cluster) foreign(namespace string) {
 	c.anyPod(namespace, made)
 }
 
-// Somebody who can make writes of their own statuses fail must not keep others from certificates: by
+// An owner who can make writes of their own statuses fail must not keep others from certificates: by
 // requests so large that they hold no chain, or by changing them all the time.
 func TestNamespaceWhoseStatusesCannotBeWrittenStopsNoOther(t *testing.T) {
 	for name, fault := range map[string]error{
@@ -90,7 +90,7 @@ func TestLateInformerCostsNoSecondCertificate(t *testing.T) {
 	})
 }
 
-// A write that came too late says nothing of the next certificate.
+// A write that came too late does not affect the next certificate.
 func TestCertificateThatIsFoundTooOldIsReplaced(t *testing.T) {
 	const ahead = 10 * time.Second // the API server's clock
 	inCluster(t, func(c *cluster) {

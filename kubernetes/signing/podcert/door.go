@@ -14,8 +14,8 @@
 //	                  │             └─────────┴──────────┴──▶ can never be right: verified
 //	                  └──────────── pending ◀───────────────  once more, Denied or Failed
 //
-// The request itself bears no requester: NodeRestriction holds a node to its own pods, and
-// whoever else may create requests must be held by an admission policy.
+// The request does not name its requester. NodeRestriction restricts a node to its own pods; an
+// admission policy must restrict all other clients that may create requests.
 //
 // Rights: get, list and watch podcertificaterequests, update podcertificaterequests/status, sign
 // on the signers, and get on pods, service accounts and nodes. Those three are looked up live
@@ -52,13 +52,6 @@ type Config struct {
 	Signers []string
 }
 
-// The results of a [signing.Event], beside those of a [signing.Refusal].
-const (
-	resultIssued      = "issued"
-	resultPending     = "pending"
-	resultUndelivered = "undelivered"
-)
-
 // Door signs the requests of one cluster.
 type Door struct {
 	cfg     Config
@@ -72,14 +65,17 @@ type Door struct {
 
 // New checks the settings. It asks the API server nothing before Run.
 func New(cfg Config) (*Door, error) {
-	if cfg.Cluster == "" || cfg.Client == nil || cfg.Issuer == nil {
-		return nil, errors.New("podcert: Config needs Cluster, Client and Issuer")
+	var err error
+	if cfg.Config, err = cfg.Checked(); err != nil {
+		return nil, fmt.Errorf("podcert: %w", err)
+	}
+	if cfg.Client == nil {
+		return nil, errors.New("podcert: invalid Config: Client is required")
 	}
 	gates, err := signing.NewGates(cfg.Signers)
 	if err != nil {
 		return nil, fmt.Errorf("podcert: %w", err)
 	}
-	cfg.Config = cfg.WithDefaults()
 	d := &Door{cfg: cfg, lookups: signing.NewSlots(), writes: signing.NewSlots(), known: newKnown(), gates: gates}
 	d.follower = &signing.Follower[*request]{
 		What: "pod certificate requests", Signers: cfg.Signers, Informer: d.informer,
@@ -150,7 +146,7 @@ func annotations(all map[string]string) map[string]string {
 		if key == AnnotationDNSNames {
 			kept[key] = signing.Keep(all[key], maxAnnotation+1)
 		} else if _, known := kept[AnnotationDNSNames]; len(kept) == 0 || known && len(kept) == 1 {
-			kept[signing.Keep(key, maxKey)] = ""
+			kept[signing.KeepName(key)] = ""
 		}
 	}
 	return kept

@@ -31,7 +31,7 @@ func (c *cluster) anyPod(namespace string, made metav1.Time) {
 	})
 }
 
-// crowd lets there be any number of pods, pod-1 with the UID pod-1 and so on.
+// crowd serves any number of pods, pod-1 with the UID pod-1 and so on.
 func (c *cluster) crowd() {
 	made := metav1.NewTime(time.Now().Add(-time.Hour))
 	c.anyPod("shop", made)

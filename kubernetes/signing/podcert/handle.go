@@ -6,13 +6,12 @@ import (
 	"errors"
 	"time"
 
-	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/kubernetes/signing"
 	"github.com/countersign-dev/countersign/ra"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-// defaultSeconds is what the API server sets where a request says no lifetime.
+// defaultSeconds is the API server's default lifetime of a request.
 const defaultSeconds = 86400
 
 // handle works on one request and returns when to come back to it.
@@ -30,7 +29,7 @@ func (d *Door) handle(ctx context.Context, r *request) time.Duration {
 	case ctx.Err() != nil:
 		return 0 // deleted, or no longer ours to decide
 	}
-	return d.pending(r, err)
+	return d.cfg.Pending(r.Namespace+"/"+r.Name, r.Spec.SignerName, err, 0)
 }
 
 // issue returns a certificate, a refusal, which is recorded, or an error that leaves the request
@@ -104,15 +103,6 @@ func (d *Door) asked(r *request) ra.Request {
 		CSR:  pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: r.Spec.StubPKCS10Request}),
 		TTL:  time.Duration(seconds) * time.Second, Object: string(r.UID), Asked: r.CreationTimestamp.Time,
 	}
-}
-
-// pending logs why a request has to wait, and returns for how long.
-func (d *Door) pending(r *request, err error) time.Duration {
-	again, level := signing.Pending(err)
-	d.observe(r, resultPending)
-	d.cfg.Log.Log(context.Background(), level, "pod certificate request stays pending", "request", r.Namespace+"/"+r.Name,
-		"pod", r.Spec.PodName, "signer", r.Spec.SignerName, "again", again.Round(time.Second), "error", text.Clean(err.Error()))
-	return again
 }
 
 func (d *Door) observe(r *request, result string) {

@@ -175,7 +175,7 @@ func (c *cluster) admit(call *kubetest.Call) error {
 	}
 	before, next := kubetest.Get[request](c.api, requests, call.Namespace, call.Name), kubetest.As[request](call.Object)
 	if before == nil || before.ResourceVersion != next.ResourceVersion {
-		return nil // the server says so as well
+		return nil // the server rejects it, too
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

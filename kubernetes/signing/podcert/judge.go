@@ -16,16 +16,12 @@ const maxCSR = 10 << 10
 
 // AnnotationDNSNames is the one key of unverifiedUserAnnotations that is known: DNS names for the
 // certificate beside those of the rule, separated by commas, such as "a.example.org,
-// b.example.org". The rule must allow each ([ra.Names], Requested). Whoever may create pods
-// chooses them.
+// b.example.org". The rule must allow each ([ra.Names], Requested). Anyone who may create
+// pods can set it.
 const AnnotationDNSNames = "countersign.dev/dns-names"
 
-const (
-	// maxAnnotation bounds its value, in bytes.
-	maxAnnotation = 4 << 10
-	// maxKey is more than a message has of another key, in bytes.
-	maxKey = 257
-)
+// maxAnnotation bounds its value, in bytes.
+const maxAnnotation = 4 << 10
 
 const (
 	reasonKeyType     = certificatesv1.PodCertificateRequestConditionUnsupportedKeyType
@@ -45,8 +41,8 @@ func failed(format string, args ...any) error {
 	return &signing.Refusal{Condition: certificatesv1.PodCertificateRequestConditionTypeFailed, Reason: reasonCSR, Message: fmt.Sprintf(format, args...)}
 }
 
-// judge checks what the request says by itself and returns the DNS names that the pod's author asks
-// for. The engine reads the CSR.
+// judge checks the request alone and returns the DNS names that the pod's author requests. The engine
+// reads the CSR.
 func judge(r *request) (names []string, err error) {
 	switch size := len(r.Spec.StubPKCS10Request); {
 	case size == 0: // v1 does not show the pkixPublicKey that it has instead

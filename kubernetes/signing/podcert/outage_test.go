@@ -49,7 +49,7 @@ func TestWriteWhoseAnswerIsLostIsDelivered(t *testing.T) {
 	})
 }
 
-// Whatever an authority says, it is not the last word on a pod.
+// No error of an authority is final for a pod.
 func TestNoReplyOfAnAuthorityIsFinal(t *testing.T) {
 	for name, fault := range map[string]catest.Fault{
 		"away":                  {Err: ca.ErrUnavailable},
@@ -360,7 +360,7 @@ func TestCertificatesAreNotAskedForThatCannotBeDelivered(t *testing.T) {
 			t.Errorf("%d certificates in 4 minutes, and none could be delivered", n)
 		}
 		if shut := c.door.Shut(); len(shut) != 1 || shut[0].Signer != signer || !shut[0].Forbidden {
-			t.Errorf("it is told as %+v", shut)
+			t.Errorf("the status is %+v", shut)
 		}
 		end()
 		time.Sleep(4 * time.Minute)
@@ -373,7 +373,7 @@ func TestCertificatesAreNotAskedForThatCannotBeDelivered(t *testing.T) {
 	})
 }
 
-// An API server that shows another spec than before tells nothing.
+// An API server that returns another spec than before must not cause a refusal.
 func TestRequestThatLooksOtherwiseLiveIsNotRefused(t *testing.T) {
 	inCluster(t, nil, func(c *cluster) {
 		c.api.Also(func(call *kubetest.Call) error {

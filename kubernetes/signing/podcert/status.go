@@ -62,9 +62,9 @@ func (d *Door) deliver(ctx context.Context, r *request, o *ra.Order, cert ra.Cer
 	if err != nil && ctx.Err() == nil && !errors.Is(err, signing.ErrOver) {
 		return d.undelivered(r, err, refused)
 	}
-	result := resultIssued
-	if err != nil { // nobody waits for it any more
-		result = resultUndelivered
+	result := signing.ResultIssued
+	if err != nil { // the request is gone
+		result = signing.ResultUndelivered
 	}
 	d.observe(r, result)
 	return nil
@@ -73,7 +73,7 @@ func (d *Door) deliver(ctx context.Context, r *request, o *ra.Order, cert ra.Cer
 // undelivered gives a certificate up. What is wrong with it, unless it is its age, would be wrong
 // with the next one, which the request's successor will show; else another one is asked for.
 func (d *Door) undelivered(r *request, err error, wrong bool) error {
-	d.observe(r, resultUndelivered)
+	d.observe(r, signing.ResultUndelivered)
 	d.cfg.Log.Error("a certificate could not be written into its request", "request", r.Namespace+"/"+r.Name, "error", clean(err))
 	if wrong {
 		return nil

@@ -79,9 +79,9 @@ func checkUID(r *request, kind, name string, found metav1.Object, want types.UID
 	case found.GetUID() == want:
 		return nil
 	case found.GetCreationTimestamp().Add(lag).Before(r.CreationTimestamp.Time):
-		return denied(reasonMismatch, "the %s %.253q has the UID %.128q, and the request says %.128q", kind, name, found.GetUID(), want)
+		return denied(reasonMismatch, "the %s %.253q has the UID %.128q, but the request names %.128q", kind, name, found.GetUID(), want)
 	}
-	err := fmt.Errorf("the %s %.253q was re-created: it has the UID %.128q, and the request says %.128q", kind, name, found.GetUID(), want)
+	err := fmt.Errorf("the %s %.253q was re-created: it has the UID %.128q, but the request names %.128q", kind, name, found.GetUID(), want)
 	return &signing.PendingError{Again: signing.Spread(signing.RetryGone), Err: err}
 }
 
@@ -93,11 +93,11 @@ func checkPod(r *request, pod *corev1.Pod) error {
 	case mirror:
 		return denied(reasonPod, "the pod %.253q is a mirror pod: a static pod has no service account that could be verified", pod.Name)
 	case pod.Spec.ServiceAccountName != r.Spec.ServiceAccountName:
-		return denied(reasonMismatch, "the pod %.253q runs as the service account %.253q, and the request says %.253q", pod.Name, pod.Spec.ServiceAccountName, r.Spec.ServiceAccountName)
+		return denied(reasonMismatch, "the pod %.253q runs as the service account %.253q, but the request names %.253q", pod.Name, pod.Spec.ServiceAccountName, r.Spec.ServiceAccountName)
 	case pod.Spec.NodeName == "":
 		return &signing.PendingError{Again: signing.Spread(signing.RetryCall), Err: fmt.Errorf("the pod %.253q is not bound to a node yet", pod.Name)}
 	case pod.Spec.NodeName != string(r.Spec.NodeName):
-		return denied(reasonMismatch, "the pod %.253q is on the node %.253q, and the request says %.253q", pod.Name, pod.Spec.NodeName, r.Spec.NodeName)
+		return denied(reasonMismatch, "the pod %.253q is on the node %.253q, but the request names %.253q", pod.Name, pod.Spec.NodeName, r.Spec.NodeName)
 	case over && pod.DeletionTimestamp != nil:
 		return &signing.PendingError{Again: signing.Spread(signing.RetryGone), Err: fmt.Errorf("the pod %.253q is finished and about to go", pod.Name)}
 	case over:
