@@ -10,7 +10,7 @@ import (
 
 func TestBlocksAreEncodedAsTheStandardLibraryDoes(t *testing.T) {
 	content := make([]byte, 200)
-	for n := range len(content) {
+	for n := range content {
 		content[n] = byte(n)
 		got := pki.EncodeBlock("CERTIFICATE REQUEST", content[:n])
 		if want := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: content[:n]}); !bytes.Equal(got, want) {

@@ -24,9 +24,10 @@ import (
 type callClient = grpc.BidiStreamingClient[providerv1.CSRSignStreamRequest, providerv1.CSRSignStreamResponse]
 
 // calls has the host's CSRSign calls go over one stream, once the provider has said that it serves
-// one. It opens the stream in the background: until it is there, and for what does not fit, calls
-// go by themselves. A stream that ends by itself is opened again, and one whose provider breaks
-// the rules is not.
+// one and calls follow each other closely: a stream would take memory at both ends of an agent with one
+// secret for nothing. It is opened in the background: until it is there, and for what does not fit,
+// calls go by themselves. A stream that ends by itself is opened again, and one whose provider
+// breaks the rules is not.
 type calls struct {
 	authority providerv1.CertificateAuthorityStreamClient
 
@@ -35,7 +36,11 @@ type calls struct {
 	broken  bool
 	opening bool
 	open    *callStream // nil: there is none
+	last    time.Time   // when a call was made
 }
+
+// closely is how soon after another a call is worth a stream.
+const closely = time.Second
 
 // announce takes what the metadata say.
 func (c *calls) announce(served bool) {
@@ -44,11 +49,13 @@ func (c *calls) announce(served bool) {
 	c.served = served
 }
 
-// stream returns the open stream, or nil, and has one opened.
+// stream returns the open stream, or nil, and has one opened if it is worth it.
 func (c *calls) stream() *callStream {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.open == nil && c.served && !c.broken && !c.opening {
+	before := c.last
+	c.last = time.Now()
+	if c.open == nil && c.served && !c.broken && !c.opening && c.last.Sub(before) < closely {
 		c.opening = true
 		go c.run()
 	}

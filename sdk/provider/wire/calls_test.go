@@ -51,7 +51,8 @@ func described() wire.Metadata {
 	return wire.Metadata{Name: "x", Version: "1", Abilities: []wire.Ability{wire.CertificateAuthority}}
 }
 
-// streaming returns a Remote whose stream is open, in a synctest bubble. One call has gone by itself.
+// streaming returns a Remote whose stream is open, in a synctest bubble. Two calls have gone by
+// themselves.
 func streaming(t *testing.T, sign func(context.Context, ca.SignRequest) (ca.Certificate, error)) (*wire.Remote, *calling) {
 	t.Helper()
 	warm := func(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
@@ -70,12 +71,14 @@ func opened(t *testing.T, conn *calling) *wire.Remote {
 	if _, err := remote.Metadata(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := remote.CSRSign(t.Context(), named("first")); err != nil {
-		t.Fatal(err)
+	for range 2 {
+		if _, err := remote.CSRSign(t.Context(), named("first")); err != nil {
+			t.Fatal(err)
+		}
 	}
 	synctest.Wait()
-	if got := conn.counted(); got != [2]int{1, 1} {
-		t.Fatalf("%d calls by themselves and %d streams, want one each", got[0], got[1])
+	if got := conn.counted(); got != [2]int{2, 1} {
+		t.Fatalf("%d calls by themselves and %d streams, want 2 and 1", got[0], got[1])
 	}
 	return remote
 }
@@ -124,8 +127,8 @@ func TestCallsGoOverOneStream(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		if got := conn.counted(); got != [2]int{1, 1} {
-			t.Errorf("%d calls by themselves and %d streams, want one each", got[0], got[1])
+		if got := conn.counted(); got != [2]int{2, 1} {
+			t.Errorf("%d calls by themselves and %d streams, want 2 and 1", got[0], got[1])
 		}
 	})
 }
@@ -147,6 +150,25 @@ func TestStreamIsOpenedOnlyIfTheProviderServesOne(t *testing.T) {
 		}
 		if got := conn.counted(); got != [2]int{3, 0} {
 			t.Errorf("%d calls by themselves and %d streams, want 3 and none", got[0], got[1])
+		}
+	})
+}
+
+func TestCallsFarApartOpenNoStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conn := &calling{ClientConnInterface: serve(t, &fake{metadata: described(), sign: func(_ context.Context, req ca.SignRequest) (ca.Certificate, error) { return own(req) }})}
+		remote := wire.NewRemote(conn, wire.RemoteOptions{})
+		if _, err := remote.Metadata(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for range 5 {
+			if err := askAtOnce(t, remote, "a")["a"]; err != nil {
+				t.Error(err)
+			}
+			time.Sleep(time.Second)
+		}
+		if got := conn.counted(); got != [2]int{5, 0} {
+			t.Errorf("%d calls by themselves and %d streams, want 5 and none", got[0], got[1])
 		}
 	})
 }
@@ -227,8 +249,8 @@ func TestErrorOfACallIsItsOwn(t *testing.T) {
 		if errs = askAtOnce(t, remote, "panics", "good"); !errors.Is(errs["panics"], ca.ErrInternal) || strings.Contains(errs["panics"].Error(), "token-of") || errs["good"] != nil {
 			t.Errorf("got %v", errs)
 		}
-		if got := conn.counted(); got != [2]int{1, 1} {
-			t.Errorf("%d calls by themselves and %d streams, want one each", got[0], got[1])
+		if got := conn.counted(); got != [2]int{2, 1} {
+			t.Errorf("%d calls by themselves and %d streams, want 2 and 1", got[0], got[1])
 		}
 	})
 }
@@ -253,8 +275,8 @@ func TestWhatDoesNotFitGoesByItself(t *testing.T) {
 		made           int // certificates
 		after          [2]int
 	}{
-		"request": {16 << 10, 10, 1, [2]int{2, 1}},
-		"reply":   {10, 16 << 10, 2, [2]int{3, 1}},
+		"request": {16 << 10, 10, 1, [2]int{3, 1}},
+		"reply":   {10, 16 << 10, 2, [2]int{4, 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -293,8 +315,8 @@ func TestCallsBeyondTheStreamsBoundGoByThemselves(t *testing.T) {
 			})
 		}
 		synctest.Wait()
-		if got := conn.counted(); got != [2]int{1 + 300 - 256, 1} {
-			t.Errorf("%d calls by themselves, want %d", got[0], 1+300-256)
+		if got := conn.counted(); got != [2]int{2 + 300 - 256, 1} {
+			t.Errorf("%d calls by themselves, want %d", got[0], 2+300-256)
 		}
 		close(release)
 		all.Wait()
@@ -326,14 +348,14 @@ func TestStreamThatBreaksFailsItsCallsAndIsOpenedAgain(t *testing.T) {
 			t.Errorf("the call of a stream that broke: %v", err)
 		}
 		synctest.Wait()
-		for range 2 { // one by itself, while the stream is opened
+		for range 3 { // two by themselves, until the stream is open
 			if err := askAtOnce(t, remote, "a")["a"]; err != nil {
 				t.Error(err)
 			}
 			synctest.Wait()
 		}
-		if got := conn.counted(); got != [2]int{2, 2} {
-			t.Errorf("%d calls by themselves and %d streams, want two each", got[0], got[1])
+		if got := conn.counted(); got != [2]int{4, 2} {
+			t.Errorf("%d calls by themselves and %d streams, want 4 and 2", got[0], got[1])
 		}
 	})
 }
@@ -526,7 +548,7 @@ func TestAnswerToACallThatWasGivenUpIsIgnoredOnce(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		if err := askAtOnce(t, remote, "c")["c"]; err != nil || conn.counted() != [2]int{2, 1} {
+		if err := askAtOnce(t, remote, "c")["c"]; err != nil || conn.counted() != [2]int{3, 1} {
 			t.Errorf("after a second answer: %v, %v", conn.counted(), err)
 		}
 	})

@@ -23,7 +23,7 @@ type RemoteOptions struct {
 
 // Remote is a provider at the other end of a connection. It has nothing to close and is safe for
 // concurrent use. Once a provider's metadata say that it serves a stream of requests, Remote opens one
-// with the next request, which ends with the connection.
+// if two come within a second, which ends with the connection.
 type Remote struct {
 	timeout  time.Duration
 	signer   ca.Client
