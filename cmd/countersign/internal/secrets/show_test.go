@@ -59,7 +59,7 @@ func TestTableFitsTheTerminal(t *testing.T) {
 		if err := p.print([]secretShown{pair, bundle}); err != nil {
 			t.Fatal(err)
 		}
-		for _, line := range strings.Split(out.String(), "\n") {
+		for line := range strings.SplitSeq(out.String(), "\n") {
 			if width >= 80 && cli.Columns(line) > width {
 				t.Errorf("%d columns of %d: %q", cli.Columns(line), width, line)
 			}
