@@ -15,6 +15,10 @@ import (
 // details, so that the page stays small and what is wrong stays in sight.
 const maxCards = 12
 
+// maxRows bounds a refresh for an agent of thousands of secrets. The worst come first, and the
+// query secret=NAME finds each.
+const maxRows = 1000
+
 // row is a secret with its state and its place in the report.
 type row struct {
 	secret.Status
@@ -75,8 +79,11 @@ func (m *markup) secrets(r Report) {
 		m.put("\n</div>")
 	default:
 		m.put("<ul class=\"rows\">")
-		for _, w := range all {
+		for _, w := range all[:min(maxRows, len(all))] {
 			m.row(r, w)
+		}
+		if more := len(all) - maxRows; more > 0 {
+			m.put("\n<li>%v more secrets, in no worse state: <a href=\"/status\">Status as JSON</a></li>", more)
 		}
 		m.put("\n</ul>")
 	}

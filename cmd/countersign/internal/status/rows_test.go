@@ -64,6 +64,17 @@ func TestPageOfManySecretsBeginsWithItsProblems(t *testing.T) {
 	}
 }
 
+func TestRowsAreBounded(t *testing.T) {
+	answer, doc := open(t, manySecrets(10000))
+	rows := elements(withID(t, doc, "secret-list"), "li")
+	if len(rows) != maxRows+1 || !strings.HasPrefix(text(rows[0]), "a b&c") || !strings.HasPrefix(text(rows[maxRows]), "9000 more secrets") {
+		t.Errorf("there are %d rows in %d bytes", len(rows), answer.Body.Len())
+	}
+	if _, doc := openAt(t, manySecrets(10000), "/?secret=web-000"); !strings.Contains(text(withID(t, doc, "opened")), "Serial") {
+		t.Error("a secret without a row cannot be opened")
+	}
+}
+
 func TestRowOpensTheDetailsOfItsSecret(t *testing.T) {
 	r := manySecrets(13)
 	r.Secrets[3].Kind, r.Secrets[3].Roots = "trust-bundle", []secret.Root{{Subject: "CN=root"}}
