@@ -116,11 +116,16 @@ func adviceOnProvider(e secret.Event) string {
 		return unwanted.do
 	case strings.HasPrefix(said, " failed too often"):
 		return endedOften.do
-	case strings.HasPrefix(said, " is "):
+	case strings.HasPrefix(said, " is "+string(pluginhost.Backoff)):
 		return ended.do
+	case strings.HasPrefix(said, " is "):
+		return notReady
 	}
 	return ""
 }
+
+// notReady is advice on a provider that starts, or has no CA to be configured with.
+const notReady = "Fix what the error of the provider names: a setting, a file or its CA. The agent notices a changed file, and tries again."
 
 // state is where errors of what survives a restart happen.
 const state = "state"

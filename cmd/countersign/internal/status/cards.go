@@ -183,7 +183,7 @@ func (m *markup) failure(title string, f *secret.Failure) {
 	}
 	m.put("<dt>%v</dt><dd>%v, ", title, clean(f.Reason))
 	m.moment(f.At)
-	if !f.NextTry.IsZero() {
+	if f.NextTry.After(m.now) {
 		m.put("; next attempt %v", operatorpage.At(f.NextTry, m.now).Far)
 	}
 	m.put("</dd>\n")

@@ -93,6 +93,7 @@ func TestAdviceFitsTheFailure(t *testing.T) {
 		{"vault", "unavailable", `unavailable: provider "vault": address: connection refused`, "Fix the provider's settings"},
 		{"vault", "unavailable", `unavailable: provider "vault" failed too often, next try at 12:00: exit status 1`, "provider's last lines"},
 		{"vault", "deadline exceeded", `deadline exceeded: provider "vault" is backoff: exit status 1`, "provider's last lines"},
+		{"vault", "deadline exceeded", `deadline exceeded: provider "vault" is configuring: stat ca.pem: no such file`, "a setting, a file or its CA"},
 		{"vault", "deadline exceeded", `deadline exceeded: provider "vault": 64 calls in flight, none ended in time`, "Check the load of the CA"},
 		{spiresecret.AuthorityName, "denied", "no identity issued", "registration entry"},
 		{filesecret.Authority, "files", "no such file", "a key, a chain and roots"},

@@ -92,6 +92,17 @@ func TestRowOpensTheDetailsOfItsSecret(t *testing.T) {
 	}
 }
 
+// While a request is in flight, the time of the next attempt is that of this one.
+func TestNextAttemptIsInTheFuture(t *testing.T) {
+	r := manySecrets(3)
+	for next, want := range map[time.Duration]bool{time.Minute: true, -time.Minute: false} {
+		r.Secrets[2].Failure.NextTry = r.At.Add(next)
+		if _, doc := open(t, r); strings.Contains(text(doc), "next attempt") != want {
+			t.Errorf("the next attempt is in %s, and shown: %t", next, !want)
+		}
+	}
+}
+
 func TestFewSecretsAreShownInFull(t *testing.T) {
 	r := manySecrets(maxCards)
 	_, doc := open(t, r)
