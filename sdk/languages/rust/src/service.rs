@@ -129,6 +129,7 @@ impl<A: Authority> proto::provider_server::Provider for Service<A> {
             fixed_lifetime: A::FIXED_LIFETIME,
             name_match: name_match.into(),
             needs_token: A::NEEDS_TOKEN,
+            csr_sign_stream: false,
         }))
     }
 
