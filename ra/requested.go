@@ -62,6 +62,21 @@ func parseRequestedID(text string) (template, error) {
 	return t, err
 }
 
+// checkIDs refuses a SPIFFE ID that more subjects could ask for than have the rule's.
+func (t templates) checkIDs() error {
+	if t.spiffe == nil {
+		return nil
+	}
+	for _, other := range t.requested.ids {
+		for _, p := range t.spiffe.parts {
+			if p.attribute != "" && !slices.ContainsFunc(other.parts, func(o part) bool { return o.attribute == p.attribute }) {
+				return fmt.Errorf("the template %.256q lacks {%s}, so that subjects with different SPIFFE IDs could ask for the same one", other.text, p.attribute)
+			}
+		}
+	}
+	return nil
+}
+
 func parseRequestedDNS(text string) (template, error) {
 	t, err := parseDNS(text)
 	if err != nil {

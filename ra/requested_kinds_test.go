@@ -128,7 +128,7 @@ func TestIPAddressesOfACSRNeedTheRulesLeave(t *testing.T) {
 
 func TestRequestedNamesOfOtherKindsThatAreRefused(t *testing.T) {
 	for _, pattern := range []string{
-		"spiffe://old.example/ns/{namespace}/sa/*", "spiffe://{namespace}/ns/x", "spiffe://old.example/", "spiffe://*/ns/{namespace}/sa/{serviceAccount}",
+		"spiffe://old.example/ns/{namespace}/sa/web", "spiffe://old.example/all", "spiffe://old.example/ns/{namespace}/sa/*", "spiffe://{namespace}/ns/x", "spiffe://old.example/", "spiffe://*/ns/{namespace}/sa/{serviceAccount}",
 		"spiffe://old.example/ns/{nobody}", "https://example.org/x", "10.1.0.0/99", "10.1.*.1", "fe80::1%eth0", "web@example.org", "",
 	} {
 		if _, err := ra.NewPolicy("home", []ra.Rule{asking(pattern)}); err == nil {

@@ -188,6 +188,9 @@ func parseNames(n Names) (t templates, err error) {
 	if t.requested, err = parseRequested(n.Requested); err != nil {
 		return t, err
 	}
+	if err := t.checkIDs(); err != nil {
+		return t, err
+	}
 	return t, t.try()
 }
 
