@@ -35,12 +35,12 @@ func (f *follower) failed(format string, args ...any) {
 	}
 }
 
-// subscribed tells whether a name is the client's, as far as the list is known.
+// subscribed reports whether a name is the client's, as far as the list is known.
 func (f *follower) subscribed(name string) bool {
 	return f.wants[name] || f.wants[star] && (f.catalog.names == nil || slices.Contains(f.catalog.names, name))
 }
 
-// stays tells whether a name must not be deleted. While the list is not there, the stream
+// stays reports whether a name must not be deleted. While the list is not there, the stream
 // may go by one that it had before.
 func (f *follower) stays(name string) bool {
 	return f.wants[name] || f.subscribed(name) && !(f.catalog.names == nil && f.listed)
@@ -158,7 +158,7 @@ func (f *follower) want(name string, yes bool) {
 	}
 }
 
-// again says all that the client wants with neither nonce nor version.
+// again sends all that the client wants with neither nonce nor version.
 func (f *follower) again() {
 	if f.sotw != nil {
 		f.read()
