@@ -71,7 +71,7 @@ fuzz: ## run each fuzz target for FUZZTIME (30s)
 	@scripts/fuzz $(FUZZTIME)
 
 VERSION ?= v0.0.0-dev
-release: ## make all that the release VERSION has in dist/, signed with KEY (PLATFORMS=; NAME=packages, modules, tags: docs/releases.md)
+release: ## make all that the release VERSION has in dist/, signed with KEY (PLATFORMS=; NAME=packages, modules, tags, push to REGISTRY: docs/releases.md)
 	@VERSION='$(VERSION)' KEY='$(abspath $(KEY))' PLATFORMS='$(PLATFORMS)' STAGE='$(STAGE)' TO='$(abspath $(TO))' scripts/release $(NAME)
 
 tidy: ## tidy go.mod and go.sum of all modules, and go.work.sum

@@ -25,9 +25,9 @@ func (d *dist) chart() error {
 	if err := setVersion(filepath.Join(temp, "Chart.yaml"), version); err != nil {
 		return err
 	}
-	return create(filepath.Join(d.out, "countersign-"+version+".tgz"), func(w io.Writer) error {
-		return tarGz(w, temp, "countersign", d.time)
-	})
+	file := filepath.Join(d.out, "countersign-"+version+".tgz")
+	return errors.Join(create(file, func(w io.Writer) error { return tarGz(w, temp, "countersign", d.time) }),
+		d.signer.sign(file, "countersign chart "+d.version))
 }
 
 // chartVersion matches the chart's own version, and that of the images that it runs.

@@ -220,7 +220,7 @@ func TestReleaseIsCompleteAndSigned(t *testing.T) {
 	must(t, err)
 	single, rpm := d.name("countersign-provider-file", host()), map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[host().arch]
 	want := []string{
-		"SHA256SUMS", "SHA256SUMS.minisig", "countersign-0.1.0-1." + rpm + ".rpm", "countersign-0.1.0.tgz",
+		"SHA256SUMS", "SHA256SUMS.minisig", "countersign-0.1.0-1." + rpm + ".rpm", "countersign-0.1.0.tgz", "countersign-0.1.0.tgz.minisig",
 		"countersign-provider-0.1.0.crate", "countersign-provider-0.1.0.crate.minisig", "countersign-provider-0.1.0.tgz", "countersign-provider-0.1.0.tgz.minisig",
 		single + ".gz", single + ".minisig", "countersign_0.1.0_" + host().arch + ".deb",
 		"countersign_provider-0.1.0-py3-none-any.whl", "countersign_provider-0.1.0-py3-none-any.whl.minisig",

@@ -69,9 +69,13 @@ func (d *dist) image(i image, platforms []platform) error {
 	if _, err := layout.Write(temp, named); err != nil {
 		return err
 	}
-	return create(filepath.Join(d.out, i.program+"_"+d.version+".oci.tar"), func(w io.Writer) error {
-		return tarOf(w, temp, "", d.time)
-	})
+	file := filepath.Join(d.out, i.program+"_"+d.version+".oci.tar")
+	manifest, err := all.RawManifest()
+	if err != nil {
+		return err
+	}
+	return errors.Join(create(file, func(w io.Writer) error { return tarOf(w, temp, "", d.time) }),
+		d.signer.signTo(signatureOf(file), bytes.NewReader(manifest), "countersign image "+i.program+" "+d.version))
 }
 
 // built puts what seldom changes and what images share into layers of their own.

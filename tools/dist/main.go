@@ -30,12 +30,19 @@ func main() {
 	work := flag.String("work", ".cache/dist", "what is kept for the next time")
 	key := flag.String("key", "", "file with a minisign secret key without password; without it, nothing is signed")
 	libraries := flag.String("libraries", "", "only make the libraries of other languages, in this folder")
+	registry := flag.String("push", "", "only push the images and the chart in -out to this registry, such as registry.example.org/countersign")
 	flag.Parse()
 	if flag.NArg() > 0 { // flags behind it were not read: -key, -out
 		log.Fatalf("unexpected %q: platforms, such as linux/amd64,linux/arm64, are separated by commas, without spaces", flag.Arg(0))
 	}
 	if *libraries != "" {
 		if err := packLibraries("../..", *version, *libraries, time.Unix(1e9, 0)); err != nil {
+			log.Fatal(err)
+		}
+		return
+	}
+	if *registry != "" {
+		if err := push(*out, *registry); err != nil {
 			log.Fatal(err)
 		}
 		return

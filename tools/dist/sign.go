@@ -31,20 +31,24 @@ func readSigner(path string) (*signer, error) {
 
 // sign writes path.minisig. The comment is signed with the file.
 func (s *signer) sign(path, comment string) error {
-	if s == nil {
-		return nil
-	}
 	file, err := os.Open(path)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
-	reader := minisign.NewReader(file)
+	return s.signTo(path+".minisig", file, comment)
+}
+
+// signTo writes the signature of a content to a file.
+func (s *signer) signTo(file string, content io.Reader, comment string) error {
+	if s == nil {
+		return nil
+	}
+	reader := minisign.NewReader(content)
 	if _, err := io.Copy(io.Discard, reader); err != nil {
 		return err
 	}
-	text := reader.SignWithComments(s.key, comment, "countersign release")
-	return os.WriteFile(path+".minisig", text, 0o644)
+	return os.WriteFile(file, reader.SignWithComments(s.key, comment, "countersign release"), 0o644)
 }
 
 // sum is a file's SHA-256 in hex.
