@@ -10,6 +10,7 @@ import (
 	"github.com/countersign-dev/countersign/cmd/internal/config"
 	"github.com/countersign-dev/countersign/internal/host/verified"
 	"github.com/countersign-dev/countersign/plugin-host/lock"
+	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
 // Locked reads a lock file. A missing one pins nothing; it is an error only if it is wanted.
@@ -30,6 +31,9 @@ func PinInstalled(c *config.Config, dirs []string, reads func(path string)) erro
 	}
 	finder := verified.Finder{Dirs: dirs}
 	for _, name := range c.Unpinned() {
+		if !wire.ValidName(name) {
+			continue // the check of the configuration names the setting
+		}
 		found, err := finder.Find(name)
 		if _, missing := errors.AsType[*verified.NotFoundError](err); missing {
 			continue // the caller reports what is not installed, with why it is needed
