@@ -47,7 +47,7 @@ func (s *Server) issue(ctx context.Context, who caller, request *security.IstioC
 	if fault != nil {
 		return got, fault.at(a.door)
 	}
-	if got.unrenewable, fault = s.enter(ctx, who, a, got.Certificate); fault != nil {
+	if fault, got.unrenewable = s.enter(ctx, who, a, got.Certificate); fault != nil {
 		return got, got.withheld(ctx, fault)
 	}
 	return got, nil

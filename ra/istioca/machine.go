@@ -207,7 +207,7 @@ func (s *Server) room(ctx context.Context, who caller, a asked, o *ra.Order) *fa
 
 // enter writes down a certificate before it is given out, if it may be renewed without a token. That of
 // a token is given out also if the record is full: full is why it will not be renewed then.
-func (s *Server) enter(ctx context.Context, who caller, a asked, cert ra.Certificate) (full error, f *fault) {
+func (s *Server) enter(ctx context.Context, who caller, a asked, cert ra.Certificate) (f *fault, full error) {
 	e, renewed := s.entry(who, a, cert.Identity.SPIFFEID)
 	if !renewed {
 		return nil, nil
@@ -220,9 +220,9 @@ func (s *Server) enter(ctx context.Context, who caller, a asked, cert ra.Certifi
 	case err == nil:
 		return nil, nil
 	case e.token && errors.Is(err, chains.ErrFull):
-		return err, nil
+		return nil, err
 	}
-	return nil, unrenewed(err)
+	return unrenewed(err), nil
 }
 
 // unrenewed is the fault of a machine whose certificate the record does not let it renew.

@@ -132,8 +132,8 @@ func TestCertificatesOfAChainAreBounded(t *testing.T) {
 func TestNamespaceDoesNotFillTheRecord(t *testing.T) {
 	r := &Record{Version: version}
 	fill := func(namespace string) (n int) {
-		for err := error(nil); ; n++ {
-			if err = r.Begin(machineOf(namespace, fmt.Sprintf("spiffe://cluster.local/ns/%s/sa/%d", namespace, n)), cert(fmt.Sprint(namespace, n), time.Hour), now); err != nil {
+		for ; ; n++ {
+			if err := r.Begin(machineOf(namespace, fmt.Sprintf("spiffe://cluster.local/ns/%s/sa/%d", namespace, n)), cert(fmt.Sprint(namespace, n), time.Hour), now); err != nil {
 				if !errors.Is(err, ErrFull) {
 					t.Fatal(err)
 				}
