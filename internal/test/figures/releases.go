@@ -15,9 +15,9 @@ const releasesCommand = "make bench NAME=releases"
 // notable is by how much a figure changes between two releases to be reported.
 const notable = 0.1
 
-// RecordRelease adds what a page's tables say to its table of releases, as the column of a release,
+// RecordRelease adds the rows of a page to its table of releases, as the column of a release,
 // and returns the rows of which a figure differs by more than a tenth from the release before.
-// Whether that is better or worse, the reader can tell.
+// It does not know which direction is better.
 func RecordRelease(path, release string) (changed []string, err error) {
 	page, err := os.ReadFile(path)
 	if err != nil {
@@ -48,7 +48,7 @@ func cells(line string) (all []string) {
 // measured is one row of a page.
 type measured struct{ name, values string }
 
-// surroundings are what a heading says of one run, and of all.
+// surroundings is the part of a heading about a run rather than a figure.
 var surroundings = regexp.MustCompile(`, (client|both sides) on the same cores| \(\d{4}-\d\d-\d\d.*\)`)
 
 // readRows returns the rows of what commands wrote into a page. A row is named after its table's first
