@@ -64,6 +64,29 @@ func TestKilledProviderRestartsConfigured(t *testing.T) {
 	}
 }
 
+// The calls in flight are on one stream, which breaks with the process.
+func TestProviderKilledUnderLoadFailsItsCallsAsUnavailable(t *testing.T) {
+	h := newHost(t, "good")
+	p := h.open(t, pluginhost.Entry{Name: "good"})
+	stop := load(t, p, 16)
+	for generation := 1; generation <= 2; generation++ {
+		sign(t, p)
+		must(t, syscall.Kill(p.Status().PID, syscall.SIGKILL))
+		h.rec.awaitState(t, pluginhost.Backoff, generation)
+		h.rec.awaitState(t, pluginhost.Ready, generation+1)
+	}
+	sign(t, p)
+	calls, failed := stop()
+	if len(failed) == 0 || len(failed) == calls {
+		t.Errorf("%d of %d calls failed", len(failed), calls)
+	}
+	for _, err := range failed {
+		if !errors.Is(err, ca.ErrUnavailable) {
+			t.Error(err)
+		}
+	}
+}
+
 func TestRootWatchContinuesInNextProcess(t *testing.T) {
 	h := newHost(t, "good")
 	p := h.open(t, pluginhost.Entry{Name: "good"})

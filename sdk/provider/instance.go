@@ -17,7 +17,7 @@ import (
 func (d *Definition) Provider() wire.Provider { return d.newInstance() }
 
 func (d *Definition) newInstance() *instance {
-	return &instance{definition: d, configuring: make(chan struct{}, 1)}
+	return &instance{definition: d, configuring: make(chan struct{}, 1), stopping: make(chan struct{})}
 }
 
 // instance is a definition with its current settings.
@@ -28,10 +28,14 @@ type instance struct {
 	// ends with a caller's context while the author's code runs.
 	configuring chan struct{}
 
-	mu      sync.Mutex
-	current *configured // nil before the first
-	closed  bool
+	mu       sync.Mutex
+	current  *configured // nil before the first
+	closed   bool
+	stopping chan struct{} // closed by Close
 }
+
+// Stopping is closed when the instance is: its server ends the stream of calls, after their answers.
+func (i *instance) Stopping() <-chan struct{} { return i.stopping }
 
 // configured is a client and its calls in flight.
 type configured struct {
@@ -124,6 +128,9 @@ func (c *configured) close() {
 func (i *instance) Close() error {
 	i.mu.Lock()
 	old := i.current
+	if !i.closed {
+		close(i.stopping)
+	}
 	i.current, i.closed = nil, true
 	i.mu.Unlock()
 	if old != nil {

@@ -354,3 +354,19 @@ func TestNewSettingsReplaceClientAfterItsCalls(t *testing.T) {
 		t.Errorf("after Close: %v", err)
 	}
 }
+
+func TestClosedProviderSaysThatItStops(t *testing.T) {
+	p := provider.Define("stops", "1", func(context.Context, struct{}) (ca.Client, error) { return nil, nil }).Provider()
+	stopping := p.(interface{ Stopping() <-chan struct{} }).Stopping()
+	select {
+	case <-stopping:
+		t.Error("it stops before it is closed")
+	default:
+	}
+	for range 2 {
+		if err := p.(io.Closer).Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	<-stopping
+}

@@ -657,6 +657,49 @@ func TestProviderServesAStreamOfAnyHost(t *testing.T) {
 	})
 }
 
+// stopped is a provider that says when it stops.
+type stopped struct {
+	fake
+	stopping chan struct{}
+}
+
+func (s *stopped) Stopping() <-chan struct{} { return s.stopping }
+
+// The stream would keep the provider's server from its graceful end.
+func TestProviderThatStopsAnswersAndEndsTheStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &stopped{stopping: make(chan struct{})}
+		p.metadata = described()
+		p.sign = func(_ context.Context, req ca.SignRequest) (ca.Certificate, error) {
+			if strings.HasSuffix(req.SubjectID, "slow") {
+				time.Sleep(time.Second)
+			}
+			return own(req)
+		}
+		client := providerv1.NewCertificateAuthorityStreamClient(serve(t, p))
+		stream, err := client.CSRSignStream(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		in, err := wire.SignRequestToProto(named("slow"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := stream.Send(&providerv1.CSRSignStreamRequest{Calls: []*providerv1.CSRSignCall{{Number: 1, Request: in}}}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		close(p.stopping)
+		began := time.Now()
+		if out, err := stream.Recv(); err != nil || string(out.GetAnswers()[0].GetResponse().GetChain()) != "spiffe://example.org/slow" {
+			t.Errorf("got %v, %v", out, err)
+		}
+		if _, err := stream.Recv(); status.Code(err) != codes.Unavailable || time.Since(began) != time.Second {
+			t.Errorf("after %s: %v", time.Since(began), err)
+		}
+	})
+}
+
 type providerStream = grpc.BidiStreamingClient[providerv1.CSRSignStreamRequest, providerv1.CSRSignStreamResponse]
 
 type rogueStream = grpc.BidiStreamingServer[providerv1.CSRSignStreamRequest, providerv1.CSRSignStreamResponse]

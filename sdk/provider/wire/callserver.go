@@ -1,8 +1,10 @@
 package wire
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"sync"
 
@@ -37,8 +39,9 @@ type serving struct {
 	idle    chan *served
 	working sync.WaitGroup
 
-	mu   sync.Mutex
-	held map[uint64]context.CancelFunc // calls in progress, by number
+	mu        sync.Mutex
+	held      map[uint64]context.CancelFunc // calls in progress, by number
+	finishing bool
 }
 
 // served is a call with its context.
@@ -47,7 +50,7 @@ type served struct {
 	ctx context.Context
 }
 
-// CSRSignStream serves one stream.
+// CSRSignStream serves one stream, until the host ends it or the provider stops.
 func (c callServer) CSRSignStream(stream callStreamServer) error {
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
@@ -57,16 +60,43 @@ func (c callServer) CSRSignStream(stream callStreamServer) error {
 	}
 	var sending sync.WaitGroup
 	sending.Go(func() { s.out.run(ctx, send) })
-	err := s.read(stream)
-	if errors.Is(err, io.EOF) {
-		s.working.Wait()
+	read := make(chan error, 1)
+	go func() { read <- s.read(stream) }()
+	var err error
+	select {
+	case err = <-read:
+	case <-stopping(c.signer):
+		err = errStopping
+	}
+	last := errors.Is(err, io.EOF) || errors.Is(err, errStopping)
+	if last {
+		s.finish()
 	}
 	cancel()
 	sending.Wait()
-	if errors.Is(err, io.EOF) {
-		return s.out.flush(send)
+	if last {
+		err = cmp.Or(s.out.flush(send), errors.Unwrap(err))
 	}
 	return err
+}
+
+// errStopping ends a stream as the provider stops. Calls in flight are answered first.
+var errStopping = fmt.Errorf("%w", ToStatus(ca.Errorf(ca.Unavailable, "the provider is stopping")))
+
+// stopping is closed when a provider stops that says so.
+func stopping(signer ca.Client) <-chan struct{} {
+	if s, ok := signer.(interface{ Stopping() <-chan struct{} }); ok {
+		return s.Stopping()
+	}
+	return nil
+}
+
+// finish waits for the calls in progress, and begins no more.
+func (s *serving) finish() {
+	s.mu.Lock()
+	s.finishing = true
+	s.mu.Unlock()
+	s.working.Wait()
 }
 
 func (s *serving) read(stream callStreamServer) error {
@@ -89,16 +119,16 @@ func (s *serving) read(stream callStreamServer) error {
 // begin has a worker make a call. It waits for none.
 func (s *serving) begin(call *providerv1.CSRSignCall) error {
 	ctx, cancel := contextOf(s.ctx, call)
-	held, twice := s.hold(call.GetNumber(), cancel)
-	if twice {
+	held, err := s.hold(call.GetNumber(), cancel)
+	if err != nil {
 		cancel()
-		return status.Errorf(codes.InvalidArgument, "two calls have the number %d", call.GetNumber())
+		return err
 	}
 	if held > maxHeld {
 		s.answer(call.GetNumber(), failure(status.Errorf(codes.Unavailable, "%d calls are in progress", maxHeld)))
+		s.working.Done()
 		return nil
 	}
-	s.working.Add(1)
 	job := &served{call, ctx}
 	select {
 	case s.idle <- job:
@@ -158,14 +188,18 @@ func failure(err error) *providerv1.CSRSignAnswer {
 }
 
 // hold records a call in progress, and returns how many there are.
-func (s *serving) hold(number uint64, cancel context.CancelFunc) (held int, twice bool) {
+func (s *serving) hold(number uint64, cancel context.CancelFunc) (held int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.held[number] != nil {
-		return 0, true
+	switch {
+	case s.finishing:
+		return 0, errStopping
+	case s.held[number] != nil:
+		return 0, status.Errorf(codes.InvalidArgument, "two calls have the number %d", number)
 	}
 	s.held[number] = cancel
-	return len(s.held), false
+	s.working.Add(1)
+	return len(s.held), nil
 }
 
 // answer sends the answer to a call, which ends with that.
