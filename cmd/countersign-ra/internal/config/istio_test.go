@@ -133,7 +133,6 @@ func TestWrongSettingOfAMeshIsNamed(t *testing.T) {
 		listen + ", issuers: [{issuer: 'https://a', cluster: vm, jwks_url: 'https://b', jwks_file: /c}]}": `set jwks_url or jwks_file, not both`,
 		listen + ", issuers: [{issuer: 'https://a', cluster: vm, trust_domain: A}]}":                      `istio.issuers.0.trust_domain is "A"`,
 		listen + ", issuers: [{issuer: 'https://a', cluster: vm}, {issuer: 'https://a', cluster: b}]}":    `istio.issuers.1.issuer is "https://a": duplicate issuer`,
-		listen + ", limits: {connections: 0}}":                                                            `istio.limits.connections is "0": write 1 or more`,
 		listen + ", limits: {connections_of_address: 0}}":                                                 `istio.limits.connections_of_address is "0": write 1 or more`,
 		listen + ", limits: {authentications: 0}}":                                                        `istio.limits.authentications is "0": write 1 or more`,
 		listen + ", limits: {authentications_of_address: 0}}":                                             `istio.limits.authentications_of_address is "0": write 1 or more`,
@@ -352,7 +351,7 @@ func TestLimitsOfAMeshAreThoseOfTheDoorByDefault(t *testing.T) {
 	}
 	limits, times := c.Istio.Bounds()
 	want := istioca.Limits{
-		Connections: 20_000, ConnectionsOfAddress: 30_000, Authentications: 1000, AuthenticationsOfAddress: 1000,
+		ConnectionsOfAddress: 30_000, Authentications: 1000, AuthenticationsOfAddress: 1000,
 		CallsOfCaller: 64,
 	}
 	if limits != want || times != (istioca.Times{Hold: 10 * time.Second}) {

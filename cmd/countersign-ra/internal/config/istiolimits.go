@@ -12,7 +12,6 @@ import (
 // IstioLimits bound what callers of a mesh may use on each replica. An address is an IPv4 address,
 // or an IPv6 network of 64 bits.
 type IstioLimits struct {
-	Connections              uint32 `json:"connections"`                // of all clients. Default: 20000.
 	ConnectionsOfAddress     uint32 `json:"connections_of_address"`     // from one address. Default: 2000.
 	Authentications          uint32 `json:"authentications"`            // calls being authenticated at once, and connections without an authenticated call. Default: 1000.
 	AuthenticationsOfAddress uint32 `json:"authentications_of_address"` // of those, from one address, which has the same share of token reviews. Default: 600.
@@ -28,7 +27,7 @@ const (
 // usualIstio has the defaults that a file may change in part.
 func usualIstio() Istio {
 	return Istio{Hold: agent.Duration{Duration: 10 * time.Second}, Limits: IstioLimits{
-		Connections: 20_000, ConnectionsOfAddress: 2000, Authentications: 1000, AuthenticationsOfAddress: 600,
+		ConnectionsOfAddress: 2000, Authentications: 1000, AuthenticationsOfAddress: 600,
 		CallsOfIdentity: 64,
 	}}
 }
@@ -38,8 +37,8 @@ func (i Istio) isUnset() bool { return reflect.DeepEqual(i, usualIstio()) }
 func (i Istio) checkLimits(p *settings.Problems) {
 	l := i.Limits
 	for setting, value := range map[string]uint32{
-		"connections": l.Connections, "connections_of_address": l.ConnectionsOfAddress,
-		"authentications": l.Authentications, "authentications_of_address": l.AuthenticationsOfAddress,
+		"connections_of_address": l.ConnectionsOfAddress,
+		"authentications":        l.Authentications, "authentications_of_address": l.AuthenticationsOfAddress,
 		"calls_of_identity": l.CallsOfIdentity,
 	} {
 		if value == 0 {
@@ -55,8 +54,8 @@ func (i Istio) checkLimits(p *settings.Problems) {
 func (i Istio) Bounds() (istioca.Limits, istioca.Times) {
 	l := i.Limits
 	return istioca.Limits{
-		Connections: int(l.Connections), ConnectionsOfAddress: int(l.ConnectionsOfAddress),
-		Authentications: int(l.Authentications), AuthenticationsOfAddress: int(l.AuthenticationsOfAddress),
+		ConnectionsOfAddress: int(l.ConnectionsOfAddress),
+		Authentications:      int(l.Authentications), AuthenticationsOfAddress: int(l.AuthenticationsOfAddress),
 		CallsOfCaller: int(l.CallsOfIdentity),
 	}, istioca.Times{Hold: i.Hold.Duration}
 }
