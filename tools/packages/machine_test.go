@@ -22,8 +22,8 @@ type machine struct {
 // boot starts a machine of the root that scripts/get-machine made.
 func boot(t *testing.T) *machine {
 	t.Helper()
-	dir := foreign(t, "COUNTERSIGN_MACHINE")
-	cmd := exec.Command("systemd-nspawn", "--quiet", "--boot", "--register=no", "--keep-unit", "--private-network", "--link-journal=no",
+	nspawn, dir := foreign(t, "COUNTERSIGN_NSPAWN"), foreign(t, "COUNTERSIGN_MACHINE")
+	cmd := exec.Command(nspawn, "--quiet", "--boot", "--register=no", "--keep-unit", "--private-network", "--link-journal=no",
 		"--volatile=overlay", "--console=pipe", "--machine=countersign", "--directory="+dir)
 	var console bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &console, &console

@@ -58,6 +58,7 @@ func (m *machine) servesAfterTwoCommands(t *testing.T) {
 		}
 		return err
 	})
+	m.run(t, "countersign", "secrets", "renew", "default")
 	m.run(t, "countersign", "config", "validate")
 	m.run(t, "countersign", "top", "--output", "json")
 	since := m.now(t)
