@@ -27,6 +27,7 @@ func TestSystemdMachine(t *testing.T) {
 	first := one(t, packed(t, stage, "v0.1.0"), "*.deb")
 	m.install(t, first)
 	t.Run("serves after two commands", m.servesAfterTwoCommands)
+	t.Run("init configures nginx", m.initConfiguresNginx)
 	for name, shown := range map[string]func() (string, error){
 		"nginx":      m.shownBy("-connect", "localhost:443"),
 		"haproxy":    m.shownBy("-connect", "localhost:444"),
@@ -66,6 +67,14 @@ func (m *machine) servesAfterTwoCommands(t *testing.T) {
 		t.Errorf("another user got %s", said)
 	}
 	m.logs(t, since, "refused a peer of the socket", "uid=33")
+}
+
+// The configuration is as the package installed it, so that it is replaced.
+func (m *machine) initConfiguresNginx(t *testing.T) {
+	m.run(t, "countersign", "init", "file", "--nginx", "www.example.org")
+	m.run(t, "countersign", "config", "validate")
+	m.logs(t, m.restart(t), "files written", "reloaded consumer")
+	m.run(t, "rm", rules+"/50-countersign-nginx.rules", configFile+".old")
 }
 
 // copyExample copies a file of the package's examples. polkit would read one that "install" makes

@@ -10,6 +10,7 @@ import (
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/handover"
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/provider"
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/secrets"
+	"github.com/countersign-dev/countersign/cmd/countersign/internal/setup"
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/top"
 	"github.com/countersign-dev/countersign/cmd/internal/cli"
 	"github.com/countersign-dev/countersign/cmd/internal/environ"
@@ -18,5 +19,5 @@ import (
 // Run is the [cli.Program].
 func Run(ctx context.Context, args []string, env environ.Vars, streams cli.IO) int {
 	return cli.Execute(ctx, cli.Root("countersign", "Get certificates from any CA and keep them fresh in any proxy or program",
-		agent.Command(env), explain.Command(env), secrets.Command(env), top.Command(env), provider.Command(env), handover.Command(env, catalog.Discovery), handover.Command(env, catalog.RA), cli.Version()), args, streams)
+		agent.Command(env), setup.Command(), explain.Command(env), secrets.Command(env), top.Command(env), provider.Command(env), handover.Command(env, catalog.Discovery), handover.Command(env, catalog.RA), cli.Version()), args, streams)
 }
