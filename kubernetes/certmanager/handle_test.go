@@ -4,6 +4,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/countersign-dev/countersign/internal/test/ratest"
 	"github.com/countersign-dev/countersign/kubernetes/signing"
+	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
@@ -134,17 +136,16 @@ func TestQuickCertificateCostsTwoWrites(t *testing.T) {
 
 func TestCertificateIsWrittenAgainUntilTheStatusIsTaken(t *testing.T) {
 	inHouse(t, nil, func(h *house) {
-		h.api.put(honest())
-		failing := true
-		h.api.before = func(verb string, _ types.NamespacedName) error {
-			if verb == "patch" && failing && h.asked() > 0 {
+		h.api.set(func(verb string, _ types.NamespacedName) error {
+			if verb == "patch" && h.asked() > 0 {
 				return errors.New("away")
 			}
 			return nil
-		}
+		})
+		h.api.put(honest())
 		time.Sleep(10 * time.Minute)
 		h.wantReady(honest(), "Initializing", 1)
-		failing = false
+		h.api.set(nil)
 		time.Sleep(time.Minute)
 		h.wantReady(honest(), "Issued", 1)
 		h.wantWithheld(0)
@@ -164,7 +165,7 @@ func TestLostReplyCostsNoSecondCertificate(t *testing.T) {
 				}
 				h.api.put(honest())
 				if !shown {
-					h.api.feed = toolscache.ResourceEventHandlerFuncs{}
+					h.api.follow(toolscache.ResourceEventHandlerFuncs{})
 					h.work.Again(honest().UID)
 				}
 				time.Sleep(time.Minute)
@@ -189,6 +190,53 @@ func TestCertificateIsKeptWhileItsIssuerIsNotReady(t *testing.T) {
 		time.Sleep(time.Minute)
 		h.wantReady(honest(), "Issued", 1)
 		h.wantWithheld(0)
+	})
+}
+
+// Requests whose authority failed while their issuer became unready cost no calls until it is ready.
+func TestFailedRequestRestsWhileItsIssuerIsNotReady(t *testing.T) {
+	inHouse(t, nil, func(h *house) {
+		h.ca.Always(catest.Fault{Delay: 20 * time.Second, Err: ca.Errorf(ca.Unauthenticated, "the token is refused")})
+		for n := range 10 {
+			h.api.put(nth("shop", n))
+		}
+		time.Sleep(10 * time.Second)
+		ready := h.issuer
+		h.setIssuer(nil)
+		time.Sleep(time.Minute)
+		var calls atomic.Int32
+		h.api.set(func(string, types.NamespacedName) error { calls.Add(1); return nil })
+		time.Sleep(time.Hour)
+		if n := calls.Load(); n > 10 {
+			t.Errorf("%d calls of the API server in an hour", n)
+		}
+		h.ca.Always(catest.Fault{})
+		h.setIssuer(ready)
+		for n := range 10 {
+			h.work.Again(nth("shop", n).UID)
+		}
+		time.Sleep(15 * time.Minute)
+		if n := h.happened("ca issued"); n != 10 {
+			t.Errorf("%d are issued: %v", n, h.events)
+		}
+	})
+}
+
+// A certificate of an issuer that never gets ready is given up when it expires.
+func TestCertificateIsGivenUpWhenItExpires(t *testing.T) {
+	inHouse(t, nil, func(h *house) {
+		h.ca.Next(1, catest.Fault{Delay: 20 * time.Second})
+		h.api.put(honest())
+		time.Sleep(10 * time.Second)
+		h.setIssuer(nil)
+		time.Sleep(2 * time.Hour)
+		h.wantWithheld(1)
+		var calls atomic.Int32
+		h.api.set(func(string, types.NamespacedName) error { calls.Add(1); return nil })
+		time.Sleep(time.Hour)
+		if n := calls.Load(); n > 0 {
+			t.Errorf("%d calls of the API server in an hour", n)
+		}
 	})
 }
 

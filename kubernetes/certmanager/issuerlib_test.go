@@ -125,14 +125,21 @@ func (status) Data(client.Object) ([]byte, error) { return nil, nil }
 func (a *api) put(r *request) {
 	a.mu.Lock()
 	key := nameOf(r)
-	old := a.all[key]
+	old, feed := a.all[key], a.feed
 	a.all[key] = r
 	a.mu.Unlock()
 	if old == nil {
-		a.feed.OnAdd(trimmed(r), false)
+		feed.OnAdd(trimmed(r), false)
 	} else {
-		a.feed.OnUpdate(trimmed(old), trimmed(r))
+		feed.OnUpdate(trimmed(old), trimmed(r))
 	}
+}
+
+// follow replaces the informer's handler.
+func (a *api) follow(feed toolscache.ResourceEventHandler) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.feed = feed
 }
 
 func (a *api) remove(r *request) {

@@ -25,6 +25,9 @@ const (
 	lookAgain = 5 * time.Minute
 )
 
+// notReady bounds the waits of a certificate whose issuer is not ready.
+var notReady = rotation.Row{First: time.Second, Most: lookAgain}
+
 // errAtWork means that there is no answer yet. The handler waits for it.
 var errAtWork = errors.New("the request is with the authority, or waits for its turn")
 
@@ -32,6 +35,7 @@ var errAtWork = errors.New("the request is with the authority, or waits for its 
 var (
 	errGone    = errors.New("the request was deleted or failed before its certificate was written")
 	errChanged = errors.New("the request or its issuer has changed since the certificate was requested")
+	errExpired = ca.Errorf(ca.Unavailable, "the certificate expired before it could be delivered")
 	errOver    = errors.New("the leader session ended before the certificate was written")
 )
 
@@ -40,6 +44,7 @@ type task struct {
 	ctx     context.Context // ends when the request is deleted, finished, or left to the next leader
 	uid     types.UID
 	call    *call // nil: nothing is requested from an authority
+	judged  bool  // issuer-lib has called Sign now, as the issuer is ready
 	gives   bool  // issuer-lib has the certificate now, and is about to write it
 	gave    bool  // it had it before
 	written bool
@@ -70,6 +75,7 @@ func (h *hooks) handle(ctx context.Context, seen *cmapi.CertificateRequest) time
 	defer func() { h.withhold(t, h.whyItEnds()) }()
 	for waits := (rotation.Waits{}); ; {
 		result, err := h.look(t, seen)
+		h.giveUp(t)
 		switch c := t.call; {
 		case t.written:
 			t.call = nil
@@ -88,7 +94,9 @@ func (h *hooks) handle(ctx context.Context, seen *cmapi.CertificateRequest) time
 			return result.RequeueAfter
 		case !c.isOver():
 			c.wait(ctx, lookAgain)
-		default: // it could not be written, or the issuer is not ready
+		case !t.judged:
+			signing.Sleep(ctx, waits.Next(notReady))
+		default: // it could not be written
 			signing.Sleep(ctx, waits.Next(signing.Rewrites))
 		}
 	}
@@ -96,8 +104,20 @@ func (h *hooks) handle(ctx context.Context, seen *cmapi.CertificateRequest) time
 
 // look has issuer-lib reconcile the request once.
 func (h *hooks) look(t *task, seen *cmapi.CertificateRequest) (reconcile.Result, error) {
-	t.gives = false
+	t.gives, t.judged = false, false
 	return h.reconcile(context.WithValue(t.ctx, taskKey{}, t), reconcile.Request{NamespacedName: nameOf(seen)})
+}
+
+// giveUp ends a call whose answer cannot be used: it failed, or its certificate has expired, while the
+// issuer is not ready. The request rests until the issuer is.
+func (h *hooks) giveUp(t *task) {
+	c := t.call
+	if c == nil || t.judged || t.written || !c.isOver() {
+		return
+	}
+	if c.err != nil || !h.cfg.Now().Before(c.cert.NotAfter) {
+		h.withhold(t, errExpired)
+	}
 }
 
 // shownAsIssued reports whether the cache has the request with a certificate.
@@ -118,6 +138,7 @@ func (h *hooks) whyItEnds() error {
 // certify returns the certificate for a request, an error, or errAtWork.
 func (h *hooks) certify(ctx context.Context, cr signer.CertificateRequestObject, authority string) (ra.Certificate, error) {
 	t := taskOf(ctx)
+	t.judged = true
 	if t.call != nil && !t.call.isFor(cr, authority) {
 		h.withhold(t, errChanged)
 	}
@@ -137,9 +158,8 @@ func (h *hooks) certify(ctx context.Context, cr signer.CertificateRequestObject,
 		t.call = nil
 		return ra.Certificate{}, c.err
 	case !h.cfg.Now().Before(c.cert.NotAfter):
-		err := ca.Errorf(ca.Unavailable, "the certificate has expired before it could be delivered")
-		h.withhold(t, err)
-		return ra.Certificate{}, err
+		h.withhold(t, errExpired)
+		return ra.Certificate{}, errExpired
 	}
 	return c.cert, nil
 }
