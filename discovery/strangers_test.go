@@ -11,6 +11,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
@@ -131,6 +132,31 @@ func TestConnectionsOfOneAddressAreLimited(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestIdleConnectionsOfStrangersAreBounded(t *testing.T) {
+	inBubble(t, withHanging(discovery.Limits{Authentications: 2}), func(t *testing.T, p *place) {
+		p.comesFrom("192.0.2.1")
+		conn := p.dial(nil)
+		defer conn.Close()
+		known := open(t, conn, "authorization", "Bearer honest")
+		defer known.hang()
+		known.ask(thingURL, "a")
+		known.gets("1")
+		var idle []net.Conn
+		for range 3 {
+			c := p.raw(t)
+			defer c.Close()
+			idle = append(idle, c)
+		}
+		if isClosed(idle[0]) || isClosed(idle[1]) || !isClosed(idle[2]) {
+			t.Error("want two idle connections of strangers beside the known one")
+		}
+		time.Sleep(20 * time.Second)
+		if !isClosed(idle[0]) || conn.GetState() != connectivity.Ready {
+			t.Errorf("after 20 s an idle connection is open, or the known one is %s", conn.GetState())
+		}
+	})
 }
 
 func TestTokensUpTo16KiBAreAccepted(t *testing.T) {
