@@ -156,7 +156,7 @@ func (p *page) ask(ctx context.Context, method, path string, want int) ([]byte, 
 	if err != nil {
 		return nil, fmt.Errorf("failed to ask the agent at %s: %w", p.address, err)
 	}
-	defer answer.Body.Close()
+	defer func() { _ = answer.Body.Close() }() // only read, so the error does not matter
 	body, err := io.ReadAll(io.LimitReader(answer.Body, maxReply))
 	if err == nil && answer.StatusCode != want {
 		err = fmt.Errorf("the agent at %s answered %s: %s", p.address, answer.Status, text.Clean(string(body)))

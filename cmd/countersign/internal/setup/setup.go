@@ -88,7 +88,11 @@ func (r *request) take(args []string) error {
 	return nil
 }
 
-func (r *request) write(w io.Writer) error {
+func (r *request) write(w io.Writer) (err error) {
+	// The agent's working directory is another.
+	if r.folder, err = filepath.Abs(r.folder); err != nil {
+		return err
+	}
 	config, key := filepath.Join(r.folder, "countersign.yaml"), filepath.Join(r.folder, "state.key")
 	exists, err := r.mayReplace(config)
 	if err != nil {
@@ -181,9 +185,15 @@ func makeKey(path string) (made bool, err error) {
 }
 
 func giveToAgent(file *os.File) error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
 	group, err := user.LookupGroup("countersign")
-	if err != nil || os.Geteuid() != 0 {
+	if _, unknown := errors.AsType[user.UnknownGroupError](err); unknown {
 		return nil // no package made a user for the agent
+	}
+	if err != nil {
+		return err
 	}
 	gid, err := strconv.Atoi(group.Gid)
 	if err != nil {

@@ -57,7 +57,7 @@ func (r *request) config(key string) string {
 		entry = fmt.Sprintf(entry, r.acceptTerms)
 	}
 	text.WriteString(entry)
-	fmt.Fprintf(&text, "\nsecrets:\n- name: default\n  dns_names: [%s]\n", r.name)
+	fmt.Fprintf(&text, "\nsecrets:\n- name: default\n  dns_names: [%q]\n", r.name)
 	fmt.Fprintf(&text, "\n# What the agent holds outlives a restart, encrypted. Without it, each start orders new certificates.\nstate: {dir: /var/lib/countersign/state, key_file: %s}\n", key)
 	if r.nginx {
 		text.WriteString(`
