@@ -355,12 +355,12 @@ func TestNewSettingsReplaceClientAfterItsCalls(t *testing.T) {
 	}
 }
 
-func TestClosedProviderSaysThatItStops(t *testing.T) {
+func TestClosingAProviderClosesStopping(t *testing.T) {
 	p := provider.Define("stops", "1", func(context.Context, struct{}) (ca.Client, error) { return nil, nil }).Provider()
 	stopping := p.(interface{ Stopping() <-chan struct{} }).Stopping()
 	select {
 	case <-stopping:
-		t.Error("it stops before it is closed")
+		t.Error("closed before Close")
 	default:
 	}
 	for range 2 {

@@ -23,11 +23,10 @@ import (
 
 type callClient = grpc.BidiStreamingClient[providerv1.CSRSignStreamRequest, providerv1.CSRSignStreamResponse]
 
-// calls has the host's CSRSign calls go over one stream, once the provider has said that it serves
-// one and calls follow each other closely: a stream would take memory at both ends of an agent with one
-// secret for nothing. It is opened in the background: until it is there, and for what does not fit,
-// calls go by themselves. A stream that ends by itself is opened again, and one whose provider
-// breaks the rules is not.
+// calls sends the host's CSRSign calls over one stream, if the provider declares one and calls follow
+// each other closely: for an agent with one secret, a stream would waste memory at both ends. It is
+// opened in the background. Until it is open, and for what does not fit, each call is a unary one. A
+// stream whose connection breaks is opened again. After a provider breaks the rules, none is.
 type calls struct {
 	authority providerv1.CertificateAuthorityStreamClient
 

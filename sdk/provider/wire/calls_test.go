@@ -425,7 +425,7 @@ func TestProviderThatBreaksTheRulesGetsNoStreamAgain(t *testing.T) {
 	}
 }
 
-func TestAnswersThatAreNoneAreInternalErrors(t *testing.T) {
+func TestMalformedAnswersAreInternalErrors(t *testing.T) {
 	bad, err := proto.Marshal(status.New(codes.OK, "").Proto())
 	if err != nil {
 		t.Fatal(err)
@@ -457,7 +457,7 @@ func TestAnswersThatAreNoneAreInternalErrors(t *testing.T) {
 	}
 }
 
-// Its text is no UTF-8, which the encoding demands. What goes with it in one message is another's.
+// Its text is not UTF-8, which the encoding demands. The same message may carry other callers' requests.
 func TestRequestThatCannotBeEncodedFailsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		remote, conn := streaming(t, func(_ context.Context, req ca.SignRequest) (ca.Certificate, error) {
@@ -657,7 +657,7 @@ func TestProviderServesAStreamOfAnyHost(t *testing.T) {
 	})
 }
 
-// stopped is a provider that says when it stops.
+// stopped is a provider that announces its end.
 type stopped struct {
 	fake
 	stopping chan struct{}

@@ -83,7 +83,7 @@ func (c callServer) CSRSignStream(stream callStreamServer) error {
 // errStopping ends a stream as the provider stops. Calls in flight are answered first.
 var errStopping = fmt.Errorf("%w", ToStatus(ca.Errorf(ca.Unavailable, "the provider is stopping")))
 
-// stopping is closed when a provider stops that says so.
+// stopping returns a channel that a provider closes when it stops, or nil.
 func stopping(signer ca.Client) <-chan struct{} {
 	if s, ok := signer.(interface{ Stopping() <-chan struct{} }); ok {
 		return s.Stopping()

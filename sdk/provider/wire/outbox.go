@@ -17,8 +17,7 @@ const (
 )
 
 // outbox sends what is put into it: what comes while a message is sent goes into the next one
-// together. It waits for nothing to fill a message, and whoever puts something in does not wait
-// for the peer.
+// together. It sends at once, however little there is, and put never waits for the peer.
 type outbox[T proto.Message] struct {
 	wake chan struct{}
 
