@@ -21,7 +21,7 @@ import (
 //go:embed LICENSE go.mod go.sum
 //go:embed internal/call/*.go internal/clock/*.go internal/endpoint/*.go internal/host/command/*.go
 //go:embed internal/host/address/*.go internal/host/errno/*.go internal/host/filewatch/*.go internal/host/reference/*.go
-//go:embed internal/host/protect/*.go internal/host/safefile/*.go internal/jws/*.go internal/memory/*.go
+//go:embed internal/host/protect/*.go internal/host/safefile/*.go internal/host/selfsigned/*.go internal/jws/*.go internal/memory/*.go
 //go:embed internal/program/buildinfo/*.go internal/suggest/*.go internal/text/*.go internal/transport/*.go
 //go:embed internal/test/logtest/*.go internal/test/proctest/*.go internal/test/programs/*.go
 //go:embed proto/provider/v1/*.go proto/provider/v2/*.go

@@ -101,7 +101,7 @@ func TestCopyHasNoTests(t *testing.T) {
 		files, size = files+1, size+info.Size()
 		return err
 	})
-	if err != nil || files < 50 || size > 700_000 {
+	if err != nil || files < 50 || size > 800_000 {
 		t.Errorf("%d files of %d bytes, %v", files, size, err)
 	}
 }
