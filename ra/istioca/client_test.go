@@ -79,7 +79,7 @@ func (c *client) askUntil(ctx context.Context, w wish) (gets, error) {
 		w.fields = map[string]any{"CertSigner": ""}
 	}
 	request.Metadata = must(structpb.NewStruct(w.fields))
-	reply, err := security.NewIstioCertificateServiceClient(c.conn).CreateCertificate(c.outgoing(ctx), request)
+	reply, err := security.NewClient(c.conn).CreateCertificate(c.outgoing(ctx), request)
 	if err != nil {
 		return gets{}, err
 	}

@@ -21,7 +21,7 @@ import (
 // unauthenticated caller's message, without a limit on its time, before the caller is known.
 func (s *Server) service() *grpc.ServiceDesc {
 	return &grpc.ServiceDesc{
-		ServiceName: security.IstioCertificateService_ServiceDesc.ServiceName,
+		ServiceName: security.ServiceName,
 		Streams: []grpc.StreamDesc{{
 			StreamName: "CreateCertificate",
 			Handler:    func(_ any, stream grpc.ServerStream) error { return s.serve(stream) },

@@ -19,7 +19,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/authn"
 )
 
-const method = security.IstioCertificateService_CreateCertificate_FullMethodName
+const method = security.Method
 
 // ends waits for the status of an opened call.
 func ends(stream grpc.ClientStream) codes.Code {

@@ -271,7 +271,7 @@ func serveMesh(dir string) (*mesh, error) {
 	}
 	m.address = listener.Addr().String()
 	m.server = grpc.NewServer(grpc.Creds(credentials.NewServerTLSFromCert(&pair)))
-	security.RegisterIstioCertificateServiceServer(m.server, m)
+	security.Register(m.server, m)
 	go m.server.Serve(listener) //nolint:errcheck // it ends by Stop
 	return m, os.WriteFile(m.roots, m.ca.Bundle().PEM(), 0o644)
 }

@@ -37,7 +37,7 @@ func startIstiod(t *testing.T, token string) *istiod {
 	_, i.port, err = net.SplitHostPort(listener.Addr().String())
 	must(t, err)
 	server := grpc.NewServer(grpc.Creds(credentials.NewServerTLSFromCert(i.pair(t, "", "istiod.istio-system.svc"))))
-	security.RegisterIstioCertificateServiceServer(server, i)
+	security.Register(server, i)
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
 	t.Cleanup(func() { server.Stop(); must(t, <-ended) })

@@ -50,7 +50,7 @@ func startIstiod(t *testing.T) *istiod {
 	server := grpc.NewServer(grpc.Creds(credentials.NewTLS(&tls.Config{
 		Certificates: []tls.Certificate{pair}, ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: i.mesh.Bundle().Pool(), NextProtos: []string{"h2"},
 	})))
-	security.RegisterIstioCertificateServiceServer(server, i)
+	security.Register(server, i)
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
 	t.Cleanup(func() { server.Stop(); <-ended })

@@ -44,7 +44,7 @@ func (c *CA) attempt(ctx context.Context, req *security.IstioCertificateRequest)
 		return nil, ca.Errorf(ca.Internal, "%w", err)
 	}
 	defer conn.Close()
-	reply, err := security.NewIstioCertificateServiceClient(conn).CreateCertificate(ctx, req)
+	reply, err := security.NewClient(conn).CreateCertificate(ctx, req)
 	if tooLarge(err) {
 		return nil, ca.Errorf(ca.Internal, "%s: the reply has more than %d bytes", c.endpoint.address, maxReply)
 	}

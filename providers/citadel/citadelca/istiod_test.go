@@ -78,7 +78,7 @@ func listen(t *testing.T, address string) net.Listener {
 func (i *istiod) serve(t *testing.T, listener net.Listener, opts ...grpc.ServerOption) {
 	t.Helper()
 	server := grpc.NewServer(opts...)
-	security.RegisterIstioCertificateServiceServer(server, i)
+	security.Register(server, i)
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
 	t.Cleanup(func() { server.Stop(); <-ended })

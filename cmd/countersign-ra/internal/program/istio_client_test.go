@@ -99,7 +99,7 @@ func (c caller) send(csr string, key *ecdsa.PrivateKey, fields map[string]any) (
 	}
 	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(c.t.Context(), c.pairs...), patience)
 	defer cancel()
-	reply, err := security.NewIstioCertificateServiceClient(c.conn).CreateCertificate(ctx, request)
+	reply, err := security.NewClient(c.conn).CreateCertificate(ctx, request)
 	if err != nil {
 		return nil, nil, err
 	}

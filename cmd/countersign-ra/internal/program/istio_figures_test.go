@@ -268,7 +268,7 @@ func (c *crowd) each(conns []*grpc.ClientConn, n int) []time.Duration {
 	var all sync.WaitGroup
 	for caller, conn := range conns {
 		all.Go(func() {
-			stub := security.NewIstioCertificateServiceClient(conn)
+			stub := security.NewClient(conn)
 			for i := next.Add(1) - 1; i < int64(n) && failed[caller] == nil; i = next.Add(1) - 1 {
 				began := time.Now()
 				failed[caller] = c.ask(stub)
@@ -392,7 +392,7 @@ func reach(t *testing.T, conn *grpc.ClientConn, token string) {
 	if token != "" {
 		ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)
 	}
-	if _, err := security.NewIstioCertificateServiceClient(conn).CreateCertificate(ctx, &security.IstioCertificateRequest{}); err == nil {
+	if _, err := security.NewClient(conn).CreateCertificate(ctx, &security.IstioCertificateRequest{}); err == nil {
 		t.Error("a call without a CSR has a certificate")
 	}
 }
@@ -481,7 +481,7 @@ func startLeast(t *testing.T, authority rootOf) *crowd {
 		t.Fatal(err)
 	}
 	server := grpc.NewServer(grpc.Creds(credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: own}}})))
-	security.RegisterIstioCertificateServiceServer(server, &least{rootOf: authority, id: id})
+	security.Register(server, &least{rootOf: authority, id: id})
 	on, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

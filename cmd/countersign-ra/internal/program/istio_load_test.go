@@ -183,7 +183,7 @@ func (f *loaded) ask(ctx context.Context, conn *grpc.ClientConn, token, id strin
 		request.Metadata = &structpb.Struct{Fields: map[string]*structpb.Value{"ImpersonatedIdentity": structpb.NewStringValue(id)}}
 	}
 	ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)
-	reply, err := security.NewIstioCertificateServiceClient(conn).CreateCertificate(ctx, request)
+	reply, err := security.NewClient(conn).CreateCertificate(ctx, request)
 	if err != nil {
 		if code := grpcstatus.Code(err); code == codes.PermissionDenied || code == codes.InvalidArgument {
 			f.t.Error(err) // no caller is refused here

@@ -168,7 +168,7 @@ func (c caller) pair() (tls.Certificate, string) {
 	}
 	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(c.t.Context(), c.pairs...), patience)
 	defer cancel()
-	client := security.NewIstioCertificateServiceClient(c.conn)
+	client := security.NewClient(c.conn)
 	for {
 		reply, err := client.CreateCertificate(ctx, &security.IstioCertificateRequest{Csr: string(csr)})
 		if grpcstatus.Code(err) == codes.Unavailable && ctx.Err() == nil {
