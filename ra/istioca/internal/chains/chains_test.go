@@ -2,6 +2,7 @@ package chains
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -155,6 +156,49 @@ func TestNamespaceDoesNotFillTheRecord(t *testing.T) {
 	}
 	if text, err := r.Encode(); err != nil {
 		t.Error(len(text), err)
+	}
+}
+
+// Two namespaces that take all they may leave a third's machine what it needs to go on.
+func TestNamespacesTogetherDoNotStopAnother(t *testing.T) {
+	r := &Record{Version: version}
+	if err := r.Begin(machineOf("good", "spiffe://cluster.local/ns/good/sa/db"), cert("good", time.Hour), now); err != nil {
+		t.Fatal(err)
+	}
+	for _, namespace := range []string{"greedy", "other"} {
+		for n, err := 0, error(nil); err == nil; n++ {
+			identity := fmt.Sprintf("spiffe://cluster.local/ns/%s/sa/%d%s", namespace, n, strings.Repeat("<", 300))
+			err = r.Begin(machineOf(namespace, identity), cert(namespace+fmt.Sprint(n), time.Hour), now)
+		}
+	}
+	for _, c := range r.Chains[1:] {
+		for n, err := 0, error(nil); err == nil; n++ {
+			err = r.Continue(c.ID, cert(fmt.Sprintf("%032d", n)+c.ID, time.Hour), now.Add(time.Hour), now)
+		}
+	}
+	for n := range usual - 1 {
+		if err := r.Continue(r.Chains[0].Certificates[n].ID, cert(fmt.Sprint("next", n), time.Hour), now.Add(time.Hour), now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := r.Encode(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A record that has more than was counted could not be written for any machine.
+func TestChainTakesNoMoreThanIsCounted(t *testing.T) {
+	long := strings.Repeat("<", 253)
+	c := Chain{ID: ID(strings.Repeat("a", 64)), Identity: long, Issuer: long, Began: now, Last: now, Over: Outlives, Subject: ra.Subject{
+		Kind: ra.ServiceAccount, Cluster: long, Namespace: long, ServiceAccount: long, ServiceAccountUID: long,
+		Pod: long, PodUID: long, Node: long, NodeUID: long, User: long, Verified: long,
+	}}
+	for n := range maxCertificates {
+		c.Certificates = append(c.Certificates, &Certificate{ID: c.ID, Ends: now, State: Held})
+		text, err := json.Marshal(c)
+		if counted := c.weight(n + 1); err != nil || len(text) >= counted {
+			t.Errorf("%d bytes with %d certificates, %d are counted, %v", len(text), n+1, counted, err)
+		}
 	}
 }
 

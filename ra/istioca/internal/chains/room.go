@@ -13,6 +13,9 @@ const (
 
 	maxChains       = 500 // of one identity
 	maxCertificates = 32  // of a chain that have not expired
+	// usual is how many certificates a machine has that renews at half of their life. Each chain has room
+	// for them from its beginning, so that no number of tenants that take all they may stops another's.
+	usual = 3
 
 	roomOfTenant = maxSize / 2     // for all chains of a tenant
 	roomToBegin  = maxSize * 3 / 4 // beyond this, chains only go on
@@ -32,23 +35,29 @@ func (r *Record) MayBegin(c Chain, now time.Time) error {
 	if same >= maxChains {
 		return fmt.Errorf("%w: %s has %d chains of renewals, %d are allowed", ErrFull, c.Identity, same, maxChains)
 	}
-	return r.fits(&c, c.weight(now)+weightOfCertificate, roomToBegin, now)
+	return r.fits(&c, 1, roomToBegin, now)
 }
 
 // MayContinue returns ErrFull if there is no room for another certificate of a chain of the record. It
 // changes nothing.
 func (r *Record) MayContinue(c *Chain, now time.Time) error {
-	if good := c.good(now); good >= maxCertificates {
+	good := c.good(now)
+	if good >= maxCertificates {
 		return fmt.Errorf("%w: the chain of renewals has %d", ErrFull, good)
 	}
-	return r.fits(c, weightOfCertificate, maxSize, now)
+	return r.fits(c, good+1, maxSize, now)
 }
 
-// fits returns ErrFull if a chain cannot have more bytes in a record that takes so many.
-func (r *Record) fits(c *Chain, more, most int, now time.Time) error {
-	all, own := more, more
+// fits returns ErrFull if a record of so many bytes cannot have a chain with so many certificates.
+func (r *Record) fits(c *Chain, certificates, most int, now time.Time) error {
+	all := c.weight(certificates)
+	own := all
 	for _, other := range r.Chains {
-		weight := other.weight(now)
+		good := other.good(now)
+		if other == c || good == 0 { // it is forgotten
+			continue
+		}
+		weight := other.weight(good)
 		all += weight
 		if other.tenant() == c.tenant() {
 			own += weight
@@ -70,15 +79,13 @@ func (c *Chain) tenant() string {
 	return "namespace " + c.Subject.Namespace + " of cluster " + c.Subject.Cluster
 }
 
-// weight is the most that a chain takes when it is encoded; 0 once all its certificates have expired.
-func (c *Chain) weight(now time.Time) int {
-	good := c.good(now)
-	if good == 0 && len(c.Certificates) > 0 {
-		return 0
-	}
+// weight is the most that a chain takes when it is encoded, with so many certificates or the usual number.
+func (c *Chain) weight(certificates int) int {
 	s := c.Subject
-	weight := weightOfChain + good*weightOfCertificate
-	for _, text := range []string{c.Identity, c.Issuer, s.Cluster, s.Namespace, s.ServiceAccount, s.ServiceAccountUID, s.User, s.Verified} {
+	weight := weightOfChain + max(certificates, usual)*weightOfCertificate
+	for _, text := range []string{
+		c.Identity, c.Issuer, s.Cluster, s.Namespace, s.ServiceAccount, s.ServiceAccountUID, s.Pod, s.PodUID, s.Node, s.NodeUID, s.User, s.Verified,
+	} {
 		weight += encoded(text)
 	}
 	return weight
