@@ -45,7 +45,7 @@ type fairStatus struct {
 
 // Patch implements [client.SubResourceWriter], and records whether a certificate was written.
 func (s fairStatus) Patch(ctx context.Context, object client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
-	t := taskOf(ctx)
+	t, request := taskOf(ctx), ctx
 	return s.of.slots.Do(ctx, object.GetNamespace(), func(ctx context.Context) error {
 		if t == nil || !t.gives {
 			return s.SubResourceWriter.Patch(ctx, object, patch, opts...)
@@ -54,7 +54,7 @@ func (s fairStatus) Patch(ctx context.Context, object client.Object, patch clien
 		defer cancel()
 		err := s.SubResourceWriter.Patch(ctx, object, patch, opts...)
 		t.written = err == nil
-		if err == nil || ctx.Err() == nil && !apierrors.IsNotFound(err) {
+		if err != nil && request.Err() == nil && !apierrors.IsNotFound(err) {
 			s.of.door.gates[t.call.authority].Wrote(object.GetNamespace(), t.uid, err)
 		}
 		return err

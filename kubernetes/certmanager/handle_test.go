@@ -417,3 +417,57 @@ func TestCertificatesAreNotRequestedThatCannotBeWritten(t *testing.T) {
 		}
 	})
 }
+
+// Nor must an API server that answers no write, such as one whose webhook hangs.
+func TestCertificatesAreNotRequestedWhileWritesHang(t *testing.T) {
+	inHouse(t, nil, func(h *house) {
+		h.api.set(func(verb string, _ types.NamespacedName) error {
+			if verb == "patch" && h.asked() > 0 {
+				time.Sleep(12 * time.Second) // the deadline is sooner
+			}
+			return nil
+		})
+		for n := range 100 {
+			r := nth("shop", n)
+			setReady("Pending", "", nil)(r)
+			h.api.put(r)
+		}
+		time.Sleep(4 * time.Minute)
+		if n, shut := h.asked(), h.Shut(); n == 0 || n > 60 || len(shut) != 1 {
+			t.Errorf("%d certificates in 4 minutes, %+v", n, shut)
+		}
+	})
+}
+
+// A write whose reply was lost has not failed: it delays no other request.
+func TestLostRepliesShutNoGate(t *testing.T) {
+	for name, late := range map[string]bool{"the informer shows it": false, "the informer is late": true} {
+		t.Run(name, func(t *testing.T) {
+			inHouse(t, nil, func(h *house) {
+				h.api.after = func(verb string) error {
+					if verb == "patch" && h.asked() > 0 {
+						return errors.New("the connection is cut")
+					}
+					return nil
+				}
+				feed := h.api.feed
+				if late {
+					h.api.follow(toolscache.ResourceEventHandlerFuncs{})
+				}
+				for n := range 100 {
+					r := nth("shop", n)
+					setReady("Pending", "", nil)(r)
+					h.api.put(r)
+					if late {
+						feed.OnAdd(trimmed(r), false)
+					}
+				}
+				time.Sleep(time.Minute)
+				if shut := h.Shut(); len(shut) > 0 || h.asked() != 100 || h.happened("ca issued") != 100 {
+					t.Errorf("%d certificates, %v, %+v", h.asked(), h.events, shut)
+				}
+				h.wantWithheld(0)
+			})
+		})
+	}
+}

@@ -78,12 +78,11 @@ func (h *hooks) handle(ctx context.Context, seen *cmapi.CertificateRequest) time
 		h.giveUp(t)
 		switch c := t.call; {
 		case t.written:
-			t.call = nil
-			h.cfg.Observe(signing.Event{Signer: c.authority, Result: signing.ResultIssued})
+			h.delivered(t, seen)
 			return signing.Over
 		case ctx.Err() != nil:
 			if t.gave && h.shownAsIssued(seen) { // the reply to a write was lost
-				t.call = nil
+				h.delivered(t, seen)
 			}
 			return 0
 		case c == nil && errors.Is(err, reconcile.TerminalError(nil)):
@@ -118,6 +117,14 @@ func (h *hooks) giveUp(t *task) {
 	if c.err != nil || !h.cfg.Now().Before(c.cert.NotAfter) {
 		h.withhold(t, errExpired)
 	}
+}
+
+// delivered notes that a certificate was written.
+func (h *hooks) delivered(t *task, seen *cmapi.CertificateRequest) {
+	authority := t.call.authority
+	t.call = nil
+	h.gates[authority].Wrote(seen.Namespace, seen.UID, nil)
+	h.cfg.Observe(signing.Event{Signer: authority, Result: signing.ResultIssued})
 }
 
 // shownAsIssued reports whether the cache has the request with a certificate.
