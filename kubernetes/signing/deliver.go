@@ -42,17 +42,23 @@ type Delivery struct {
 	// Until is when the certificate can no longer be written, by Now.
 	Until time.Time
 	Now   func() time.Time
+	// Has reports whether the live request has the certificate. Required.
+	Has func(ctx context.Context) bool
 	// Retry receives the error of a write that is made again.
 	Retry func(error)
 }
 
 // Do calls write until it succeeds, always for the same certificate, as another would cost another
-// one. It returns the last error when the time is up, when write returns [ErrOver], and when ctx ends.
+// one. It returns the last error when the time is up, when write returns [ErrOver], and when ctx ends,
+// unless the request has the certificate by then: the reply to a write was lost.
 func (d Delivery) Do(ctx context.Context, write func(context.Context) error) error {
 	for waits := (rotation.Waits{}); ; {
 		err := write(ctx)
 		if errors.Is(err, ErrOver) || err != nil && ctx.Err() != nil {
-			return err
+			if !d.has(ctx) {
+				return err
+			}
+			err = nil
 		}
 		d.Gate.Wrote(d.Owner, d.UID, err)
 		wait := waits.Next(Rewrites)
@@ -62,4 +68,11 @@ func (d Delivery) Do(ctx context.Context, write func(context.Context) error) err
 		d.Retry(err)
 		Sleep(ctx, wait)
 	}
+}
+
+// has asks for the live request, also if ctx has ended: the watch may have shown our own write.
+func (d Delivery) has(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lingers)
+	defer cancel()
+	return d.Has(ctx)
 }

@@ -353,6 +353,25 @@ func TestStaleInformerHasNoWord(t *testing.T) {
 	}
 }
 
+// The API server has written the certificate, and its reply was lost.
+func TestWriteWhoseReplyIsLostIsDelivered(t *testing.T) {
+	inCluster(t, nil, func(c *cluster) {
+		c.api.Also(func(call *kubetest.Call) error {
+			if call.Verb != "update" || call.Subresource != "status" {
+				return nil
+			}
+			c.api.Put(call.Object)
+			return apierrors.NewInternalError(errors.New("the connection is cut"))
+		})
+		c.create(honest())
+		pass(time.Minute)
+		c.want("Approved issued")
+		if lines := c.audit.Lines(t, "withheld"); len(lines) > 0 || c.happened("issued") != 1 || c.happened("undelivered") > 0 || c.asked() != 1 {
+			t.Errorf("%v, %v", lines, c.events)
+		}
+	})
+}
+
 // Between two terms of a leader nothing is lost, and a CA that recognizes repeats makes one.
 func TestNextTermGoesOn(t *testing.T) {
 	inCluster(t, nil, func(c *cluster) {

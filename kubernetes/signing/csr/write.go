@@ -1,6 +1,7 @@
 package csr
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"time"
@@ -65,6 +66,7 @@ func (d *Door) refuse(ctx context.Context, r *request, no *signing.Refusal) erro
 func (d *Door) deliver(ctx context.Context, r *request, o *ra.Order, cert ra.Certificate) {
 	delivery := signing.Delivery{
 		Gate: d.gates[r.Spec.SignerName], Owner: owner(r), UID: r.UID, Until: cert.NotAfter, Now: d.cfg.Now,
+		Has: func(ctx context.Context) bool { return d.hasCertificate(ctx, r, cert) },
 		Retry: func(err error) {
 			d.cfg.Log.Warn("cannot write the certificate into the request, trying again", "request", text.Clean(r.Name), "error", text.Clean(err.Error()))
 		},
@@ -88,6 +90,16 @@ func (d *Door) put(ctx context.Context, r *request, cert ra.Certificate) error {
 		})
 		return err
 	})
+}
+
+// hasCertificate reports whether the live request has the certificate.
+func (d *Door) hasCertificate(ctx context.Context, r *request, cert ra.Certificate) (has bool) {
+	_ = d.reads.Do(ctx, owner(r), func(ctx context.Context) error {
+		live, err := d.requests().Get(ctx, r.Name, metav1.GetOptions{})
+		has = err == nil && live.UID == r.UID && bytes.Equal(live.Status.Certificate, cert.Chain)
+		return err
+	})
+	return has
 }
 
 // change reads the whole request and writes it, as a status keeps the metadata that it comes with.

@@ -49,6 +49,24 @@ func TestWriteWhoseAnswerIsLostIsDelivered(t *testing.T) {
 	})
 }
 
+// The informer shows the write whose answer was lost, which ends the work on the request.
+func TestWriteThatOnlyTheInformerShowsIsDelivered(t *testing.T) {
+	inCluster(t, nil, func(c *cluster) {
+		c.api.Also(func(call *kubetest.Call) error {
+			if call.Verb != "update" {
+				return nil
+			}
+			c.api.Put(call.Object)
+			return apierrors.NewInternalError(errors.New("the connection is cut"))
+		})
+		c.create(honest())
+		time.Sleep(time.Minute)
+		if lines := c.audit.Lines(t, "withheld"); len(lines) > 0 || c.happened("issued") != 1 || c.happened("undelivered") > 0 {
+			t.Errorf("%v, %v", lines, c.events)
+		}
+	})
+}
+
 // No error of an authority is final for a pod.
 func TestNoReplyOfAnAuthorityIsFinal(t *testing.T) {
 	for name, fault := range map[string]catest.Fault{

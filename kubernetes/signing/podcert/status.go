@@ -47,6 +47,7 @@ func (d *Door) deliver(ctx context.Context, r *request, o *ra.Order, cert ra.Cer
 	status, end, refused := issued(cert, d.cfg.Now()), cert.NotBefore.Add(freshFor), false
 	delivery := signing.Delivery{
 		Gate: d.gates[r.Spec.SignerName], Owner: r.Namespace, UID: r.UID, Until: end, Now: d.cfg.Now,
+		Has: func(ctx context.Context) bool { return d.hasChain(ctx, r, status.CertificateChain) },
 		Retry: func(err error) {
 			d.cfg.Log.Warn("cannot write the certificate into the request, trying again", "request", r.Namespace+"/"+r.Name, "error", clean(err))
 		},
@@ -113,12 +114,22 @@ func (d *Door) write(ctx context.Context, r *request, status certificatesv1.PodC
 	}
 	live, err := d.current(ctx, r)
 	switch {
-	case live != nil && live.UID == r.UID && live.Status.CertificateChain == status.CertificateChain:
+	case isIssued(live, r, status.CertificateChain):
 		return nil
 	case err != nil:
 		return err
 	}
 	return d.put(ctx, live, status)
+}
+
+// hasChain reports whether the live request has a chain.
+func (d *Door) hasChain(ctx context.Context, r *request, chain string) bool {
+	live, _ := d.current(ctx, r)
+	return isIssued(live, r, chain)
+}
+
+func isIssued(live, r *request, chain string) bool {
+	return live != nil && live.UID == r.UID && live.Status.CertificateChain == chain
 }
 
 // current returns the live request, with signing.ErrOver if there is nothing left to do about it.
