@@ -54,7 +54,9 @@ func (s *service) openDoor() (err error) {
 		return fmt.Errorf("istio: %w", err)
 	}
 	d.callers.now.Store(&s.config)
-	s.metrics.calls.WithLabelValues(string(istioca.Copied)) // an alert sees the first one, too
+	for _, rare := range []istioca.Result{istioca.Copied, istioca.Unrenewable} { // an alert sees the first one, too
+		s.metrics.calls.WithLabelValues(string(rare))
+	}
 	if s.dry {
 		return nil
 	}

@@ -95,7 +95,8 @@ func TestEachReplicaServesAMesh(t *testing.T) {
 		t.Errorf("%+v %+v", said.Leader, said.Istio)
 	}
 	metrics := r.measures(t,
-		`countersign_ra_istio_calls_total{result="denied"} 2`, "countersign_ra_istio_ready 1", `countersign_ra_roots{authority="file",engine="istio",phase="trusted"} 1`,
+		`countersign_ra_istio_calls_total{result="denied"} 2`, `istio_calls_total{result="unrenewable"} 0`, `istio_calls_total{result="copied"} 0`,
+		"countersign_ra_istio_ready 1", `countersign_ra_roots{authority="file",engine="istio",phase="trusted"} 1`,
 		`countersign_ra_outcomes_total{authority="file",result="issued",rule="east"} 1`, "countersign_ra_istio_certificate_expiry_timestamp_seconds ",
 		`countersign_ra_outcomes_total{authority="file",result="denied",rule="mesh"} 2`)
 	out, errs, code := says(t, nil, "status", "--address", "unix:"+filepath.Join(r.dir, "page"))
