@@ -307,7 +307,7 @@ func TestChartSetsWhatClustersDifferIn(t *testing.T) {
 	for _, o := range objects(t, text, "") {
 		var m metav1.PartialObjectMetadata
 		must(t, json.Unmarshal(o.text, &m))
-		if !strings.HasSuffix(m.Name, "-extra") && !strings.HasSuffix(m.Name, "-test") && (m.Labels["team"] != "pki" || m.Annotations["owner"] != "pki") {
+		if !strings.HasSuffix(m.Name, "-extra") && (m.Labels["team"] != "pki" || m.Annotations["owner"] != "pki") {
 			t.Errorf("%s %s has neither the common labels nor the common annotations", m.Kind, m.Name)
 		}
 	}
@@ -317,6 +317,17 @@ func TestChartSetsWhatClustersDifferIn(t *testing.T) {
 		if got := d.Spec.Template.Labels["app"]; got != "countersign-ra" || d.Spec.Template.Annotations["checksum/config"] == "" {
 			t.Errorf("the pod's own label is %q, its annotations %v", got, d.Spec.Template.Annotations)
 		}
+	}
+}
+
+// An upgrade that reuses the values of a chart from before these values has none of them.
+func TestChartNeedsNoValuesThatCameLater(t *testing.T) {
+	unset := "commonLabels=null,commonAnnotations=null,extraObjects=null,image.pullSecrets=null"
+	for _, value := range []string{"serviceAccount", "podLabels", "podAnnotations", "service", "disruptionBudget", "strategy", "probes"} {
+		unset += ",ra." + value + "=null"
+	}
+	if got, want := rendered(t, "mesh", "--set", unset), rendered(t, "mesh"); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
 

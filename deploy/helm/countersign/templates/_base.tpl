@@ -17,7 +17,7 @@ namespace and with its labels. Call it with the dict root, file, app.
 {{- $global := list "ClusterRole" "ClusterRoleBinding" "CustomResourceDefinition" "ValidatingAdmissionPolicy" "ValidatingAdmissionPolicyBinding" -}}
 {{- if not (has .object.kind $global) }}{{ $_ := set .object.metadata "namespace" $namespace }}{{ end -}}
 {{- range .object.subjects }}{{ $_ := set . "namespace" $namespace }}{{ end -}}
-{{- $_ := set .object.metadata "labels" (merge (include "countersign.labels" . | fromYaml) .root.Values.commonLabels) -}}
+{{- $_ := set .object.metadata "labels" (merge (include "countersign.labels" . | fromYaml) (.root.Values.commonLabels | default dict)) -}}
 {{- include "countersign.metadata" (dict "metadata" .object.metadata "values" (dict "annotations" .root.Values.commonAnnotations)) -}}
 {{- toJson .object -}}
 {{- end -}}

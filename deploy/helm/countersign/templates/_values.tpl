@@ -50,7 +50,6 @@ what the workload mounts. Call it with the dict root, object, as a list of one o
 {{- $_ := set $pod "restartPolicy" "Never" -}}
 {{- $_ := unset $pod "topologySpreadConstraints" -}}
 {{- $name := printf "%s-test" .object.metadata.name -}}
-{{- $metadata := dict "name" $name "namespace" .root.Release.Namespace "labels" (dict "app.kubernetes.io/name" $name "app.kubernetes.io/part-of" "countersign") -}}
-{{- $_ := set $metadata "annotations" (dict "helm.sh/hook" "test" "helm.sh/hook-delete-policy" "before-hook-creation,hook-succeeded") -}}
-{{- dict "apiVersion" "v1" "kind" "Pod" "metadata" $metadata "spec" $pod | toJson -}}
+{{- $metadata := dict "name" $name "annotations" (dict "helm.sh/hook" "test" "helm.sh/hook-delete-policy" "before-hook-creation,hook-succeeded") -}}
+{{- include "countersign.placed" (dict "root" .root "app" $name "object" (dict "apiVersion" "v1" "kind" "Pod" "metadata" $metadata "spec" $pod)) -}}
 {{- end -}}
