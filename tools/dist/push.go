@@ -1,13 +1,10 @@
 package main
 
 import (
-	"archive/tar"
 	"bytes"
-	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -34,9 +31,9 @@ const (
 
 // push puts the images and the chart of a release into a registry, each with its signature and the
 // images with their bills of materials as referrers (OCI distribution 1.1). The account is that of
-// the Docker or Podman configuration. Pushing again changes nothing.
+// the Docker or Podman configuration. All files are read before the first is pushed, so that an
+// incomplete release changes nothing. Pushing again changes nothing either.
 func push(from, registry string) error {
-	p := &pusher{from: from, registry: strings.TrimSuffix(registry, "/")}
 	images, err := filepath.Glob(filepath.Join(from, "*.oci.tar"))
 	if err != nil {
 		return err
@@ -48,58 +45,109 @@ func push(from, registry string) error {
 	if len(images) == 0 || len(charts) != 1 {
 		return fmt.Errorf("%s has %d images and %d charts: make the release first", from, len(images), len(charts))
 	}
-	for _, file := range images {
-		if err := p.image(file); err != nil {
-			return fmt.Errorf("%s: %w", filepath.Base(file), err)
-		}
+	signatures, err := filepath.Glob(filepath.Join(from, "*.minisig"))
+	if err != nil {
+		return err
 	}
-	if err := p.chart(charts[0]); err != nil {
-		return fmt.Errorf("%s: %w", filepath.Base(charts[0]), err)
-	}
-	return nil
-}
-
-type pusher struct{ from, registry string }
-
-var withKeychain = remote.WithAuthFromKeychain(authn.DefaultKeychain)
-
-// image pushes an image for all platforms.
-func (p *pusher) image(file string) error {
-	program, version, _ := strings.Cut(strings.TrimSuffix(filepath.Base(file), ".oci.tar"), "_")
 	temp, err := os.MkdirTemp("", "countersign-push-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(temp)
-	if err := untar(file, temp); err != nil {
-		return err
+	p := &pusher{from: from, registry: strings.TrimSuffix(registry, "/"), temp: temp, signed: len(signatures) > 0}
+	return p.all(images, charts[0])
+}
+
+type pusher struct {
+	from, registry string
+	temp           string // for images that are unpacked
+	signed         bool   // the release has signatures; without a key, it has none
+}
+
+func (p *pusher) all(images []string, chart string) error {
+	var ready []func() error
+	for _, file := range images {
+		write, err := p.image(file)
+		if err != nil {
+			return fmt.Errorf("%s: %w", filepath.Base(file), err)
+		}
+		ready = append(ready, write)
+	}
+	write, err := p.chart(chart)
+	if err != nil {
+		return fmt.Errorf("%s: %w", filepath.Base(chart), err)
+	}
+	for _, write := range append(ready, write) {
+		if err := write(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var withKeychain = remote.WithAuthFromKeychain(authn.DefaultKeychain)
+
+// image reads an image for all platforms, and returns what pushes it.
+func (p *pusher) image(file string) (write func() error, err error) {
+	program, version, _ := strings.Cut(strings.TrimSuffix(filepath.Base(file), ".oci.tar"), "_")
+	temp := filepath.Join(p.temp, program)
+	if err := errors.Join(os.Mkdir(temp, 0o700), untar(file, temp)); err != nil {
+		return nil, err
 	}
 	all, err := indexIn(temp)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	repository, err := name.NewRepository(p.registry + "/" + program)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := remote.WriteIndex(repository.Tag(strings.TrimPrefix(version, "v")), all, withKeychain); err != nil {
-		return err
+	referrers, err := p.referrers(file, version, all)
+	if err != nil {
+		return nil, err
 	}
+	return func() error {
+		if err := remote.WriteIndex(repository.Tag(strings.TrimPrefix(version, "v")), all, withKeychain); err != nil {
+			return fmt.Errorf("%s: %w", filepath.Base(file), err)
+		}
+		return p.attach(repository, referrers...)
+	}, nil
+}
+
+// referrer is a file that refers to a manifest.
+type referrer struct {
+	subject v1.Descriptor
+	kind    types.MediaType
+	content []byte
+}
+
+// referrers reads the signature of an image, and the bills of materials of its platforms.
+func (p *pusher) referrers(file, version string, all v1.ImageIndex) ([]referrer, error) {
 	whole, err := partial.Descriptor(all)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	manifest, err := all.IndexManifest()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	errs := []error{p.attach(repository, *whole, signatureType, signatureOf(file))}
+	referrers, err := p.signature(*whole, file)
 	for _, one := range manifest.Manifests {
 		bill := fmt.Sprintf("countersign_%s_%s_%s.cdx.json", version, one.Platform.OS, one.Platform.Architecture)
-		one.Platform = nil // which a subject does not have
-		errs = append(errs, p.attach(repository, one, billType, filepath.Join(p.from, bill)))
+		content, missing := os.ReadFile(filepath.Join(p.from, bill))
+		err = errors.Join(err, missing)
+		referrers = append(referrers, referrer{one, billType, content})
 	}
-	return errors.Join(errs...)
+	return referrers, err
+}
+
+// signature reads the signature of a file, if the release has signatures.
+func (p *pusher) signature(subject v1.Descriptor, file string) ([]referrer, error) {
+	if !p.signed {
+		return nil, nil
+	}
+	content, err := os.ReadFile(signatureOf(file))
+	return []referrer{{subject, signatureType, content}}, err
 }
 
 // indexIn returns the image of a layout, for all platforms.
@@ -127,15 +175,15 @@ func signatureOf(file string) string {
 // chartField matches the fields of Chart.yaml that have one line.
 var chartField = regexp.MustCompile(`(?m)^(apiVersion|name|version|appVersion|description|type|kubeVersion): "?([^"\n]*)"?$`)
 
-// chart pushes the chart as `helm push` does.
-func (p *pusher) chart(file string) error {
+// chart reads the chart, and returns what pushes it as `helm push` does.
+func (p *pusher) chart(file string) (write func() error, err error) {
 	packed, err := os.ReadFile(file)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	text, err := fileIn(packed, "countersign/Chart.yaml")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	fields := map[string]string{}
 	for _, match := range chartField.FindAllStringSubmatch(string(text), -1) {
@@ -143,31 +191,34 @@ func (p *pusher) chart(file string) error {
 	}
 	config, err := json.Marshal(fields)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	repository, err := name.NewRepository(p.registry + "/charts/" + fields["name"])
 	if err != nil {
-		return err
+		return nil, err
 	}
-	pushed, err := p.artifact(repository, fields["version"], v1.Manifest{}, static.NewLayer(config, helmConfig), static.NewLayer(packed, helmChart))
-	if err != nil {
-		return err
-	}
-	return p.attach(repository, pushed, signatureType, signatureOf(file))
+	signatures, err := p.signature(v1.Descriptor{}, file)
+	return func() error {
+		pushed, err := p.artifact(repository, fields["version"], v1.Manifest{}, static.NewLayer(config, helmConfig), static.NewLayer(packed, helmChart))
+		if err != nil {
+			return fmt.Errorf("%s: %w", filepath.Base(file), err)
+		}
+		for i := range signatures {
+			signatures[i].subject = pushed
+		}
+		return p.attach(repository, signatures...)
+	}, err
 }
 
-// attach pushes a file that refers to a manifest. Without a key a release has no signatures.
-func (p *pusher) attach(repository name.Repository, subject v1.Descriptor, kind types.MediaType, file string) error {
-	content, err := os.ReadFile(file)
-	if errors.Is(err, os.ErrNotExist) && kind == signatureType {
-		return nil
+// attach pushes what refers to manifests.
+func (p *pusher) attach(repository name.Repository, all ...referrer) error {
+	for _, r := range all {
+		about := v1.Manifest{ArtifactType: string(r.kind), Subject: &v1.Descriptor{MediaType: r.subject.MediaType, Digest: r.subject.Digest, Size: r.subject.Size}}
+		if _, err := p.artifact(repository, "", about, static.NewLayer([]byte("{}"), emptyConfig), static.NewLayer(r.content, r.kind)); err != nil {
+			return fmt.Errorf("%s: %w", repository, err)
+		}
 	}
-	if err != nil {
-		return err
-	}
-	about := v1.Manifest{ArtifactType: string(kind), Subject: &v1.Descriptor{MediaType: subject.MediaType, Digest: subject.Digest, Size: subject.Size}}
-	_, err = p.artifact(repository, "", about, static.NewLayer([]byte("{}"), emptyConfig), static.NewLayer(content, kind))
-	return err
+	return nil
 }
 
 // artifact pushes a manifest with a config and one layer, by a tag or by its digest alone.
@@ -207,59 +258,3 @@ type rawManifest []byte
 
 func (m rawManifest) RawManifest() ([]byte, error)        { return m, nil }
 func (m rawManifest) MediaType() (types.MediaType, error) { return types.OCIManifestSchema1, nil }
-
-// untar unpacks what this program has packed.
-func untar(file, to string) error {
-	in, err := os.Open(file)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	root, err := os.OpenRoot(to)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	for reader := tar.NewReader(in); ; {
-		header, err := reader.Next()
-		switch {
-		case errors.Is(err, io.EOF):
-			return nil
-		case err != nil:
-			return err
-		case header.Typeflag == tar.TypeDir:
-			err = root.MkdirAll(strings.TrimSuffix(header.Name, "/"), 0o755)
-		default:
-			err = fill(root, header.Name, reader)
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
-func fill(root *os.Root, name string, from io.Reader) error {
-	out, err := root.Create(name)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, from)
-	return errors.Join(err, out.Close())
-}
-
-// fileIn returns a file of a .tgz.
-func fileIn(packed []byte, name string) ([]byte, error) {
-	plain, err := gzip.NewReader(bytes.NewReader(packed))
-	if err != nil {
-		return nil, err
-	}
-	for reader := tar.NewReader(plain); ; {
-		header, err := reader.Next()
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
-		if header.Name == name {
-			return io.ReadAll(reader)
-		}
-	}
-}

@@ -2,8 +2,11 @@ package main
 
 import (
 	"bytes"
+	"cmp"
+	"errors"
 	"io"
 	"log"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -52,7 +55,7 @@ func TestReleaseIsPushedWithWhatRefersToIt(t *testing.T) {
 		if string(got.MediaType) != want {
 			t.Errorf("%s is a %s", path, got.MediaType)
 		}
-		signature := referrer(t, ref, got.Digest, signatureType)
+		signature := referrerOf(t, ref, got.Digest, signatureType)
 		signed := got.Manifest
 		if want == string(types.OCIManifestSchema1) { // of a chart, its archive
 			signed = layerOf(t, ref, got.Digest)
@@ -70,13 +73,13 @@ func TestReleaseIsPushedWithWhatRefersToIt(t *testing.T) {
 	must(t, err)
 	manifest, err := index.IndexManifest()
 	must(t, err)
-	if got := referrer(t, ref, manifest.Manifests[0].Digest, billType); string(got) != "{}" {
+	if got := referrerOf(t, ref, manifest.Manifests[0].Digest, billType); string(got) != "{}" {
 		t.Errorf("the bill of materials is %s", got)
 	}
 }
 
-// referrer returns the content of the one artifact of a type that refers to a manifest.
-func referrer(t *testing.T, ref name.Reference, of v1.Hash, kind types.MediaType) []byte {
+// referrerOf returns the content of the one artifact of a type that refers to a manifest.
+func referrerOf(t *testing.T, ref name.Reference, of v1.Hash, kind types.MediaType) []byte {
 	t.Helper()
 	all, err := remote.Referrers(ref.Context().Digest(of.String()))
 	must(t, err)
@@ -122,13 +125,25 @@ func TestUnsignedReleaseIsPushed(t *testing.T) {
 }
 
 func TestIncompleteReleaseIsNotPushed(t *testing.T) {
-	d, _ := smallRelease(t)
-	must(t, os.Remove(filepath.Join(d.out, d.name("countersign", host())+".cdx.json")))
-	if err := push(d.out, "127.0.0.1:1/x"); err == nil {
-		t.Error("an absent registry takes a release")
+	for _, missing := range []string{"", "countersign_v0.1.0.oci.minisig", "countersign-0.1.0.tgz.minisig"} {
+		d, _ := smallRelease(t)
+		must(t, os.Remove(filepath.Join(d.out, cmp.Or(missing, d.name("countersign", host())+".cdx.json"))))
+		calls := 0
+		server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { calls++ }))
+		if err := push(d.out, strings.TrimPrefix(server.URL, "http://")+"/x"); !errors.Is(err, os.ErrNotExist) || calls > 0 {
+			t.Errorf("%s is missing: %v, after %d calls of the registry", missing, err, calls)
+		}
+		server.Close()
 	}
 	if err := push(t.TempDir(), "127.0.0.1:1/x"); err == nil || !strings.Contains(err.Error(), "make the release first") {
 		t.Error(err)
+	}
+}
+
+func TestAbsentRegistryIsReported(t *testing.T) {
+	d, _ := smallRelease(t)
+	if err := push(d.out, "127.0.0.1:1/x"); err == nil {
+		t.Error("an absent registry takes a release")
 	}
 }
 
