@@ -1,6 +1,7 @@
 package spiresecret
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -51,23 +52,23 @@ func (s *Source) takeDomain(id string, der []byte, now time.Time) {
 	s.bundles.Set(id, item)
 }
 
-// domainsOf returns the bundles of a reply (DER) by the ID of their trust domain: the federated
-// ones, and those of the X.509-SVIDs, which take precedence.
+// domainsOf returns the bundles of a reply (DER) by the ID of their trust domain: those of the
+// X.509-SVIDs, which take precedence, and the federated ones, by name.
 func domainsOf(reply *workloadv1.X509SVIDResponse) map[string][]byte {
 	found := map[string][]byte{}
 	add := func(domain string, der []byte) {
-		if pki.CheckTrustDomain(domain) == nil && (len(found) < maxDomains || found[idPrefix+domain] != nil) {
+		if pki.CheckTrustDomain(domain) == nil && len(found) < maxDomains && found[idPrefix+domain] == nil {
 			found[idPrefix+domain] = append([]byte{}, der...)
-		}
-	}
-	for id, der := range reply.GetFederatedBundles() {
-		if domain, ok := strings.CutPrefix(id, idPrefix); ok {
-			add(domain, der)
 		}
 	}
 	for _, svid := range reply.GetSvids() {
 		domain, _, _ := strings.Cut(strings.TrimPrefix(svid.GetSpiffeId(), idPrefix), "/")
 		add(domain, svid.GetBundle())
+	}
+	for _, id := range slices.Sorted(maps.Keys(reply.GetFederatedBundles())) {
+		if domain, ok := strings.CutPrefix(id, idPrefix); ok {
+			add(domain, reply.GetFederatedBundles()[id])
+		}
 	}
 	return found
 }
@@ -76,9 +77,12 @@ func domainsOf(reply *workloadv1.X509SVIDResponse) map[string][]byte {
 // sorted; nil without [Config].Federated. The bundle of "example.com" is served as
 // "spiffe://example.com".
 func (s *Source) Federated() []string {
+	if !s.config.Federated {
+		return nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var all []string
+	all := []string{}
 	for _, id := range s.domains {
 		all = append(all, strings.TrimPrefix(id, idPrefix))
 	}
@@ -86,13 +90,23 @@ func (s *Source) Federated() []string {
 }
 
 func (s *Source) peekDomain(caller secret.Caller, name string) (*secret.Item, error) {
-	s.mu.Lock()
-	closed := s.closed
-	s.mu.Unlock()
-	if closed {
+	if s.hasEnded() {
 		return nil, secret.ErrClosed
 	}
 	return s.bundles.Peek(caller, name)
+}
+
+func (s *Source) watchDomain(caller secret.Caller, name string, notify func(string)) (stop func(), err error) {
+	if s.hasEnded() {
+		return nil, secret.ErrClosed
+	}
+	return s.bundles.Watch(caller, name, notify)
+}
+
+func (s *Source) hasEnded() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed
 }
 
 // isDomain reports whether a name is one that only Federated serves.

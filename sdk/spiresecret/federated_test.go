@@ -2,6 +2,8 @@ package spiresecret_test
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -51,6 +53,23 @@ func TestEachTrustDomainIsServed(t *testing.T) {
 	})
 }
 
+// However many trust domains are federated, the workload's own is served.
+func TestTrustDomainsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		own, partner := certtest.Root(t), der(certtest.Root(t))
+		sent := of(t, own, web)
+		sent.FederatedBundles = map[string][]byte{}
+		for i := range 1001 {
+			sent.FederatedBundles[fmt.Sprintf("spiffe://%d.example", 1000+i)] = partner
+		}
+		r := followDomains(t, sending(t, sent))
+		all := r.Federated()
+		if len(all) != 1000 || all[998] != "1998.example" || all[999] != "example.org" {
+			t.Errorf("%d trust domains, the last are %q", len(all), all[max(0, len(all)-2):])
+		}
+	})
+}
+
 func TestTrustDomainsAreServedOnRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := reading(t, sending(t, of(t, certtest.Root(t), web)))
@@ -72,6 +91,9 @@ func followDomains(t *testing.T, from *api) *reader {
 			t.Error(err)
 		}
 		r.fails("spiffe://example.org", secret.ErrClosed)
+		if _, err := r.Watch(agent, "spiffe://example.org", func(string) {}); !errors.Is(err, secret.ErrClosed) {
+			t.Errorf("watched after Close: %v", err)
+		}
 	})
 	synctest.Wait()
 	return r

@@ -192,7 +192,7 @@ func (s *Source) Peek(caller secret.Caller, name string) (*secret.Item, error) {
 // [secret.Source]. An error is [secret.ErrUnknown] or [secret.ErrClosed].
 func (s *Source) Watch(caller secret.Caller, name string, notify func(name string)) (stop func(), err error) {
 	if s.isDomain(name) {
-		return s.bundles.Watch(caller, name, notify)
+		return s.watchDomain(caller, name, notify)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
