@@ -150,9 +150,12 @@ func (s *Source) federatedSpec(name string) (Spec, bool) {
 // Federated returns the trust domains whose bundles the credential folder has, its own among
 // them, sorted; nil without a folder. The bundle of "example.com" is served as "spiffe://example.com".
 func (s *Source) Federated() []string {
+	if s.config.CredentialFolder == "" {
+		return nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var all []string
+	all := []string{}
 	for name, e := range s.entries {
 		if e.federated && !e.dynamic {
 			all = append(all, strings.TrimPrefix(name, idPrefix))

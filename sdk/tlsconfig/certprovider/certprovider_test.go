@@ -153,6 +153,20 @@ func TestCredentialFolderHasMapOfTrustDomains(t *testing.T) {
 	material(t, roots)
 }
 
+// withoutBundles is a source of SPIFFE that has no trust bundle now.
+type withoutBundles struct{ secret.Map }
+
+func (*withoutBundles) Federated() []string { return []string{} }
+
+// No trust bundle does not mean that the roots verify every trust domain.
+func TestNoTrustBundleVerifiesNoPeer(t *testing.T) {
+	source := &withoutBundles{}
+	hold(t, &source.Map, catest.NewCA(catest.Options{}))
+	if m := material(t, open(t, serve(t, source), both)); m.SPIFFEBundleMap == nil || len(m.SPIFFEBundleMap) > 0 {
+		t.Errorf("the map is %v", m.SPIFFEBundleMap)
+	}
+}
+
 func TestWorkloadAPIHasMapOfTrustDomains(t *testing.T) {
 	ours, theirs, own := catest.NewCA(catest.Options{}), catest.NewCA(catest.Options{}), &secret.Map{}
 	hold(t, own, ours)

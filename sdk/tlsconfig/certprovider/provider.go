@@ -18,7 +18,8 @@ import (
 	"github.com/countersign-dev/countersign/sdk/tlsconfig"
 )
 
-// federation is a source that has the trust bundle of each trust domain as "spiffe://<domain>".
+// federation is a source that has the trust bundle of each trust domain as "spiffe://<domain>"; nil
+// if it has no trust domains.
 type federation interface{ Federated() []string }
 
 // provider returns the key material of one pair and one bundle.
@@ -109,8 +110,12 @@ func (p *provider) held(ctx context.Context) (h held, err error) {
 		return held{}, err
 	}
 	if from, ok := p.source.(federation); ok && p.roots == defaultRoots {
+		domains := from.Federated()
+		if domains == nil {
+			return h, nil
+		}
 		h.domains = map[string]*secret.Item{}
-		for _, domain := range from.Federated() {
+		for _, domain := range domains {
 			// A bundle that cannot be had leaves its trust domain without roots.
 			if item, err := p.source.Peek(secret.Caller{}, "spiffe://"+domain); err == nil {
 				h.domains[domain] = item
@@ -152,7 +157,7 @@ func (h held) material() (m *certprovider.KeyMaterial, err error) {
 		}
 		m.Roots = roots.Pool()
 	}
-	if len(h.domains) > 0 {
+	if h.domains != nil { // an empty map trusts no peer, and none at all trusts each that Roots sign
 		m.SPIFFEBundleMap, err = h.bundles()
 	}
 	return m, err
