@@ -26,10 +26,11 @@ const bundleSuffix = ".spiffe-trust-bundle.pem"
 func TrustBundleFile(trustDomain string) string { return trustDomain + bundleSuffix }
 
 // TrustDomainOf returns the trust domain of a file with the name that [TrustBundleFile] returns;
-// ok is false for any other name.
+// ok is false for any other name, and for one that begins with a dot, as a writer's unfinished
+// files do.
 func TrustDomainOf(file string) (trustDomain string, ok bool) {
 	trustDomain, ok = strings.CutSuffix(file, bundleSuffix)
-	return trustDomain, ok && pki.CheckTrustDomain(trustDomain) == nil
+	return trustDomain, ok && !strings.HasPrefix(file, ".") && pki.CheckTrustDomain(trustDomain) == nil
 }
 
 // The names under which a credential folder is served.

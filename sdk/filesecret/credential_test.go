@@ -42,6 +42,7 @@ func TestCredentialFolderIsServed(t *testing.T) {
 	f := credential(t, ours, "spiffe://example.org/web")
 	f[filesecret.TrustBundleFile("example.com")] = theirs.Bundle().PEM()
 	f["other.pem"] = []byte("not a bundle")
+	f[".new-"+filesecret.TrustBundleFile("example.com")] = theirs.Bundle().PEM() // of a writer that was killed
 	r := serveFolder(t, mount(t, f).dir)
 	if item := r.held("default"); !bytes.Equal(slices.Concat(item.Key, item.Chain), f[filesecret.CredentialBundle]) {
 		t.Error("the credential is another")

@@ -153,6 +153,21 @@ func TestFileOfTrustDomainFollowsItsFederation(t *testing.T) {
 	strict(t, read(t, dir, later), "CERTIFICATE", "CERTIFICATE")
 }
 
+// The files of a write in progress are not taken for bundles of trust domains.
+func TestRotationWithdrawsNoTrustDomain(t *testing.T) {
+	source, dir := newFederation(t), t.TempDir()
+	source.foreign("partner")
+	r := startSPIFFE(t, dir, source)
+	r.await(output.Written)
+	for range 2 {
+		source.foreign("partner")
+		r.await(output.Written)
+	}
+	if text := r.log.String(); strings.Contains(text, "no longer federated") {
+		t.Error(text)
+	}
+}
+
 func TestTrustDomainMayChange(t *testing.T) {
 	source, dir := newFederation(t), t.TempDir()
 	r := startSPIFFE(t, dir, source)
