@@ -79,9 +79,9 @@ func web(t *testing.T) string {
 	return folder
 }
 
-func renderedWeb(t *testing.T) string {
+func renderedWeb(t *testing.T, flags ...string) string {
 	t.Helper()
-	return helmed(t, "template", "web", web(t), "--namespace", "shop")
+	return helmed(t, append([]string{"template", "web", web(t), "--namespace", "shop"}, flags...)...)
 }
 
 func TestChartRendersGoldenFiles(t *testing.T) {
@@ -317,6 +317,16 @@ func TestChartSetsWhatClustersDifferIn(t *testing.T) {
 		if got := d.Spec.Template.Labels["app"]; got != "countersign-ra" || d.Spec.Template.Annotations["checksum/config"] == "" {
 			t.Errorf("the pod's own label is %q, its annotations %v", got, d.Spec.Template.Annotations)
 		}
+	}
+}
+
+// The pod of another chart pulls the agent's image, too.
+func TestChartNamesPullSecretsOfSidecars(t *testing.T) {
+	text := renderedWeb(t, "--set", "countersign.image.pullSecrets[0]=mirror")
+	var d appsv1.Deployment
+	must(t, json.Unmarshal(objects(t, text, "Deployment")[0].text, &d))
+	if got := d.Spec.Template.Spec.ImagePullSecrets; len(got) != 1 || got[0].Name != "mirror" {
+		t.Errorf("the pull secrets are %v", got)
 	}
 }
 

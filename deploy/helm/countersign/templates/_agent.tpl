@@ -39,8 +39,8 @@
 {{- end -}}
 
 {{/*
-countersign.sidecar: what the pod of a proxy gets, in YAML: initContainers, volumes, and the
-volumeMounts of the proxy's container. Another chart that depends on this one calls it with
+countersign.sidecar: what the pod of a proxy gets, in YAML: initContainers, volumes, the volumeMounts
+of the proxy's container, and imagePullSecrets if there are any. Another chart that depends on this one calls it with
 .Subcharts.countersign.
 */}}
 {{- define "countersign.sidecar" -}}
@@ -50,5 +50,7 @@ volumeMounts of the proxy's container. Another chart that depends on this one ca
 {{- $spec := (.Files.Get "files/kustomize/sidecar/deployment.yaml" | fromYaml).spec.template.spec -}}
 {{- $container := first $spec.initContainers -}}
 {{- include "countersign.pod" (dict "root" . "part" $part "pod" $spec "container" $container) -}}
-{{- dict "initContainers" $spec.initContainers "volumes" $spec.volumes "volumeMounts" (first $spec.containers).volumeMounts | toYaml -}}
+{{- $all := dict "initContainers" $spec.initContainers "volumes" $spec.volumes "volumeMounts" (first $spec.containers).volumeMounts -}}
+{{- with $spec.imagePullSecrets }}{{ $_ := set $all "imagePullSecrets" . }}{{ end -}}
+{{- toYaml $all -}}
 {{- end -}}
