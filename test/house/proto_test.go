@@ -16,8 +16,8 @@ var foreignProtos = map[string]bool{"proto/istio/networking/nds/v1/nds.proto": t
 
 var protoPackage = regexp.MustCompile(`(?m)^package ([a-z0-9.]+);$`)
 
-// A program cannot start that links two definitions of one name, such as ours of Istio's API and
-// istio.io/api. So all of ours have names of their own.
+// A program that links two definitions of one name cannot start, and istio.io/api defines the names of
+// Istio. So this tree has its own.
 func TestProtosHaveNamesOfTheirOwn(t *testing.T) {
 	found, err := filepath.Glob(filepath.Join(root, "proto/*/v*/*.proto"))
 	deeper, _ := filepath.Glob(filepath.Join(root, "proto/*/*/v*/*.proto"))
