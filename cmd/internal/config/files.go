@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -112,7 +113,7 @@ func (c *Config) completeCredential(p *problems) {
 		c.say(p, "files.credential_folder", folder, "an output writes this folder; read another one")
 		return
 	}
-	const rule = "files.credential_folder names the folder"
+	rule := cmp.Or(c.origins["files.credential_folder"], "files.credential_folder") + " names the folder"
 	whole := filepath.Join(folder, filesecret.CredentialBundle)
 	c.Files.Secrets = append(c.Files.Secrets,
 		FileSecret{Name: DefaultSecret, Chain: whole, Key: whole, rule: rule},

@@ -90,7 +90,7 @@ func (c *Config) whySigned(s Secret) string {
 }
 
 func (s FileSecret) source() Source {
-	from := Source{Name: s.Name, Kind: KeyPair, Files: []string{s.Chain, s.Key}, Rule: cmp.Or(s.rule, "files.secrets names them")}
+	from := Source{Name: s.Name, Kind: KeyPair, Files: slices.Compact([]string{s.Chain, s.Key}), Rule: cmp.Or(s.rule, "files.secrets names them")}
 	if s.Roots != "" {
 		from.Kind, from.Files = TrustBundle, []string{s.Roots}
 	}
