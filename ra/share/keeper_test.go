@@ -381,7 +381,7 @@ func TestManyMembersWriteOneRecord(t *testing.T) {
 		})
 		begun := s.written()
 		time.Sleep(time.Minute)
-		if n := s.written() - begun; n < 7*12 || n > 10*12*5/4 {
+		if n := s.written() - begun; n < 8*9 || n > 10*12*5/4 {
 			t.Errorf("%d writes in a minute", n)
 		}
 	})

@@ -68,7 +68,7 @@ func TestTrustBundleComesAndGoes(t *testing.T) {
 	const name = "spiffe://example.com"
 	r.fails(name, secret.ErrUnknown)
 	for range 3 {
-		must(t, files{filesecret.TrustBundleFile("example.com"): theirs.Bundle().PEM()}.writeTo(dir))
+		must(t, renameInto(dir, files{filesecret.TrustBundleFile("example.com"): theirs.Bundle().PEM()}, filesecret.TrustBundleFile("example.com")))
 		r.known(name, true)
 		must(t, os.Remove(at(dir, filesecret.TrustBundleFile("example.com"))))
 		r.known(name, false)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
+	"io/fs"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -117,6 +118,9 @@ func (s *Source) look(entries []*entry, wanted func(*entry) bool) {
 		}
 		e.seen = true
 		item, skipped, err := s.readEntry(e)
+		if e.federated && errors.Is(err, fs.ErrNotExist) {
+			continue // removed since the folder was listed, which its event does again
+		}
 		if err != nil {
 			s.fail(e, err)
 			continue

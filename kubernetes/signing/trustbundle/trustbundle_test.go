@@ -211,7 +211,8 @@ func TestFightIsSlow(t *testing.T) {
 		_, before := d.server.counts()
 		d.has("ca", both) // our own roots do not wait for that
 		d.pass(3 * time.Second)
-		if _, writes := d.server.counts(); writes != before+1 || !d.confirmed("ca").Equal(both) {
+		// One more if the dispute's own next write falls into these seconds.
+		if _, writes := d.server.counts(); writes < before+1 || writes > before+2 || !d.confirmed("ca").Equal(both) {
 			t.Errorf("%d writes, confirmed %v", writes-before, d.confirmed("ca").Fingerprints())
 		}
 		d.server.Set(func() { d.server.after = nil })

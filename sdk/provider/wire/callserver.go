@@ -66,9 +66,9 @@ func (c callServer) CSRSignStream(stream callStreamServer) error {
 	select {
 	case err = <-read:
 	case <-stopping(c.signer):
-		err = errStopping
+		err = errStopping()
 	}
-	last := errors.Is(err, io.EOF) || errors.Is(err, errStopping)
+	last := errors.Is(err, io.EOF) || errors.Is(err, errStopping())
 	if last {
 		s.finish()
 	}
@@ -81,7 +81,10 @@ func (c callServer) CSRSignStream(stream callStreamServer) error {
 }
 
 // errStopping ends a stream as the provider stops. Calls in flight are answered first.
-var errStopping = fmt.Errorf("%w", ToStatus(ca.Errorf(ca.Unavailable, "the provider is stopping")))
+// It is made on first use, as it has messages with reflection.
+var errStopping = sync.OnceValue(func() error {
+	return fmt.Errorf("%w", ToStatus(ca.Errorf(ca.Unavailable, "the provider is stopping")))
+})
 
 // stopping returns a channel that a provider closes when it stops, or nil.
 func stopping(signer ca.Client) <-chan struct{} {
@@ -193,7 +196,7 @@ func (s *serving) hold(number uint64, cancel context.CancelFunc) (held int, err 
 	defer s.mu.Unlock()
 	switch {
 	case s.finishing:
-		return 0, errStopping
+		return 0, errStopping()
 	case s.held[number] != nil:
 		return 0, status.Errorf(codes.InvalidArgument, "two calls have the number %d", number)
 	}
