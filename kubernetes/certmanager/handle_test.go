@@ -135,21 +135,25 @@ func TestQuickCertificateCostsTwoWrites(t *testing.T) {
 }
 
 func TestCertificateIsWrittenAgainUntilTheStatusIsTaken(t *testing.T) {
-	inHouse(t, nil, func(h *house) {
-		h.api.set(func(verb string, _ types.NamespacedName) error {
-			if verb == "patch" && h.asked() > 0 {
-				return errors.New("away")
-			}
-			return nil
+	for name, reads := range map[string]bool{"writes fail": false, "all calls fail": true} {
+		t.Run(name, func(t *testing.T) {
+			inHouse(t, nil, func(h *house) {
+				h.api.set(func(verb string, _ types.NamespacedName) error {
+					if (verb == "patch" || reads) && h.asked() > 0 {
+						return errors.New("away")
+					}
+					return nil
+				})
+				h.api.put(honest())
+				time.Sleep(10 * time.Minute)
+				h.wantReady(honest(), "Initializing", 1)
+				h.api.set(nil)
+				time.Sleep(time.Minute)
+				h.wantReady(honest(), "Issued", 1)
+				h.wantWithheld(0)
+			})
 		})
-		h.api.put(honest())
-		time.Sleep(10 * time.Minute)
-		h.wantReady(honest(), "Initializing", 1)
-		h.api.set(nil)
-		time.Sleep(time.Minute)
-		h.wantReady(honest(), "Issued", 1)
-		h.wantWithheld(0)
-	})
+	}
 }
 
 // The API server wrote the status, and its reply was lost.

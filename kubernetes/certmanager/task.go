@@ -93,7 +93,7 @@ func (h *hooks) handle(ctx context.Context, seen *cmapi.CertificateRequest) time
 			return result.RequeueAfter
 		case !c.isOver():
 			c.wait(ctx, lookAgain)
-		case !t.judged:
+		case err == nil && !t.judged:
 			signing.Sleep(ctx, waits.Next(notReady))
 		default: // it could not be written
 			signing.Sleep(ctx, waits.Next(signing.Rewrites))
