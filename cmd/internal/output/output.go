@@ -118,6 +118,8 @@ type Event struct {
 	Text string
 	// NextTry is when a failed write or reload is tried again.
 	NextTry time.Time
+	// Partial is set if trust bundles in Federated are not held yet, and so not written.
+	Partial bool
 }
 
 // EventType names an event in one word that fits a metric label.
@@ -184,8 +186,6 @@ func (c Config) withDefaults() Config {
 	c.Log = c.Log.With("output", c.Name)
 	return c
 }
-
-func (c Config) tell(t EventType) { c.Observe(Event{Output: c.Name, Type: t}) }
 
 // tellFailure reports an error, after which the next try comes after wait.
 func (c Config) tellFailure(t EventType, err error, wait time.Duration) {

@@ -127,7 +127,7 @@ func (w *writer) write() time.Duration {
 	w.written, w.writes = now, failures{}
 	w.due, w.reloads = w.Reload != nil, failures{}
 	w.Log.Info("files written", "folder", w.Folder, "secret", now.what())
-	w.Observe(Event{Output: w.Name, Type: Written, NotAfter: now.notAfter()})
+	w.Observe(Event{Output: w.Name, Type: Written, NotAfter: now.notAfter(), Partial: now.partial()})
 	return idle
 }
 
@@ -154,7 +154,7 @@ func (w *writer) reload(ctx context.Context) time.Duration {
 	}
 	w.due, w.reloads = false, failures{}
 	w.Log.Info("reloaded consumer")
-	w.tell(Reloaded)
+	w.Observe(Event{Output: w.Name, Type: Reloaded, Partial: w.written.partial()})
 	return idle
 }
 
@@ -183,6 +183,11 @@ type set struct {
 }
 
 func (s set) empty() bool { return s.pair == nil && s.bundle == nil }
+
+// partial reports whether a foreign trust bundle is not held yet.
+func (s set) partial() bool {
+	return slices.Contains(slices.Collect(maps.Values(s.foreign)), nil)
+}
 
 func (s set) same(other set) bool {
 	return sameItem(s.pair, other.pair) && sameItem(s.bundle, other.bundle) && maps.EqualFunc(s.foreign, other.foreign, sameItem)

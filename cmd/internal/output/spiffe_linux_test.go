@@ -2,7 +2,9 @@ package output_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/pem"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,6 +13,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/cmd/internal/output"
+	"github.com/countersign-dev/countersign/internal/test/logtest"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/filesecret"
 	"github.com/countersign-dev/countersign/sdk/secret"
@@ -151,6 +154,31 @@ func TestFileOfTrustDomainFollowsItsFederation(t *testing.T) {
 	source.foreign("later")
 	r.await(output.Written)
 	strict(t, read(t, dir, later), "CERTIFICATE", "CERTIFICATE")
+}
+
+// A program that waits for all files learns which write has them.
+func TestWriteWithoutBundleIsPartial(t *testing.T) {
+	source, dir, events := newFederation(t), t.TempDir(), make(chan output.Event, 10)
+	source.Set("partner", nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- output.Run(ctx, output.Config{
+			Pair: "default", Bundle: "ROOTCA", Folder: dir, SPIFFE: true, Federated: map[string]string{"example.com": "partner"},
+			Reload: func(context.Context, *slog.Logger) error { return nil }, Pause: time.Millisecond,
+			Observe: func(e output.Event) { events <- e }, Log: (&logtest.Log{}).Logger(),
+		}, source)
+	}()
+	for _, partial := range []bool{true, false} {
+		for _, want := range []output.EventType{output.Written, output.Reloaded} {
+			if got := <-events; got.Type != want || got.Partial != partial {
+				t.Errorf("got %+v, want %s, partial %v", got, want, partial)
+			}
+		}
+		source.foreign("partner")
+	}
+	cancel()
+	must(t, <-ended)
 }
 
 // The files of a write in progress are not taken for bundles of trust domains.

@@ -61,7 +61,7 @@ func (o *onceWritten) observe(e output.Event) {
 	defer o.mu.Unlock()
 	reloads, left := o.left[e.Output]
 	switch {
-	case !left:
+	case !left, e.Partial: // the rest follows
 	case e.Type == output.Reloaded, e.Type == output.Written && !reloads:
 		delete(o.left, e.Output)
 		if len(o.left) == 0 {
