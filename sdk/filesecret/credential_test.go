@@ -114,6 +114,25 @@ func TestWatchedTrustDomainsAreBounded(t *testing.T) {
 	}
 }
 
+// A trust domain whose file goes counts, too, so that the bound may be exceeded.
+func TestWithdrawnTrustDomainKeepsTheBound(t *testing.T) {
+	f := credential(t, catest.NewCA(catest.Options{}), "spiffe://example.org/web")
+	file := filesecret.TrustBundleFile("example.com")
+	f[file] = catest.NewCA(catest.Options{}).Bundle().PEM()
+	dir := folder(t, f)
+	r := serving(t, filesecret.Config{CredentialFolder: dir, MaxNames: 1, Debounce: 5 * time.Millisecond})
+	for _, name := range []string{"spiffe://example.com", "spiffe://a"} {
+		stop, err := r.Watch(agent, name, func(string) {})
+		must(t, err)
+		defer stop()
+	}
+	must(t, os.Remove(at(dir, file)))
+	r.known("spiffe://example.com", false)
+	if _, err := r.Watch(agent, "spiffe://b", func(string) {}); !errors.Is(err, secret.ErrUnknown) {
+		t.Errorf("a further name: %v", err)
+	}
+}
+
 func TestCredentialRotatesWithoutMixedPair(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
 	place := mount(t, credential(t, authority, "spiffe://example.org/web"))

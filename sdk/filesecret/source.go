@@ -247,7 +247,7 @@ func (s *Source) admit(name string) (*entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.dynamic == s.config.MaxNames {
+	if s.dynamic >= s.config.MaxNames {
 		return nil, fmt.Errorf("%d names of files are watched already, no more are allowed", s.dynamic)
 	}
 	e := &entry{spec: spec, dynamic: true, read: s.folders.read}
