@@ -214,7 +214,7 @@ func (s *Server) enter(ctx context.Context, who caller, a asked, cert ra.Certifi
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Times.Lookup)
 	defer cancel()
-	next := chains.Certificate{ID: chains.ID(cert.Fingerprint), Ends: cert.NotAfter}
+	next := chains.Certificate{ID: chains.ID(cert.Fingerprint), Begins: cert.NotBefore, Ends: cert.NotAfter}
 	err := e.object.change(ctx, func(r *chains.Record) error { return e.enter(r, next) })
 	switch {
 	case err == nil:

@@ -67,9 +67,11 @@ const (
 // Certificate is one of a chain.
 type Certificate struct {
 	// ID is of [ID].
-	ID    string    `json:"id"`
-	Ends  time.Time `json:"ends"`
-	State State     `json:"state,omitempty"`
+	ID   string    `json:"id"`
+	Ends time.Time `json:"ends"`
+	// Begins is when it begins by its authority's clock. It is not kept.
+	Begins time.Time `json:"-"`
+	State  State     `json:"state,omitempty"`
 }
 
 // State is what is known of who has a certificate.
@@ -174,8 +176,9 @@ func (r *Record) Begin(c Chain, first Certificate, now time.Time) error {
 	if known, _ := r.find(first.ID); known != nil {
 		return nil
 	}
-	r.prune(now)
-	if err := r.MayBegin(c, now); err != nil {
+	counted := first.clock(now)
+	r.prune(counted)
+	if err := r.MayBegin(c, counted); err != nil {
 		return err
 	}
 	c.ID, c.Began, c.Certificates = first.ID, whole(now), nil
@@ -198,8 +201,9 @@ func (r *Record) Continue(id string, next Certificate, limit, now time.Time) err
 		c.Over = Outlives
 		return ErrOutlives
 	}
-	r.prune(now)
-	if err := r.MayContinue(c, now); err != nil {
+	counted := next.clock(now)
+	r.prune(counted)
+	if err := r.MayContinue(c, counted); err != nil {
 		return err
 	}
 	if !slices.Contains(r.Chains, c) { // all its certificates have expired meanwhile
@@ -212,6 +216,18 @@ func (r *Record) Continue(id string, next Certificate, limit, now time.Time) err
 func (c *Chain) add(next Certificate, now time.Time) {
 	next.Ends = whole(next.Ends)
 	c.Certificates, c.Last = append(c.Certificates, &next), whole(now)
+}
+
+// mostBackdated is how much earlier than now a certificate may begin that was issued just now.
+const mostBackdated = 2 * time.Hour
+
+// clock returns the time by which others have expired. A clock that is far ahead of the authority's must
+// not decide that: machines whose certificates are forgotten need a token.
+func (c Certificate) clock(now time.Time) time.Time {
+	if !c.Begins.IsZero() && now.Sub(c.Begins) > mostBackdated {
+		return c.Begins
+	}
+	return now
 }
 
 // prune forgets certificates that have expired, and chains that have no other.

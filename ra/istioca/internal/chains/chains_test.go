@@ -93,6 +93,31 @@ func TestWhatHasExpiredIsForgotten(t *testing.T) {
 	}
 }
 
+// A replica whose clock is a day ahead has a certificate of an authority whose clock is right.
+func TestClockThatIsAheadForgetsNoMachine(t *testing.T) {
+	r := &Record{Version: version}
+	ahead := now.Add(20 * time.Hour)
+	issued := func(id string) Certificate {
+		return Certificate{ID: id, Begins: now.Add(-time.Minute), Ends: now.Add(24 * time.Hour)}
+	}
+	for _, id := range []string{"a", "b"} {
+		if err := r.Begin(machineOf("vm", "spiffe://cluster.local/ns/vm/sa/db"), cert(id, time.Hour), now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.Begin(machineOf("vm", "spiffe://cluster.local/ns/vm/sa/db"), issued("c"), ahead); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Continue("c", issued("d"), now.Add(48*time.Hour), ahead); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"a", "b", "d"} {
+		if _, err := r.Find(id); err != nil {
+			t.Errorf("%s: %v", id, err)
+		}
+	}
+}
+
 func machineOf(namespace, identity string) Chain {
 	return Chain{Identity: identity, Subject: ra.Subject{Kind: ra.ServiceAccount, Cluster: "vm", Namespace: namespace, ServiceAccount: "db", Verified: "token of an OIDC issuer"}}
 }
