@@ -127,10 +127,13 @@ func (h *hooks) delivered(t *task, seen *cmapi.CertificateRequest) {
 	h.cfg.Observe(signing.Event{Signer: authority, Result: signing.ResultIssued})
 }
 
-// shownAsIssued reports whether the cache has the request with a certificate.
+// shownAsIssued reports whether the cache has the request with a certificate. One that is not synced when
+// the session ends never is.
 func (h *hooks) shownAsIssued(r *cmapi.CertificateRequest) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
 	var now cmapi.CertificateRequest
-	err := h.cached.Get(context.Background(), nameOf(r), &now)
+	err := h.cached.Get(ctx, nameOf(r), &now)
 	return err == nil && now.UID == r.UID && issued(&now)
 }
 
