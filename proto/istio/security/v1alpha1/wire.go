@@ -1,3 +1,4 @@
+// Package securityv1alpha1 is the API of istiod's CA, under names of its own.
 package securityv1alpha1
 
 import (
