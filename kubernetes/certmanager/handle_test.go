@@ -65,8 +65,8 @@ func TestFloodOfOneNamespaceDelaysNoOther(t *testing.T) {
 		if h.asked() > 36 {
 			t.Errorf("%d certificates were requested before", h.asked())
 		}
-		if h.api.most["shop"] != 16 || h.api.total > 32 {
-			t.Errorf("%d calls at once for the flood, %d for all; want 16 and 32 at most", h.api.most["shop"], h.api.total)
+		if flood, all := h.api.peaks("shop"); flood != 16 || all > 32 {
+			t.Errorf("%d calls at once for the flood, %d for all; want 16 and 32 at most", flood, all)
 		}
 	})
 }

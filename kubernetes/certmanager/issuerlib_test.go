@@ -66,6 +66,13 @@ func (a *api) call(ctx context.Context, verb string, key types.NamespacedName, d
 	return after(verb)
 }
 
+// peaks returns the most calls at once, of a namespace and of all.
+func (a *api) peaks(namespace string) (one, all int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.most[namespace], a.total
+}
+
 func sum(all map[string]int) (n int) {
 	for _, one := range all {
 		n += one

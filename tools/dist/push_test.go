@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"io"
@@ -144,24 +143,5 @@ func TestAbsentRegistryIsReported(t *testing.T) {
 	d, _ := smallRelease(t)
 	if err := push(d.out, "127.0.0.1:1/x"); err == nil {
 		t.Error("an absent registry takes a release")
-	}
-}
-
-// Helm installs the chart out of the registry as it installs the folder.
-func TestRealHelmTakesChartOfRegistry(t *testing.T) {
-	helm, folder := program(t, "COUNTERSIGN_HELM"), filepath.Join(root(t), "deploy/helm")
-	d, _ := smallRelease(t)
-	at := pushed(t, d.out)
-	rendered := func(chart string, flags ...string) string {
-		var out, errs bytes.Buffer
-		cmd := exec.Command(helm, append([]string{"template", "countersign", chart, "--values", filepath.Join(folder, "examples/ra.yaml"), "--set", "image.registry=" + at + "/mirror"}, flags...)...)
-		cmd.Env, cmd.Stdout, cmd.Stderr = []string{"HOME=" + t.TempDir()}, &out, &errs
-		if err := cmd.Run(); err != nil {
-			t.Fatalf("%s: %v\n%s", cmd, err, errs.String())
-		}
-		return out.String()
-	}
-	if got, want := rendered("oci://"+at+"/mirror/charts/countersign", "--version", "0.1.0", "--plain-http"), rendered(filepath.Join(folder, "countersign")); got != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
