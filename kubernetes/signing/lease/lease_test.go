@@ -64,7 +64,7 @@ func TestShutdownReleasesTheLease(t *testing.T) {
 		if s.holder() != "" || !strings.Contains(a.log.String(), "released the Lease") {
 			t.Errorf("it is held by %q; the log: %s", s.holder(), a.log.String())
 		}
-		took := waitFor(t, 5*time.Second, "b leads", b.is)
+		took := waitFor(t, 8*time.Second, "b leads", b.is) // a follower looks every 3 to 6.6 s
 		t.Logf("b led %s later", took)
 	})
 }
@@ -85,7 +85,7 @@ func TestReleaseWaitsForLead(t *testing.T) {
 			time.Sleep(time.Second)
 			synctest.Wait()
 		}
-		waitFor(t, 5*time.Second, "b leads", b.is)
+		waitFor(t, 8*time.Second, "b leads", b.is) // a follower looks every 3 to 6.6 s
 		if took := time.Since(begin); took < drained {
 			t.Errorf("after %s", took)
 		}
