@@ -431,7 +431,7 @@ func TestCertificatesAreNotRequestedWhileWritesHang(t *testing.T) {
 			}
 			return nil
 		})
-		h.ca.Always(catest.Fault{Delay: 2 * time.Second}) // the first write fails after ten seconds
+		h.ca.Always(catest.Fault{Delay: time.Second}) // the first write fails after ten seconds
 		for n := range 1500 {
 			r := nth("shop", n)
 			setReady("Pending", "", nil)(r)
