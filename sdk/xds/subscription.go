@@ -224,7 +224,7 @@ func (s *subscription) send(b *batch, e *entry, f lookup, seq uint64, now time.T
 		return
 	}
 	if s.fits(b, e, len(r.Name)+len(r.Version)+len(r.Body.GetTypeUrl())+len(r.Body.GetValue())) {
-		b.resources = append(b.resources, s.worded(e, r))
+		b.resources = append(b.resources, s.worded(e, r, f.refusedBefore))
 		s.record(e, r, seq, now)
 	}
 }
