@@ -219,7 +219,7 @@ func (s *subscription) worded(e *entry, r *Resource, refusedBefore bool) *Resour
 	switch {
 	case e.nacked && e.sent != nil && e.sent.Version == r.Version:
 	case refusedBefore:
-		e.tries = uint8(rand.UintN(128)) // #nosec G404 -- no secret
+		e.tries = uint8(rand.UintN(128)) // #nosec G115 G404 -- below 128, no secret
 	default:
 		e.tries = 0
 		return r
