@@ -60,6 +60,7 @@ var classes = map[string]class{
 	"sdk/identities":        experimental,
 	"sdk/jwtsvid":           experimental,
 	"sdk/keysource/pkcs11":  experimental,
+	"sdk/ondemand":          experimental,
 	"sdk/revocation":        experimental,
 	"sdk/state":             experimental,
 	"sdk/token/exchange":    experimental,

@@ -1,0 +1,75 @@
+package ondemand
+
+import (
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+// Refusal is why a name got no certificate, in one word that fits a metric label.
+type Refusal string
+
+// The refusals. A name that no rule matches is counted as [NoRule], in [Status] alone.
+const (
+	BadName    Refusal = "name"     // not a DNS name
+	NoRule     Refusal = "no-rule"  // no rule matches
+	Denied     Refusal = "denied"   // by Rule.Ask
+	Undecided  Refusal = "ask"      // Rule.Ask failed
+	OverBudget Refusal = "budget"   // Rule.Budget is used up
+	Full       Refusal = "full"     // Rule.Names or Rule.Queue is reached
+	Failing    Refusal = "failing"  // the authority failed or refused
+	TooLate    Refusal = "too-late" // no certificate within Rule.Wait
+)
+
+// Status is what an operator may see of a [Set]. It has no name of a certificate, except in the
+// text of a failure.
+type Status struct {
+	// Refused counts the subscriptions since the start that no rule was asked about, by
+	// reason: BadName and NoRule.
+	Refused map[Refusal]uint64 `json:"refused,omitempty"`
+	Rules   []RuleStatus       `json:"rules"`
+}
+
+// RuleStatus is the state of the names of one rule.
+type RuleStatus struct {
+	Name      string `json:"name"`
+	Authority string `json:"authority"`
+	// Removed means that a reload removed the rule, and names are left that it issued.
+	Removed bool `json:"removed,omitempty"`
+
+	Names    int `json:"names"`             // that hold a certificate or have an order
+	Limit    int `json:"limit"`             // Rule.Names
+	Held     int `json:"held"`              // with a valid certificate
+	Expired  int `json:"expired,omitempty"` // with one that is not valid any more
+	New      int `json:"new,omitempty"`     // that never had one
+	Idle     int `json:"idle,omitempty"`    // without a subscription
+	Failing  int `json:"failing,omitempty"` // whose last attempt failed
+	Pending  int `json:"pending,omitempty"` // whose order the authority has not decided on
+	Waiting  int `json:"waiting,omitempty"` // subscriptions that wait for a certificate
+	Queued   int `json:"queued,omitempty"`  // names that wait for a place in flight
+	InFlight int `json:"in_flight,omitempty"`
+
+	// NextRenewal and NextExpiry are the earliest of all; zero if there are none. Late
+	// counts the certificates whose renewal is overdue, and LateExpiry is when the first of
+	// them expires.
+	NextRenewal time.Time `json:"next_renewal,omitzero"`
+	NextExpiry  time.Time `json:"next_expiry,omitzero"`
+	Late        int       `json:"late,omitempty"`
+	LateExpiry  time.Time `json:"late_expiry,omitzero"`
+
+	// BudgetLeft is how many new names the budget has left now; nil if unknown. A
+	// Budget reports it by a method Left(now time.Time) int.
+	BudgetLeft *int `json:"budget_left,omitempty"`
+	// Failure is the most recent failure that persists; nil if there is none.
+	Failure *secret.Failure `json:"failure,omitempty"`
+
+	// The fields below count since the start.
+	Issued  uint64             `json:"issued"`            // new names that got a certificate
+	Renewed uint64             `json:"renewed,omitempty"` // certificates replaced
+	Orders  uint64             `json:"orders"`            // requests to the authority
+	Failed  uint64             `json:"failed,omitempty"`  // those of them that failed
+	Asked   uint64             `json:"asked,omitempty"`   // calls of Rule.Ask
+	Covered uint64             `json:"covered,omitempty"` // subscriptions served by Config.Covering
+	Dropped uint64             `json:"dropped,omitempty"` // names that were idle or evicted
+	Refused map[Refusal]uint64 `json:"refused,omitempty"` // subscriptions, by reason
+}
