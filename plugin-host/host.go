@@ -2,10 +2,12 @@
 // it. [Open] returns a [ca.Client] that outlives every process of the provider;
 // [InProcess] does the same for a provider without a process.
 //
-// Agents and the program countersign call it. The package itself owns no goroutine and no
-// state: each [Provider] has a supervisor, whose goroutine owns the provider's state and
-// starts its processes. README.md follows one request and one restart through the rooms
-// below internal.
+// Agents and the program countersign call it. Each [Provider] keeps one provider alive: it starts one
+// life after the other, restarts what ended with backoff and an open circuit, replaces what does not
+// answer, and moves calls to a new generation without losing one. Its goroutine owns all state and
+// starts every process; others send it messages, and share the gate: a copy of the status, and the
+// life that calls go to. Each life has a goroutine that gets it ready and, once it is ready, one that
+// checks its health. README.md follows one request and one restart.
 //
 // A provider is a go-plugin binary; the host speaks go-plugin's protocol itself
 // (docs/decisions/0003). How host and provider authenticate: proto/provider/PROTOCOL.md.

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/plugin-host/internal/process"
-	"github.com/countersign-dev/countersign/plugin-host/internal/supervise"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 	"github.com/countersign-dev/countersign/sdk/trace"
 )
@@ -101,14 +100,5 @@ func (o Options) withDefaults() Options {
 func (o Options) process() process.Options {
 	return process.Options{
 		RuntimeDir: o.RuntimeDir, Protocols: o.Protocols, Groups: &o.Groups.running, CallTimeout: o.CallTimeout, Log: o.Log, Stderr: o.Stderr,
-	}
-}
-
-// supervise returns what the supervisor of an entry needs of the options.
-func (o Options) supervise(name string) supervise.Options {
-	return supervise.Options{
-		StartTimeout: o.StartTimeout, CallTimeout: o.CallTimeout, StopTimeout: o.StopTimeout, HealthInterval: o.HealthInterval,
-		MaxCalls: o.MaxCalls, OnState: func(s supervise.Status) { o.OnState(statusOf(s)) }, Log: o.Log, Tracer: o.Tracer,
-		Due: func() (time.Time, bool) { return o.Due(name) },
 	}
 }

@@ -1,7 +1,10 @@
 package pluginhost
 
 import (
+	"context"
 	"fmt"
+	"path/filepath"
+	"reflect"
 	"sync"
 
 	"github.com/countersign-dev/countersign/internal/host/reference"
@@ -9,12 +12,39 @@ import (
 	"github.com/countersign-dev/countersign/plugin-host/internal/attach"
 	"github.com/countersign-dev/countersign/plugin-host/internal/confine"
 	"github.com/countersign-dev/countersign/plugin-host/internal/process"
-	"github.com/countersign-dev/countersign/plugin-host/internal/supervise"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
+// plan is what lives are started from: an entry whose program was found and verified.
+type plan struct {
+	entry    Entry // with its defaults
+	settings settings
+	path     string // of the binary; empty in process
+	sha256   string // of the binary; empty without one
+	// launch starts a life. It is called on the supervisor's own thread.
+	launch func(number int) (instance, error)
+	// use is called before launch, by the caller of Begin, Start or [Next.Start]: from then on the
+	// plan counts as one that was run.
+	use func()
+	// close releases what launch needs. Running lives continue.
+	close func()
+
+	plain  sync.Once // the warning of secrets in plain text
+	ended  bool      // it is not in force, and will not be; guarded by the gate
+	ledger ledger
+}
+
+// settings are those of an entry, whose secrets may be references. Resolve reads them all,
+// Reread the files among them again. Files are those that they may name, in references or
+// for the provider to read.
+type settings interface {
+	Resolve(ctx context.Context, secret reference.Paths) (reference.Resolved, error)
+	Reread(ctx context.Context, secret reference.Paths) (reference.Resolved, error)
+	Files(secret reference.Paths) []string
+}
+
 // newPlan finds and verifies the binary of an entry.
-func newPlan(opts Options, entry Entry) (*supervise.Plan, error) {
+func newPlan(opts Options, entry Entry) (*plan, error) {
 	entry, err := entry.withDefaults(opts.Dev)
 	if err != nil {
 		return nil, err
@@ -40,55 +70,54 @@ func newPlan(opts Options, entry Entry) (*supervise.Plan, error) {
 			opts.Log.Warn("starting provider without a pin", "allowed_by", entry.unpinnedBy(), "provider", entry.Name, "path", path, "sha256", binary.SHA256)
 		}
 	})
-	plan := planOf(opts, entry, func(number int) (supervise.Instance, error) {
+	made := planOf(opts, entry, func(number int) (instance, error) {
 		warn()
 		p, err := process.Start(opts.process(), program, number)
 		if err != nil {
-			return nil, err // not p, which would be a non-nil Instance
+			return nil, err // not p, which would be a non-nil instance
 		}
 		return p, nil
 	})
-	plan.Path, plan.SHA256 = path, binary.SHA256
-	plan.Use = func() {
+	made.path, made.sha256 = path, binary.SHA256
+	made.use = func() {
 		if uid, own := hold.User(); own {
 			opts.Groups.running.AddUser(uid)
 		}
 	}
-	plan.Close = func() { _ = binary.Close() }
-	return plan, nil
+	made.close = func() { _ = binary.Close() }
+	return made, nil
 }
 
-func planOf(opts Options, entry Entry, launch func(number int) (supervise.Instance, error)) *supervise.Plan {
-	return &supervise.Plan{
-		Name: entry.Name, Provider: entry.Provider, Source: entry, Launch: launch, Use: func() {}, Close: func() {},
-		Address: entry.Address, Written: [2]any{entry.Settings, entry.Address},
-		Settings: reference.NewResolver(reference.Options{LookupEnv: opts.LookupEnv, CommandEnv: opts.CommandEnv}, entry.Settings),
+func planOf(opts Options, entry Entry, launch func(number int) (instance, error)) *plan {
+	return &plan{
+		entry: entry, launch: launch, use: func() {}, close: func() {},
+		settings: reference.NewResolver(reference.Options{LookupEnv: opts.LookupEnv, CommandEnv: opts.CommandEnv}, entry.Settings),
 	}
 }
 
 // attachPlan is the plan of a provider that its author starts.
-func attachPlan(opts Options, entry Entry) (*supervise.Plan, error) {
+func attachPlan(opts Options, entry Entry) (*plan, error) {
 	if err := attach.Check(entry.Attach); err != nil {
 		return nil, exported(fmt.Errorf("provider %q: %w", entry.Name, err))
 	}
 	warn := sync.OnceFunc(func() {
 		opts.Log.Warn("attaching a provider in a debugger, neither pinned nor confined", "provider", entry.Name, "socket", entry.Attach)
 	})
-	plan := planOf(opts, entry, func(int) (supervise.Instance, error) {
+	made := planOf(opts, entry, func(int) (instance, error) {
 		warn()
 		return attach.New(entry.Attach, opts.CallTimeout), nil
 	})
-	plan.Path = entry.Attach
-	return plan, nil
+	made.path = entry.Attach
+	return made, nil
 }
 
 // residentPlan is the plan of a provider without a process.
-func residentPlan(opts Options, entry Entry, make func() wire.Provider) (*supervise.Plan, error) {
+func residentPlan(opts Options, entry Entry, make func() wire.Provider) (*plan, error) {
 	entry, err := entry.withDefaults(true)
 	if err != nil {
 		return nil, err
 	}
-	return planOf(opts, entry, func(int) (supervise.Instance, error) { return supervise.Resident(make()), nil }), nil
+	return planOf(opts, entry, func(int) (instance, error) { return newResident(make()), nil }), nil
 }
 
 // locate finds the binary of an entry and verifies it; path is as it was found.
@@ -110,4 +139,31 @@ func (e Entry) unpinnedBy() string {
 		return "path"
 	}
 	return "--dev"
+}
+
+// files returns files that the settings may name, the address too.
+func (p *plan) files(secret reference.Paths) []string {
+	files := p.settings.Files(secret)
+	if filepath.IsAbs(p.entry.Address) {
+		files = append(files, p.entry.Address)
+	}
+	return files
+}
+
+// inherit takes over the settings that a life of the other plan took, if both plans have the
+// same configuration: a new binary is not to fail because of a secret that is wrong just now.
+func (p *plan) inherit(other *plan) {
+	if p.entry.Address == other.entry.Address && reflect.DeepEqual(p.entry.Settings, other.entry.Settings) {
+		p.ledger.is.good = other.ledger.read().good
+	}
+}
+
+// same reports whether lives of both plans are the same.
+func (p *plan) same(other *plan) bool {
+	return p.path == other.path && p.sha256 == other.sha256 && reflect.DeepEqual(p.entry, other.entry)
+}
+
+// status returns the status before anything is started.
+func (p *plan) status() Status {
+	return Status{Name: p.entry.Name, Provider: p.entry.Provider, Path: p.path, SHA256: p.sha256, State: Resolved}
 }

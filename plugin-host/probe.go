@@ -12,7 +12,6 @@ import (
 	"github.com/countersign-dev/countersign/internal/host/reference"
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/plugin-host/internal/process"
-	"github.com/countersign-dev/countersign/plugin-host/internal/supervise"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
@@ -28,8 +27,8 @@ var ErrVersion = process.ErrVersion
 type Probe struct {
 	wire.Provider // nil before Connect
 	opts          Options
-	plan          *supervise.Plan
-	life          supervise.Instance
+	plan          *plan
+	life          instance
 	over          chan struct{} // closed by Close; the thread of the process lives until then
 }
 
@@ -47,11 +46,10 @@ func NewProbe(opts Options, entry Entry) (*Probe, error) {
 func (p *Probe) Launch() error {
 	launched := make(chan error)
 	go func() {
-		// The thread that starts a process must live as long as the process; see
-		// supervise.Supervisor.run.
+		// The thread that starts a process must live as long as the process; see Provider.run.
 		runtime.LockOSThread()
 		process.ForbidPrivileges(p.opts.Log)
-		life, err := p.plan.Launch(1)
+		life, err := p.plan.launch(1)
 		p.life = life
 		launched <- err
 		<-p.over
@@ -103,7 +101,7 @@ func (p *Probe) Resolve(ctx context.Context, schema string) (settings map[string
 	if err != nil {
 		return nil, nil, err
 	}
-	resolved, err := p.plan.Settings.Resolve(ctx, paths)
+	resolved, err := p.plan.settings.Resolve(ctx, paths)
 	if err != nil {
 		return nil, resolved.Secrets, err
 	}
@@ -111,7 +109,7 @@ func (p *Probe) Resolve(ctx context.Context, schema string) (settings map[string
 	if err != nil {
 		return nil, resolved.Secrets, err
 	}
-	settings, err = addresses.Apply(resolved.Settings, p.plan.Address)
+	settings, err = addresses.Apply(resolved.Settings, p.plan.entry.Address)
 	return settings, resolved.Secrets, err
 }
 
@@ -133,12 +131,12 @@ func (p *Probe) Why(err error) error {
 
 // Status describes the binary and its process.
 func (p *Probe) Status() Status {
-	s := p.plan.Status()
+	s := p.plan.status()
 	if p.life != nil {
-		s.State = supervise.Starting
-		s.Take(p.life.Report())
+		s.State = Starting
+		s.take(p.life.Report())
 	}
-	return statusOf(s)
+	return s.clone()
 }
 
 // Close ends the process and returns when nothing is left of it.
@@ -149,7 +147,7 @@ func (p *Probe) Close() {
 		p.life.Stop(ctx)
 	}
 	close(p.over)
-	p.plan.Close()
+	p.plan.close()
 }
 
 // What follows is for tests of a provider: it does to the process what hosts and

@@ -2,20 +2,39 @@ package pluginhost
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
+	"time"
 
+	"github.com/countersign-dev/countersign/internal/host/filewatch"
 	"github.com/countersign-dev/countersign/plugin-host/internal/process"
-	"github.com/countersign-dev/countersign/plugin-host/internal/supervise"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
 // Provider is a supervised provider. It is safe for concurrent use. It has the methods of
 // [ca.Client] and of each further ability of package ca. Calls wait until the provider is
 // ready, up to the caller's deadline or [Options.CallTimeout]. Abilities that it lacks return
-// [ca.ErrUnimplemented]. A watch survives restarts of the process.
+// [ca.ErrUnimplemented]. A watch survives restarts of the process: changed is called only for a set
+// that differs.
 type Provider struct {
-	calls                                           // under the entry in force
-	plans      func(Entry) (*supervise.Plan, error) // find and verify
-	supervisor *supervise.Supervisor
+	calls // under the entry in force
+
+	opts  Options
+	plans func(Entry) (*plan, error) // find and verify
+	name  string                     // of the entry
+	log   *slog.Logger
+	watch filewatch.Options // of the files that settings name
+	gate  gate              // where calls wait
+	messages
+	ending
+
+	// The goroutine run owns the rest, and starts every process. What others want of it are orders;
+	// what happens to a life is a case of its select.
+
+	plan *plan // what is started when a life ends
+	lives
+	revival
+	status Status // the gate has a copy
 }
 
 // Open finds, verifies and starts the entry's provider: it calls [Find] and [Provider.Start],
@@ -45,61 +64,104 @@ func Find(opts Options, entry Entry) (*Provider, error) {
 	if process.MissingProtection != "" {
 		opts.Log.Warn("protection unavailable on this system", "missing", process.MissingProtection)
 	}
-	return newProvider(opts, entry, func(entry Entry) (*supervise.Plan, error) { return newPlan(opts, entry) })
+	return newProvider(opts, entry, func(entry Entry) (*plan, error) { return newPlan(opts, entry) })
 }
 
 // InProcess supervises a provider without a process, for tests and for agents that are
 // one binary. Each start calls make for a new value.
 func InProcess(ctx context.Context, opts Options, entry Entry, make func() wire.Provider) (*Provider, error) {
 	opts = opts.withDefaults()
-	p, err := newProvider(opts, entry, func(entry Entry) (*supervise.Plan, error) { return residentPlan(opts, entry, make) })
+	p, err := newProvider(opts, entry, func(entry Entry) (*plan, error) { return residentPlan(opts, entry, make) })
 	if err != nil {
 		return nil, err
 	}
 	return started(ctx, p)
 }
 
-func newProvider(opts Options, entry Entry, plans func(Entry) (*supervise.Plan, error)) (*Provider, error) {
+func newProvider(opts Options, entry Entry, plans func(Entry) (*plan, error)) (*Provider, error) {
 	first, err := plans(entry)
 	if err != nil {
 		return nil, err
 	}
-	s := supervise.New(opts.supervise(first.Name), first)
-	return &Provider{calls: s.Client, plans: plans, supervisor: s}, nil
+	s := supervised(opts, first)
+	s.plans = plans
+	return s, nil
+}
+
+// supervised makes a provider that has started nothing yet. It closes the plan, and those that
+// replace it.
+func supervised(opts Options, p *plan) *Provider {
+	s := &Provider{
+		opts: opts, name: p.entry.Name, log: opts.Log.With("provider", p.entry.Name), plan: p, status: p.status(),
+		watch: filewatch.Options{Log: opts.Log}, gate: gate{changed: make(chan struct{}), plan: p},
+		messages: messages{
+			first: make(chan error, 1), orders: make(chan func()), gone: make(chan struct{}),
+		},
+		ending:  ending{closing: make(chan struct{}), closed: make(chan struct{})},
+		revival: revival{rest: func() {}},
+	}
+	s.calls = Client{s, nil}
+	s.patience, s.hurry = context.WithCancel(context.Background())
+	s.status.Since = time.Now()
+	s.gate.status = s.status
+	return s
 }
 
 // Begin starts the provider and returns at once. A provider that does not get ready is
 // restarted with backoff; one that rejects its settings is Refused, and started again at
 // [Provider.Reload] or after 10 minutes at most.
-func (p *Provider) Begin() { p.supervisor.Begin() }
+func (s *Provider) Begin() {
+	s.begun.Do(func() {
+		s.plan.use()
+		go s.run()
+	})
+}
 
 // Start is Begin for a caller that cannot do without the provider. It returns nil as soon as the
 // provider is ready, or has accepted its settings and reports that its CA is unavailable: it is
 // then Configuring, and gets ready when the CA does. If the handshake fails or the provider
 // rejects its settings, Start closes the Provider and returns the error. ctx bounds Start only.
-func (p *Provider) Start(ctx context.Context) error { return exported(p.supervisor.Start(ctx)) }
+func (s *Provider) Start(ctx context.Context) error {
+	s.Begin()
+	var err error
+	select {
+	case err = <-s.first:
+	case <-s.closing: // by a concurrent Close
+		err = errClosing
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	if err == nil {
+		return nil
+	}
+	_ = s.Close() // it never fails
+	return exported(fmt.Errorf("provider %q: %w", s.name, err))
+}
 
 // Close rejects new calls, waits up to [Options.StopTimeout] for those in flight, ends
 // the process and returns when nothing is left of it. It may be called twice.
-func (p *Provider) Close() error {
-	p.supervisor.Close()
+func (s *Provider) Close() error {
+	s.close.Do(func() { close(s.closing) })
+	s.begun.Do(func() {
+		s.end()
+		close(s.closed)
+	})
+	<-s.closed
 	return nil
 }
 
 // Status returns the current status.
-func (p *Provider) Status() Status { return statusOf(p.supervisor.Status()) }
+func (s *Provider) Status() Status { return s.gate.read().clone() }
 
 // Client returns the client for the entry in force. Unlike the Provider it does not follow a
 // [Next] that is committed: its calls then fail, so that the rules for one entry's CA are
 // never applied to the reply of another.
-func (p *Provider) Client() Client {
-	return Client{p.supervisor.Of(p.supervisor.InForce())}
-}
+func (s *Provider) Client() Client { return Client{s, s.gate.inForce()} }
 
 // Reload starts a provider with another entry and, when that is ready, commits it: see
 // [Provider.Next] and [Next.Start]. After an error the old one runs on.
-func (p *Provider) Reload(ctx context.Context, entry Entry) error {
-	n, err := p.Next(entry)
+func (s *Provider) Reload(ctx context.Context, entry Entry) error {
+	n, err := s.Next(entry)
 	if err != nil {
 		return err
 	}

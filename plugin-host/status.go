@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/plugin-host/internal/process"
-	"github.com/countersign-dev/countersign/plugin-host/internal/supervise"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
@@ -15,15 +14,15 @@ type State string
 // The states. A provider goes from Resolved to Ready, to Backoff and back after a crash or a
 // failed start, and through Draining to Stopped on Close.
 const (
-	Resolved    = State(supervise.Resolved)    // found and verified, not started yet
-	Starting    = State(supervise.Starting)    // the process is being started
-	Configuring = State(supervise.Configuring) // it gets its settings and becomes ready
-	Ready       = State(supervise.Ready)       // calls are served
-	Draining    = State(supervise.Draining)    // no new calls; calls in flight finish
-	Stopped     = State(supervise.Stopped)     // for good
-	Backoff     = State(supervise.Backoff)     // it ended; the next start is at Status.NextStart
-	CircuitOpen = State(supervise.CircuitOpen) // it failed to start or crashed too often; one probe at Status.NextStart
-	Refused     = State(supervise.Refused)     // it rejected its settings; started again by a Reload, and at Status.NextStart
+	Resolved    = State("resolved")     // found and verified, not started yet
+	Starting    = State("starting")     // the process is being started
+	Configuring = State("configuring")  // it gets its settings and becomes ready
+	Ready       = State("ready")        // calls are served
+	Draining    = State("draining")     // no new calls; calls in flight finish
+	Stopped     = State("stopped")      // for good
+	Backoff     = State("backoff")      // it ended; the next start is at Status.NextStart
+	CircuitOpen = State("circuit open") // it failed to start or crashed too often; one probe at Status.NextStart
+	Refused     = State("refused")      // it rejected its settings; started again by a Reload, and at Status.NextStart
 )
 
 // Authentication is how host and provider authenticate each other. The provider chooses it in
@@ -66,13 +65,18 @@ type Status struct {
 	LastSecret string // why it refused secrets that changed, and keeps those before; empty: it did not
 }
 
-// statusOf copies the status of a supervisor, whose states are the same words.
-func statusOf(s supervise.Status) Status {
+// clone returns a copy that the caller may change.
+func (s Status) clone() Status {
 	s.Crash, s.Metadata.Abilities = slices.Clone(s.Crash), slices.Clone(s.Metadata.Abilities)
-	return Status{
-		Name: s.Name, Provider: s.Provider, State: State(s.State), Since: s.Since, Path: s.Path, SHA256: s.SHA256,
-		Generation: s.Generation, Restarts: s.Restarts, Reloads: s.Reloads, PID: s.PID,
-		Authentication: Authentication(s.Authentication), Protocol: s.Protocol, Metadata: s.Metadata,
-		LastError: s.LastError, Crash: s.Crash, NextStart: s.NextStart, LastReload: s.LastReload, LastSecret: s.LastSecret,
+	return s
+}
+
+// take fills in the report of one life.
+func (s *Status) take(r process.Report) {
+	if s.PID = r.PID; r.PID == 0 {
+		s.Crash = r.Crash
+	}
+	if r.Authentication != "" {
+		s.Authentication, s.Protocol, s.Metadata = Authentication(r.Authentication), r.Protocol, r.Metadata
 	}
 }

@@ -1,4 +1,4 @@
-package supervise
+package pluginhost
 
 import (
 	"context"
@@ -42,7 +42,7 @@ func newOffers() offers { return offers{again: make(chan struct{}, 1)} }
 func (l *life) paths() []string { return l.plan.files(l.secret) }
 
 // secretPaths returns the secret settings by the provider's schema.
-func (s *Supervisor) secretPaths(schema string) reference.Paths {
+func (s *Provider) secretPaths(schema string) reference.Paths {
 	paths, err := reference.SecretPaths(schema)
 	if err != nil {
 		s.log.Warn("unknown which settings of the provider are secret; references are sent as they are", "error", text.Clean(err.Error()))
@@ -52,9 +52,9 @@ func (s *Supervisor) secretPaths(schema string) reference.Paths {
 
 // resolve reads what the references in the settings name. A new binary does not wait for what
 // cannot be read just now if an earlier one has read it.
-func (s *Supervisor) resolve(ctx context.Context, l *life) error {
+func (s *Provider) resolve(ctx context.Context, l *life) error {
 	l.read.files = look(l.paths())
-	resolved, err := l.plan.Settings.Resolve(ctx, l.secret)
+	resolved, err := l.plan.settings.Resolve(ctx, l.secret)
 	if err == nil {
 		err = l.addAddress(&resolved)
 	}
@@ -90,7 +90,7 @@ func (l *life) keepSecret(resolved *reference.Resolved) {
 
 // addAddress puts the CA's address into the setting that the provider's schema names.
 func (l *life) addAddress(resolved *reference.Resolved) error {
-	settings, err := l.addresses.Apply(resolved.Settings, l.plan.Address)
+	settings, err := l.addresses.Apply(resolved.Settings, l.plan.entry.Address)
 	if err != nil {
 		return ca.Errorf(ca.Invalid, "address: %w", err)
 	}
@@ -99,9 +99,9 @@ func (l *life) addAddress(resolved *reference.Resolved) error {
 }
 
 // reread returns the settings with the current content of the files.
-func (s *Supervisor) reread(ctx context.Context, l *life) (offer, error) {
+func (s *Provider) reread(ctx context.Context, l *life) (offer, error) {
 	files := look(l.paths())
-	next, err := l.plan.Settings.Reread(ctx, l.secret)
+	next, err := l.plan.settings.Reread(ctx, l.secret)
 	if err == nil {
 		err = l.addAddress(&next)
 		s.warnStale(l, next)
@@ -110,7 +110,7 @@ func (s *Supervisor) reread(ctx context.Context, l *life) (offer, error) {
 }
 
 // warnStale logs which secrets cannot be read any more, when that changes.
-func (s *Supervisor) warnStale(l *life, resolved reference.Resolved) {
+func (s *Provider) warnStale(l *life, resolved reference.Resolved) {
 	stale := ""
 	if err := errors.Join(resolved.Stale...); err != nil {
 		stale = text.Clean(err.Error())
@@ -127,7 +127,7 @@ func (l *life) hide(err error) error { return redact.Error(err, l.shown.Values()
 
 // equip sends a life on its way to ready its settings: those of now, or, if it does not take
 // them, those that an earlier life took.
-func (s *Supervisor) equip(ctx context.Context, l *life) error {
+func (s *Provider) equip(ctx context.Context, l *life) error {
 	now, err := s.reread(ctx, l)
 	if err != nil {
 		now.resolved = l.read.resolved
@@ -156,7 +156,7 @@ func (s *Supervisor) equip(ctx context.Context, l *life) error {
 }
 
 // give offers a life settings. If it does not take them, it has those that it had.
-func (s *Supervisor) give(ctx context.Context, l *life, o offer) error {
+func (s *Provider) give(ctx context.Context, l *life, o offer) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.keepSecret(o.resolved)
@@ -180,7 +180,7 @@ func (s *Supervisor) give(ctx context.Context, l *life, o offer) error {
 }
 
 // configure sends a life settings; the caller holds l.mu.
-func (s *Supervisor) configure(ctx context.Context, l *life, resolved *reference.Resolved) error {
+func (s *Provider) configure(ctx context.Context, l *life, resolved *reference.Resolved) error {
 	ctx, cancel := s.inTime(ctx, s.opts.CallTimeout)
 	defer cancel()
 	err := traced(ctx, "configure", func(ctx context.Context) error { return l.hide(l.Configure(ctx, resolved.Settings)) })
@@ -191,7 +191,7 @@ func (s *Supervisor) configure(ctx context.Context, l *life, resolved *reference
 }
 
 // configureAgain sends the settings to a provider that lost them.
-func (s *Supervisor) configureAgain(ctx context.Context, l *life) error {
+func (s *Provider) configureAgain(ctx context.Context, l *life) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.Ready(ctx) == nil {

@@ -1,4 +1,4 @@
-package supervise
+package pluginhost
 
 import (
 	"time"
@@ -24,11 +24,11 @@ func (l *life) pause(wait time.Duration) {
 
 // followSecrets configures a life anew when the content of a file changes that its settings
 // refer to. It returns when calls go elsewhere.
-func (s *Supervisor) followSecrets(l *life) {
+func (s *Provider) followSecrets(l *life) {
 	if len(l.has.Load().Files) == 0 {
 		return
 	}
-	watcher := filewatch.New(s.opts.Watch, l.paths()...)
+	watcher := filewatch.New(s.watch, l.paths()...)
 	defer watcher.Close()
 	var waits rotation.Waits
 	var retry <-chan struct{}
@@ -62,7 +62,7 @@ func (l *life) offerAgain() {
 
 // nextOffer returns when a secret is offered again after err. A refusal by the CA may count
 // against an account there.
-func (s *Supervisor) nextOffer(l *life, waits *rotation.Waits, err error) <-chan struct{} {
+func (s *Provider) nextOffer(l *life, waits *rotation.Waits, err error) <-chan struct{} {
 	if err == nil || l.plan.ledger.read().hopeless() {
 		waits.Reset()
 		return nil
@@ -74,7 +74,7 @@ func (s *Supervisor) nextOffer(l *life, waits *rotation.Waits, err error) <-chan
 
 // renewed publishes that a life has other settings, or refused some. That may end the engine's
 // wait, which follows the state.
-func (s *Supervisor) renewed(l *life) {
+func (s *Provider) renewed(l *life) {
 	if l == s.current {
 		s.publish()
 	}
@@ -82,7 +82,7 @@ func (s *Supervisor) renewed(l *life) {
 
 // renew sends the life its settings if a secret has changed. What no life took is sent again
 // when it is due, if that is of use.
-func (s *Supervisor) renew(l *life, due bool) (asked bool, err error) {
+func (s *Provider) renew(l *life, due bool) (asked bool, err error) {
 	next, err := s.reread(l.leaving, l)
 	switch known := &l.plan.ledger; {
 	case err != nil || known.read().declines(next, due):

@@ -1,4 +1,4 @@
-package supervise
+package pluginhost
 
 import (
 	"context"
@@ -106,19 +106,19 @@ func TestOnlyDueCallsProbeOpenCircuit(t *testing.T) {
 
 // A caller waits for what has no schedule: a JWT-SVID for another audience, the first roots, a list.
 func TestWhatIsWaitedForProbesOpenCircuit(t *testing.T) {
-	for name, call := range map[string]func(*Supervisor, context.Context) error{
-		"a JWT-SVID": func(s *Supervisor, ctx context.Context) error {
+	for name, call := range map[string]func(*Provider, context.Context) error{
+		"a JWT-SVID": func(s *Provider, ctx context.Context) error {
 			_, err := s.SignJWT(ctx, ca.JWTRequest{})
 			return err
 		},
-		"roots": func(s *Supervisor, ctx context.Context) error {
+		"roots": func(s *Provider, ctx context.Context) error {
 			_, err := s.Roots(ctx)
 			return err
 		},
-		"watched roots": func(s *Supervisor, ctx context.Context) error {
+		"watched roots": func(s *Provider, ctx context.Context) error {
 			return s.WatchRoots(ctx, func([]byte) error { return nil })
 		},
-		"revocation lists": func(s *Supervisor, ctx context.Context) error {
+		"revocation lists": func(s *Provider, ctx context.Context) error {
 			_, err := s.Revocations(ctx)
 			return err
 		},

@@ -1,4 +1,4 @@
-package supervise
+package pluginhost
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 )
 
 // begin starts a life of the plan. Its outcome is a message to run.
-func (s *Supervisor) begin(p *Plan, r *reload) {
+func (s *Provider) begin(p *plan, r *reload) {
 	s.number++
 	s.started = time.Now()
 	s.rest()
@@ -29,7 +29,7 @@ func (s *Supervisor) begin(p *Plan, r *reload) {
 	span.SetCount("generation", s.number)
 	s.coming = l
 	err := traced(ctx, "launch", func(context.Context) (err error) {
-		l.Instance, err = p.Launch(s.number)
+		l.instance, err = p.launch(s.number)
 		return err
 	})
 	if err != nil {
@@ -39,7 +39,7 @@ func (s *Supervisor) begin(p *Plan, r *reload) {
 		return
 	}
 	if r == nil {
-		s.status.Take(l.Report())
+		s.status.take(l.Report())
 		s.enter(Configuring)
 	}
 	go func() {
@@ -59,14 +59,14 @@ func traced(ctx context.Context, name string, run func(context.Context) error) e
 }
 
 // abandon gives up the life on its way to ready.
-func (s *Supervisor) abandon() {
+func (s *Provider) abandon() {
 	l := s.coming
 	if l == nil {
 		return
 	}
 	s.coming = nil
 	l.cancel()
-	if l.Instance != nil {
+	if l.instance != nil {
 		s.dismiss(l, func() { <-l.outcome }) //nolint:errcheck // no longer of interest
 	}
 	if l.reload != nil {
@@ -76,7 +76,7 @@ func (s *Supervisor) abandon() {
 }
 
 // bring makes the life ready for calls or returns why it cannot.
-func (s *Supervisor) bring(ctx context.Context, l *life) error {
+func (s *Provider) bring(ctx context.Context, l *life) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
@@ -94,7 +94,7 @@ func (s *Supervisor) bring(ctx context.Context, l *life) error {
 }
 
 // tellFirst sends Start the outcome of the first life, once.
-func (s *Supervisor) tellFirst(err error) {
+func (s *Provider) tellFirst(err error) {
 	select {
 	case s.first <- err:
 	default: // Start has its answer

@@ -1,4 +1,4 @@
-package supervise
+package pluginhost
 
 import (
 	"context"
@@ -11,15 +11,18 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-// Reload is Prepare and Commit.
-func (s *Supervisor) Reload(ctx context.Context, p *Plan) error {
-	p = s.Known(p)
-	err := s.Prepare(ctx, p)
+// reload puts a plan in force, as [Provider.Reload] does with an entry.
+func (w *world) reload(ctx context.Context, p *plan) error {
+	n := w.p.nextOf(p)
+	err := n.Start(ctx)
 	if err == nil {
-		s.Commit(p)
+		n.Commit()
 	}
 	return err
 }
+
+// next is a plan that is not in force yet.
+func (w *world) next(p *plan) *Next { return &Next{w.p, p} }
 
 // signs returns who signs for a client, or the error.
 func (w *world) signs(t *testing.T, c Client) (string, error) {
@@ -30,18 +33,18 @@ func (w *world) signs(t *testing.T, c Client) (string, error) {
 
 func TestPreparedPlanIsCalledAfterCommit(t *testing.T) {
 	inBubble(t, "good", func(t *testing.T, w *world) {
-		old, plan := w.p.Of(w.p.gate.inForce()), w.planThat("better")
-		if err := w.p.Prepare(t.Context(), plan); err != nil {
+		old, plan := w.p.Client(), w.planThat("better")
+		if err := w.next(plan).Start(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		var by string
-		go func() { by, _ = w.signs(t, w.p.Of(plan)) }()
+		go func() { by, _ = w.signs(t, Client{w.p, plan}) }()
 		synctest.Wait()
 		if got, err := w.signs(t, old); got != "good" || err != nil || by != "" {
 			t.Errorf("before the commit: %q, %v; the new one has answered %q", got, err, by)
 		}
 		w.mustSign(t, "good")
-		w.p.Commit(plan)
+		w.next(plan).Commit()
 		synctest.Wait()
 		if by != "better" {
 			t.Errorf("the call that waited was answered by %q", by)
@@ -51,7 +54,7 @@ func TestPreparedPlanIsCalledAfterCommit(t *testing.T) {
 		}
 		w.mustSign(t, "better")
 		w.last().end(errors.New("it crashed"))
-		if got, err := w.signs(t, w.p.Of(plan)); got != "better" || err != nil {
+		if got, err := w.signs(t, Client{w.p, plan}); got != "better" || err != nil {
 			t.Errorf("after a crash: %q, %v", got, err)
 		}
 	})
@@ -60,16 +63,16 @@ func TestPreparedPlanIsCalledAfterCommit(t *testing.T) {
 func TestAbortedPlanLeavesNothing(t *testing.T) {
 	inBubble(t, "good", func(t *testing.T, w *world) {
 		started, unstarted := w.planThat("better"), w.planThat("better")
-		if err := w.p.Prepare(t.Context(), started); err != nil {
+		if err := w.next(started).Start(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		w.p.Abort(started)
-		w.p.Abort(unstarted)
-		w.p.Commit(started)
+		w.next(started).Abort()
+		w.next(unstarted).Abort()
+		w.next(started).Commit()
 		if !process.HasEnded(w.last()) || w.plans != 1 {
 			t.Errorf("it runs on; %d plans are open", w.plans)
 		}
-		if got, err := w.signs(t, w.p.Of(started)); ca.ReasonFor(err) != ca.Unavailable {
+		if got, err := w.signs(t, Client{w.p, started}); ca.ReasonFor(err) != ca.Unavailable {
 			t.Errorf("its client: %q, %v", got, err)
 		}
 		w.mustSign(t, "good")
@@ -79,11 +82,11 @@ func TestAbortedPlanLeavesNothing(t *testing.T) {
 func TestPreparedLifeThatEndsIsStartedAgainAfterCommit(t *testing.T) {
 	inBubble(t, "good", func(t *testing.T, w *world) {
 		plan := w.planThat("better")
-		if err := w.p.Prepare(t.Context(), plan); err != nil {
+		if err := w.next(plan).Start(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		w.last().end(errors.New("it crashed"))
-		w.p.Commit(plan)
+		w.next(plan).Commit()
 		w.mustSign(t, "better")
 	})
 }
@@ -92,7 +95,7 @@ func TestPlanThatWaitsForItsCAMakesRoomForRestart(t *testing.T) {
 	inBubble(t, "good", func(t *testing.T, w *world) {
 		prepared := make(chan error, 1)
 		began := time.Now()
-		go func() { prepared <- w.p.Prepare(t.Context(), w.planThat("away")) }()
+		go func() { prepared <- w.next(w.planThat("away")).Start(t.Context()) }()
 		synctest.Wait()
 		w.all()[0].end(errors.New("it crashed"))
 		if by, err := w.sign(time.Minute); by != "good" || err != nil || time.Since(began) > 10*time.Second {
@@ -107,23 +110,23 @@ func TestPlanThatWaitsForItsCAMakesRoomForRestart(t *testing.T) {
 // TestLatePrepareDropsNothing has the Prepare of an older configuration arrive after its context has ended,
 // when another plan is prepared: the engine has that one's client already.
 func TestLatePrepareDropsNothing(t *testing.T) {
-	for name, late := range map[string]func(w *world) *Plan{
-		"another plan":      func(w *world) *Plan { return w.planThat("away") },
-		"the plan in force": func(w *world) *Plan { return w.p.InForce() },
+	for name, late := range map[string]func(w *world) *plan{
+		"another plan":      func(w *world) *plan { return w.planThat("away") },
+		"the plan in force": func(w *world) *plan { return w.p.gate.inForce() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, "good", func(t *testing.T, w *world) {
 				plan := w.planThat("better")
-				if err := w.p.Prepare(t.Context(), plan); err != nil {
+				if err := w.next(plan).Start(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 				over, cancel := context.WithCancel(t.Context())
 				cancel()
-				if err := w.p.Prepare(over, late(w)); !errors.Is(err, context.Canceled) {
+				if err := w.next(late(w)).Start(over); !errors.Is(err, context.Canceled) {
 					t.Errorf("the late one: %v", err)
 				}
-				w.p.Commit(plan)
-				if by, err := w.signs(t, w.p.Of(plan)); by != "better" || err != nil {
+				w.next(plan).Commit()
+				if by, err := w.signs(t, Client{w.p, plan}); by != "better" || err != nil {
 					t.Errorf("%q, %v", by, err)
 				}
 				if w.plans != 1 {
@@ -144,7 +147,7 @@ func TestStartReturnsIfReloadOvertakesTheFirstLife(t *testing.T) {
 			go w.p.order(t.Context(), func() { <-busy })
 			synctest.Wait()
 			reloaded := make(chan error)
-			go func() { reloaded <- w.p.Reload(t.Context(), w.planThat("better")) }()
+			go func() { reloaded <- w.reload(t.Context(), w.planThat("better")) }()
 			time.Sleep(time.Second)
 			close(busy)
 			if err := <-reloaded; err != nil {

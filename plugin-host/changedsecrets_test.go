@@ -1,4 +1,4 @@
-package supervise
+package pluginhost
 
 import (
 	"context"
@@ -27,8 +27,8 @@ func (withSecret) Files(reference.Paths) []string { return nil }
 func TestSecretSettingsAreHiddenFromTheLogOfTheirProvider(t *testing.T) {
 	inBubble(t, "good", func(t *testing.T, w *world) {
 		plan := w.planThat("good")
-		plan.Settings, plan.Source = withSecret("sesame"), "another"
-		if err := w.p.Reload(t.Context(), plan); err != nil {
+		plan.settings, plan.entry.Version = withSecret("sesame"), "another"
+		if err := w.reload(t.Context(), plan); err != nil {
 			t.Fatal(err)
 		}
 		w.mustSign(t, "good")
@@ -42,7 +42,7 @@ func TestSecretSettingsAreHiddenFromTheLogOfTheirProvider(t *testing.T) {
 // A call may be older than a change of its secret, and while other settings are tried the
 // provider still uses those that it has.
 func TestErrorsShowNoSecretThatALifeHasOrHad(t *testing.T) {
-	l := &life{Instance: &fakeLife{}}
+	l := &life{instance: &fakeLife{}}
 	for _, secret := range []ca.Token{"sesame-1", "sesame-2"} {
 		l.keepSecret(&reference.Resolved{Secrets: []ca.Token{secret}})
 	}

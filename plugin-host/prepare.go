@@ -1,4 +1,4 @@
-package supervise
+package pluginhost
 
 import (
 	"context"
@@ -23,7 +23,7 @@ const longestWord = 10 * time.Minute
 
 // prepare makes a life ready for calls. Settings that an earlier life of the plan took are not
 // validated again.
-func (s *Supervisor) prepare(ctx context.Context, l *life) error {
+func (s *Provider) prepare(ctx context.Context, l *life) error {
 	if err := s.greet(ctx, l); err != nil {
 		return err
 	}
@@ -42,7 +42,7 @@ func (s *Supervisor) prepare(ctx context.Context, l *life) error {
 }
 
 // await repeats a step until its outcome is more than a need to wait.
-func (s *Supervisor) await(ctx context.Context, l *life, step func(context.Context, *life) error) error {
+func (s *Provider) await(ctx context.Context, l *life, step func(context.Context, *life) error) error {
 	var waits rotation.Waits
 	for silent := 0; ; {
 		err := step(ctx, l)
@@ -73,7 +73,7 @@ func (s *Supervisor) await(ctx context.Context, l *life, step func(context.Conte
 
 // waits publishes why a life on its way to ready waits. A new plan that waits for its CA makes room
 // for a restart of the one in force.
-func (s *Supervisor) waits(l *life, err error) {
+func (s *Provider) waits(l *life, err error) {
 	switch {
 	case l != s.coming:
 	case l.reload == nil:
@@ -86,7 +86,7 @@ func (s *Supervisor) waits(l *life, err error) {
 
 // stuck reports whether a life that has not answered should make room for another: it is
 // not healthy either, or a certificate is due.
-func (s *Supervisor) stuck(ctx context.Context, l *life) bool {
+func (s *Provider) stuck(ctx context.Context, l *life) bool {
 	if left, due := s.left(time.Now()); due && left > 0 {
 		return true
 	}
@@ -97,7 +97,7 @@ func (s *Supervisor) stuck(ctx context.Context, l *life) bool {
 }
 
 // greet connects to the provider and checks its name.
-func (s *Supervisor) greet(ctx context.Context, l *life) (err error) {
+func (s *Provider) greet(ctx context.Context, l *life) (err error) {
 	ctx, cancel := s.inTime(ctx, s.opts.StartTimeout)
 	defer cancel()
 	defer func() {
@@ -117,8 +117,8 @@ func (s *Supervisor) greet(ctx context.Context, l *life) (err error) {
 	switch {
 	case err != nil:
 		return fmt.Errorf("get metadata: %w", err)
-	case metadata.Name != l.plan.Provider:
-		return fmt.Errorf("provider calls itself %q, want %q", metadata.Name, l.plan.Provider)
+	case metadata.Name != l.plan.entry.Provider:
+		return fmt.Errorf("provider calls itself %q, want %q", metadata.Name, l.plan.entry.Provider)
 	}
 	l.secret = s.secretPaths(metadata.SettingsSchema)
 	l.addresses, _ = address.Of(metadata.SettingsSchema) // of a malformed schema, none
@@ -126,7 +126,7 @@ func (s *Supervisor) greet(ctx context.Context, l *life) (err error) {
 }
 
 // validate has the provider validate the settings and joins all faults into one error.
-func (s *Supervisor) validate(ctx context.Context, l *life) error {
+func (s *Provider) validate(ctx context.Context, l *life) error {
 	ctx, cancel := s.inTime(ctx, s.opts.CallTimeout)
 	defer cancel()
 	var diagnostics []wire.Diagnostic

@@ -1,4 +1,4 @@
-package supervise
+package pluginhost
 
 import (
 	"context"
@@ -10,13 +10,13 @@ import (
 )
 
 // settle handles the outcome of the life on its way: it is ready, or err is why not.
-func (s *Supervisor) settle(err error) {
+func (s *Provider) settle(err error) {
 	l := s.coming
 	s.coming = nil
 	switch {
 	case err == nil && l.reload != nil:
 		l.relax()
-		s.next = &next{l.plan, l}
+		s.next = &prepared{l.plan, l}
 	case err == nil:
 		s.takeOver(l)
 	case l.reload != nil:
@@ -37,7 +37,7 @@ func (s *Supervisor) settle(err error) {
 
 // takeOver sends new calls to the new life and dismisses the old one when its calls have
 // finished.
-func (s *Supervisor) takeOver(l *life) {
+func (s *Provider) takeOver(l *life) {
 	old := s.current
 	s.restart = nil
 	l.relax()
@@ -47,7 +47,7 @@ func (s *Supervisor) takeOver(l *life) {
 	go s.followSecrets(l)
 	s.refusals = refusals{}
 	s.status.Generation, s.status.LastError, s.status.Crash = l.number, "", nil
-	s.status.Take(l.Report())
+	s.status.take(l.Report())
 	s.enter(Ready)
 	s.tellFirst(nil) // a reload may have come before the first life was ready
 	if old != nil {
@@ -56,21 +56,21 @@ func (s *Supervisor) takeOver(l *life) {
 }
 
 // retire dismisses a life when its calls have finished.
-func (s *Supervisor) retire(l *life) {
+func (s *Provider) retire(l *life) {
 	s.dismiss(l, func() { l.drain(s.patience, s.opts.CallTimeout) })
 }
 
 // follow replaces the plan in force.
-func (s *Supervisor) follow(p *Plan) {
+func (s *Provider) follow(p *plan) {
 	s.drop(s.plan)
 	s.plan, s.recovery, s.refusals = p, recovery{}, refusals{}
 	s.status.Reloads++
 	s.status.LastReload = ""
-	s.status.Provider, s.status.Path, s.status.SHA256 = p.Provider, p.Path, p.SHA256
+	s.status.Provider, s.status.Path, s.status.SHA256 = p.entry.Provider, p.path, p.sha256
 }
 
 // bury handles the end of the current life and schedules the next one.
-func (s *Supervisor) bury() {
+func (s *Provider) bury() {
 	l := s.current
 	s.current = nil
 	l.leave()
@@ -81,7 +81,7 @@ func (s *Supervisor) bury() {
 // refused records that the provider rejects its settings. A reload starts it again, or a file
 // that the settings name when it changes; and so does time, as not each refusal is about the
 // settings: a proxy in front of a CA that starts replies as to a wrong path.
-func (s *Supervisor) refused(l *life, err error) {
+func (s *Provider) refused(l *life, err error) {
 	s.status.PID, s.status.LastError = 0, text.Clean(err.Error())
 	s.schedule(time.Now().Add(s.refusals.wait(err, s.left)))
 	s.enter(Refused)
@@ -95,8 +95,8 @@ func (s *Supervisor) refused(l *life, err error) {
 
 // awaitChange closes altered once the files are others than before. Files that belong together,
 // such as a key and its certificate, have a moment to change all.
-func (s *Supervisor) awaitChange(ctx context.Context, files []string, before stamps, altered chan<- struct{}) {
-	watcher := filewatch.New(s.opts.Watch, files...)
+func (s *Provider) awaitChange(ctx context.Context, files []string, before stamps, altered chan<- struct{}) {
+	watcher := filewatch.New(s.watch, files...)
 	defer watcher.Close()
 	for look(files).equal(before) {
 		select {
@@ -113,7 +113,7 @@ func (s *Supervisor) awaitChange(ctx context.Context, files []string, before sta
 }
 
 // failed records why no life is ready and schedules the next start.
-func (s *Supervisor) failed(l *life, err error) {
+func (s *Provider) failed(l *life, err error) {
 	s.status.PID, s.status.LastError = 0, text.Clean(err.Error())
 	now := time.Now()
 	wait, open := s.recovery.next(now, l.record(now))

@@ -1,4 +1,4 @@
-package supervise
+package pluginhost
 
 import (
 	"context"
@@ -14,8 +14,8 @@ type resident struct {
 	ended chan struct{}
 }
 
-// Resident makes a life of a provider that is a value in this process.
-func Resident(p wire.Provider) Instance { return &resident{p, make(chan struct{})} }
+// newResident makes a life of a provider that is a value in this process.
+func newResident(p wire.Provider) instance { return &resident{p, make(chan struct{})} }
 
 func (r *resident) Connect(context.Context) error { return nil }
 func (r *resident) Ended() <-chan struct{}        { return r.ended }
@@ -31,7 +31,7 @@ func (r *resident) Stop(context.Context) {
 	}
 }
 
-// Report implements Instance.
+// Report implements instance.
 func (r *resident) Report() process.Report {
 	m, _ := r.Metadata(context.Background())
 	return process.Report{Authentication: process.InHost, Metadata: m}

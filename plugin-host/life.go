@@ -1,4 +1,4 @@
-package supervise
+package pluginhost
 
 import (
 	"context"
@@ -14,9 +14,9 @@ import (
 // errClosing ends a life that did nothing wrong.
 var errClosing = errors.New("closed by the host")
 
-// Instance is one running provider: a process, or a value in this process or in a test.
+// instance is one running provider: a process, or a value in this process or in a test.
 // Calls after its end fail with Unavailable.
-type Instance interface {
+type instance interface {
 	wire.Provider
 	// Connect connects to it. Before, only the methods below may be called.
 	Connect(ctx context.Context) error
@@ -39,8 +39,8 @@ type Instance interface {
 
 // life is one life of a provider: first on its way to ready, then the target of calls.
 type life struct {
-	Instance // nil if the start failed
-	plan     *Plan
+	instance // nil if the start failed
+	plan     *plan
 	number   int
 
 	reload  *reload            // that asked for it; nil: a start or restart

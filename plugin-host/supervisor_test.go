@@ -1,4 +1,4 @@
-package supervise
+package pluginhost
 
 import (
 	"context"
@@ -14,7 +14,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/countersign-dev/countersign/internal/host/filewatch"
 	"github.com/countersign-dev/countersign/internal/host/reference"
 	"github.com/countersign-dev/countersign/plugin-host/internal/process"
 	"github.com/countersign-dev/countersign/sdk/ca"
@@ -36,7 +35,7 @@ type world struct {
 	isDue     bool           // a certificate is
 	end       time.Time      // of that one; zero: none is held
 	takes     func(f *fakeLife, password string) error
-	p         *Supervisor
+	p         *Provider
 }
 
 func (w *world) due() (time.Time, bool) {
@@ -193,7 +192,7 @@ func (f *fakeLife) WatchRoots(_ context.Context, changed func([]byte) error) err
 	return changed([]byte("roots"))
 }
 
-func (w *world) launch(is string) (Instance, error) {
+func (w *world) launch(is string) (instance, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.asked++
@@ -213,15 +212,13 @@ func (w *world) launch(is string) (Instance, error) {
 }
 
 // planThat launches lives with that "is" in their settings.
-func (w *world) planThat(is string) *Plan {
+func (w *world) planThat(is string) *plan {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.plans++
-	return &Plan{
-		Settings: reference.NewResolver(reference.Options{}, nil),
-		Name:     "fake", Provider: "fake", Source: is, Close: w.closePlan,
-		Launch: func(int) (Instance, error) { return w.launch(is) },
-		Use:    func() {},
+	return &plan{
+		entry: Entry{Name: "fake", Provider: "fake", Env: map[string]string{"IS": is}}, settings: reference.NewResolver(reference.Options{}, nil),
+		launch: func(int) (instance, error) { return w.launch(is) }, use: func() {}, close: w.closePlan,
 	}
 }
 
@@ -234,11 +231,12 @@ func (w *world) closePlan() {
 // newWorld makes a supervisor that is not started.
 func newWorld(is string) *world {
 	w := &world{backCA: make(chan struct{})}
-	w.p = New(Options{
+	w.p = supervised(Options{
 		StartTimeout: 10 * time.Second, CallTimeout: 30 * time.Second, StopTimeout: 5 * time.Second, HealthInterval: 10 * time.Second,
-		MaxCalls: 1000, OnState: func(Status) {}, Log: slog.New(slog.DiscardHandler), Due: w.due,
-		Watch: filewatch.Options{NoEvents: true},
+		MaxCalls: 1000, OnState: func(Status) {}, Log: slog.New(slog.DiscardHandler),
+		Due: func(string) (time.Time, bool) { return w.due() },
 	}, w.planThat(is))
+	w.p.watch.NoEvents = true
 	return w
 }
 
@@ -427,7 +425,7 @@ func TestCallsMoveToReadyGeneration(t *testing.T) {
 			inFlight <- errors.Join(err, unless(by == "good", "signed by "+by))
 		}()
 		synctest.Wait()
-		if err := w.p.Reload(t.Context(), w.planThat("better")); err != nil {
+		if err := w.reload(t.Context(), w.planThat("better")); err != nil {
 			t.Fatal(err)
 		}
 		w.mustSign(t, "better")
@@ -455,7 +453,7 @@ func TestUnreadyGenerationKeepsOldOne(t *testing.T) {
 		t.Run(is, func(t *testing.T) {
 			inBubble(t, "good", func(t *testing.T, w *world) {
 				old := w.last()
-				if err := w.p.Reload(t.Context(), w.planThat(is)); err == nil {
+				if err := w.reload(t.Context(), w.planThat(is)); err == nil {
 					t.Error("it was taken")
 				}
 				synctest.Wait()
@@ -463,7 +461,7 @@ func TestUnreadyGenerationKeepsOldOne(t *testing.T) {
 					t.Errorf("%+v", s)
 				}
 				w.mustSign(t, "good")
-				if err := w.p.Reload(t.Context(), w.planThat("good")); err != nil || w.p.Status().LastReload != "" {
+				if err := w.reload(t.Context(), w.planThat("good")); err != nil || w.p.Status().LastReload != "" {
 					t.Errorf("settings put back: %v, %q", err, w.p.Status().LastReload)
 				}
 				if w.starts() != 2 {
@@ -481,13 +479,13 @@ func TestNewGenerationClosesCircuit(t *testing.T) {
 			w.last().end(errors.New("it crashed"))
 			synctest.Wait()
 		}
-		if err := w.p.Reload(t.Context(), w.planThat("wrong")); err == nil {
+		if err := w.reload(t.Context(), w.planThat("wrong")); err == nil {
 			t.Error("it was taken")
 		}
 		if s := w.p.Status(); s.State != CircuitOpen {
 			t.Errorf("after a bad one: %s", s.State)
 		}
-		if err := w.p.Reload(t.Context(), w.planThat("better")); err != nil {
+		if err := w.reload(t.Context(), w.planThat("better")); err != nil {
 			t.Error(err)
 		}
 		w.mustSign(t, "better")
@@ -500,7 +498,7 @@ func TestNewGenerationClosesCircuit(t *testing.T) {
 func TestCrashDuringSwapIsNoticed(t *testing.T) {
 	inBubble(t, "good", func(t *testing.T, w *world) {
 		done := make(chan error, 1)
-		go func() { done <- w.p.Reload(context.Background(), w.planThat("hanging")) }()
+		go func() { done <- w.reload(context.Background(), w.planThat("hanging")) }()
 		synctest.Wait()
 		w.all()[0].end(errors.New("it crashed"))
 		if err := <-done; err == nil {
@@ -513,7 +511,7 @@ func TestCrashDuringSwapIsNoticed(t *testing.T) {
 func TestCloseDuringSwapEndsBoth(t *testing.T) {
 	inBubble(t, "good", func(t *testing.T, w *world) {
 		done := make(chan error, 1)
-		go func() { done <- w.p.Reload(context.Background(), w.planThat("hanging")) }()
+		go func() { done <- w.reload(context.Background(), w.planThat("hanging")) }()
 		synctest.Wait()
 		if err := w.close(); err != nil || len(w.all()) != 2 {
 			t.Errorf("%v, %d lives", err, len(w.all()))
@@ -521,7 +519,7 @@ func TestCloseDuringSwapEndsBoth(t *testing.T) {
 		if err := <-done; err == nil {
 			t.Error("it was taken")
 		}
-		if err := w.p.Reload(t.Context(), w.planThat("better")); err == nil {
+		if err := w.reload(t.Context(), w.planThat("better")); err == nil {
 			t.Error("a closed provider was reloaded")
 		}
 	})

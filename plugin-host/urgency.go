@@ -1,4 +1,4 @@
-package supervise
+package pluginhost
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 // need returns the life for a call of the engine's schedule. If there is none, the next
 // may be started for it.
 func (c Client) need(ctx context.Context) (*life, error) {
-	if _, due := c.s.opts.Due(); due && c.s.gate.empty() {
+	if _, due := c.s.opts.Due(c.s.name); due && c.s.gate.empty() {
 		return c.ask(ctx)
 	}
 	return c.wait(ctx)
@@ -50,13 +50,13 @@ func (g *gate) empty() bool {
 
 // left returns how long the engine can still wait for a certificate that is due; not
 // positive if none is held.
-func (s *Supervisor) left(now time.Time) (left time.Duration, due bool) {
-	end, due := s.opts.Due()
+func (s *Provider) left(now time.Time) (left time.Duration, due bool) {
+	end, due := s.opts.Due(s.name)
 	return end.Sub(now), due
 }
 
 // schedule sets when the next life is started.
-func (s *Supervisor) schedule(at time.Time) {
+func (s *Provider) schedule(at time.Time) {
 	now := rotation.Now(clock.Wall())
 	s.pause, s.status.NextStart = rotation.NewPause(at.Sub(now.Mono), now), at
 	s.arm()
@@ -64,12 +64,12 @@ func (s *Supervisor) schedule(at time.Time) {
 
 // arm sets the timer for the next start. It looks at the clocks every 30 s, as a timer stands
 // still in a suspend.
-func (s *Supervisor) arm() {
+func (s *Provider) arm() {
 	s.restart = time.After(min(s.pause.Left(rotation.Now(clock.Wall())), 30*time.Second))
 }
 
 // wake starts the next life if its pause is over.
-func (s *Supervisor) wake() {
+func (s *Provider) wake() {
 	if s.pause.Over(rotation.Now(clock.Wall())) {
 		s.again()
 		return
@@ -79,7 +79,7 @@ func (s *Supervisor) wake() {
 
 // answer does what a call for a certificate that is due asks for. A start that may be now is not left to
 // the timer: the call would find the circuit open meanwhile.
-func (s *Supervisor) answer() {
+func (s *Provider) answer() {
 	s.urge(s.coming)
 	s.hasten()
 	if s.coming == nil && s.restart != nil && !s.status.NextStart.After(time.Now()) {
@@ -89,7 +89,7 @@ func (s *Supervisor) answer() {
 }
 
 // hasten brings the next start forward for what is due.
-func (s *Supervisor) hasten() {
+func (s *Provider) hasten() {
 	if s.coming != nil || s.restart == nil {
 		return
 	}
@@ -110,7 +110,7 @@ func (s *Supervisor) hasten() {
 
 // inTime bounds a step of a start: half of what is left if a certificate is due, so that
 // another start can be tried.
-func (s *Supervisor) inTime(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
+func (s *Provider) inTime(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
 	if left, due := s.left(time.Now()); due && left > 0 {
 		most = min(most, max(leastGap, left/2))
 	}
@@ -119,9 +119,9 @@ func (s *Supervisor) inTime(ctx context.Context, most time.Duration) (context.Co
 
 // urge kills a life that does not answer in time. It bounds a step that began before the
 // certificate was due.
-func (s *Supervisor) urge(l *life) {
+func (s *Provider) urge(l *life) {
 	left, due := s.left(time.Now())
-	if !due || left <= 0 || l == nil || l.Instance == nil || l.urgent != nil {
+	if !due || left <= 0 || l == nil || l.instance == nil || l.urgent != nil {
 		return
 	}
 	within := max(leastGap, left/2)
@@ -141,7 +141,7 @@ func (l *life) relax() {
 
 // suspect checks a life's health out of turn if a call for a certificate that is due takes
 // a quarter of what is left, until the function that it returns.
-func (s *Supervisor) suspect(l *life) (answered func() bool) {
+func (s *Provider) suspect(l *life) (answered func() bool) {
 	left, due := s.left(time.Now())
 	if !due || left <= 0 {
 		return func() bool { return false }

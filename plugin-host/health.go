@@ -1,4 +1,4 @@
-package supervise
+package pluginhost
 
 import (
 	"context"
@@ -16,7 +16,7 @@ const (
 
 // askHealth kills a life that does not answer, such as a stopped (SIGSTOP) or hanging one.
 // It returns when calls go elsewhere.
-func (s *Supervisor) askHealth(l *life) {
+func (s *Provider) askHealth(l *life) {
 	ticker := time.NewTicker(s.opts.HealthInterval)
 	defer ticker.Stop()
 	misses := 0
@@ -43,7 +43,7 @@ func (s *Supervisor) askHealth(l *life) {
 	}
 }
 
-func (s *Supervisor) health(l *life) error {
+func (s *Provider) health(l *life) error {
 	ctx, cancel := context.WithTimeout(l.leaving, min(healthDeadline, s.opts.HealthInterval))
 	defer cancel()
 	return l.Health(ctx)

@@ -1,4 +1,4 @@
-package supervise
+package pluginhost
 
 import (
 	"context"
@@ -50,7 +50,7 @@ func callIt(w *world, m *model) error {
 
 func reloadTo(is string, taken bool) func(*world, *model) error {
 	return func(w *world, m *model) error {
-		err := w.p.Reload(context.Background(), w.planThat(is))
+		err := w.reload(context.Background(), w.planThat(is))
 		if taken {
 			m.signs = is
 		}
@@ -61,7 +61,7 @@ func reloadTo(is string, taken bool) func(*world, *model) error {
 func reloadGivenUp(w *world, _ *model) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
-	return unless(w.p.Reload(ctx, w.planThat("hanging")) != nil, "a hanging one was taken")
+	return unless(w.reload(ctx, w.planThat("hanging")) != nil, "a hanging one was taken")
 }
 
 // oneLives: whatever happened, one life at most is left when all is quiet.

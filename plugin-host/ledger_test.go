@@ -1,4 +1,4 @@
-package supervise
+package pluginhost
 
 import (
 	"context"
@@ -35,6 +35,9 @@ func (s inFiles) Reread(ctx context.Context, paths reference.Paths) (reference.R
 
 func (s inFiles) Files(reference.Paths) []string { return []string{s.password, s.key} }
 
+// written are settings as an entry has them.
+var written = map[string]any{"password": "in a file"}
+
 // poll is time enough to see a changed file, and to offer it.
 const poll = 15 * time.Second
 
@@ -54,7 +57,7 @@ func withPassword(t *testing.T, first string, takes func(f *fakeLife, password s
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld("good")
 		w.takes = takes
-		w.p.plan.Settings, w.p.plan.Written = s, "in files"
+		w.p.plan.settings, w.p.plan.entry.Settings = s, written
 		w.p.Begin()
 		synctest.Wait()
 		time.Sleep(time.Second)
@@ -120,7 +123,7 @@ func (s *byCommand) Files(reference.Paths) []string { return nil }
 func TestRefusalIsForgottenWithTheSecretBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, w := &byCommand{}, newWorld("good")
-		w.takes, w.p.plan.Settings = onlySesame, s
+		w.takes, w.p.plan.settings = onlySesame, s
 		for i, step := range []struct{ password, refused string }{{"sesame", ""}, {"wrong", "wrong is wrong"}, {"sesame", ""}} {
 			s.password.Store(&step.password)
 			if i == 0 {
@@ -241,8 +244,8 @@ func TestRefusedSecretIsOfferedAgainWhenOtherFileChangesOrByReload(t *testing.T)
 		time.Sleep(time.Hour)
 		w.expect(t, "wrong is wrong", "sesame-1", "wrong", "wrong")
 		again := w.planThat("good")
-		again.Settings, again.Written = s, "in files"
-		if err := w.p.Reload(t.Context(), again); err != nil {
+		again.settings, again.entry.Settings = s, written
+		if err := w.reload(t.Context(), again); err != nil {
 			t.Error(err)
 		}
 		time.Sleep(poll)
@@ -261,8 +264,8 @@ func TestNewBinaryGetsLastGoodSecret(t *testing.T) {
 				}
 			}
 			next := w.planThat("good")
-			next.Settings, next.Written, next.SHA256 = s, "in files", "another"
-			if err := w.p.Reload(t.Context(), next); err != nil {
+			next.settings, next.entry.Settings, next.sha256 = s, written, "another"
+			if err := w.reload(t.Context(), next); err != nil {
 				t.Fatal(err)
 			}
 			if missing {
@@ -283,8 +286,8 @@ func TestOtherSettingsDoNotInheritSecrets(t *testing.T) {
 		put(t, s.password, "wrong")
 		time.Sleep(poll)
 		next := w.planThat("better")
-		next.Settings, next.Written = s, "in files, and more"
-		if err := w.p.Reload(t.Context(), next); err == nil || !strings.Contains(err.Error(), "wrong is wrong") {
+		next.settings, next.entry.Settings = s, map[string]any{"password": "in a file, and more"}
+		if err := w.reload(t.Context(), next); err == nil || !strings.Contains(err.Error(), "wrong is wrong") {
 			t.Errorf("got %v", err)
 		}
 		w.all()[0].end(errors.New("it crashed"))

@@ -1,13 +1,9 @@
-package supervise
+package pluginhost
 
 import (
 	"testing"
 	"time"
-
-	"go.uber.org/goleak"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestCrashesBackOffThenOpenCircuit(t *testing.T) {
 	var r recovery

@@ -1,4 +1,4 @@
-package supervise
+package pluginhost
 
 import (
 	"strings"
@@ -79,7 +79,7 @@ func TestRefusedSettingsAreRarelyTriedAgain(t *testing.T) {
 		if ca.ReasonFor(err) != ca.Unavailable || !strings.Contains(err.Error(), "these settings are wrong") || time.Since(before) > time.Second {
 			t.Errorf("a call: %v after %s", err, time.Since(before))
 		}
-		if err := w.p.Reload(t.Context(), w.planThat("wrong")); err != nil {
+		if err := w.reload(t.Context(), w.planThat("wrong")); err != nil {
 			t.Error(err)
 		}
 		if s := w.all(); len(s) > n+2 { // the call's and the reload's
@@ -89,7 +89,7 @@ func TestRefusedSettingsAreRarelyTriedAgain(t *testing.T) {
 		if s := w.p.Status(); s.State != Refused {
 			t.Errorf("%+v", s)
 		}
-		if err := w.p.Reload(t.Context(), w.planThat("good")); err != nil {
+		if err := w.reload(t.Context(), w.planThat("good")); err != nil {
 			t.Error(err)
 		}
 		w.mustSign(t, "good")
@@ -99,10 +99,10 @@ func TestRefusedSettingsAreRarelyTriedAgain(t *testing.T) {
 func TestFixedSettingsAreTakenWhileCAIsAway(t *testing.T) {
 	begun(t, "wrong", func(t *testing.T, w *world) {
 		time.Sleep(time.Second)
-		if err := w.p.Reload(t.Context(), w.planThat("away")); err != nil {
+		if err := w.reload(t.Context(), w.planThat("away")); err != nil {
 			t.Error(err)
 		}
-		if err := w.p.Reload(t.Context(), w.planThat("away")); err != nil {
+		if err := w.reload(t.Context(), w.planThat("away")); err != nil {
 			t.Error(err)
 		}
 		time.Sleep(time.Hour)
