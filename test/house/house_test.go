@@ -172,6 +172,7 @@ var arrows = map[string][]string{
 	"sdk/catest/conformance":            {"internal/clock", "internal/host/address", "internal/host/command", "internal/host/reference", "internal/jws", "internal/text", "proto/provider/v1", "proto/provider/v2", "sdk/ca", "sdk/pki", "sdk/provider/wire"},
 	"sdk/identities":                    {"internal/call", "internal/clock", "internal/redact", "internal/rotation", "internal/watchers", "sdk/ca", "sdk/pki", "sdk/secret"},
 	"sdk/ondemand":                      {"sdk/secret"},
+	"sdk/ondemand/names":                {"internal/host/filewatch", "internal/host/safefile"},
 	"sdk/controlplane":                  {"sdk/sds", "sdk/secret", "sdk/xds"},
 	"ra":                                {"internal/call", "internal/clock", "internal/loglimit", "internal/peers", "internal/redact", "internal/rootfeed", "internal/rotation", "internal/text", "sdk/ca", "sdk/pki", "ra/internal/rootphase", "ra/internal/schedule", "sdk/trace"},
 	"ra/share":                          {"internal/peers", "internal/rotation", "internal/text"},
