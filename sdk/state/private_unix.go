@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/user"
+	"strconv"
 	"syscall"
 )
 
@@ -27,7 +29,16 @@ func checkAccess(what string, info fs.FileInfo, closed fs.FileMode) error {
 	}
 	owner, known := info.Sys().(*syscall.Stat_t)
 	if known && owner.Uid != 0 && int(owner.Uid) != os.Geteuid() {
-		return fmt.Errorf("%s belongs to uid %d, neither root nor the user that runs this (uid %d)", what, owner.Uid, os.Geteuid())
+		return fmt.Errorf("%s belongs to uid %d, neither root nor the user that runs this (uid %d): run this as that user%s, or chown it", what, owner.Uid, os.Geteuid(), asUser(owner.Uid))
 	}
 	return nil
+}
+
+// asUser returns the command that does so, if root may use it and the user has a name.
+func asUser(uid uint32) string {
+	found, err := user.LookupId(strconv.FormatUint(uint64(uid), 10))
+	if err != nil || os.Geteuid() != 0 {
+		return ""
+	}
+	return " (runuser -u " + found.Username + " -- COMMAND)"
 }

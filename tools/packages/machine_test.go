@@ -17,6 +17,7 @@ import (
 // machine is a Debian that systemd has booted, in a container. What is written on it ends with it.
 type machine struct {
 	leader string // the process number of its systemd
+	units  int    // that run in the background
 }
 
 // boot starts a machine of the root that scripts/get-machine made.

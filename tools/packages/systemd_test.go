@@ -28,6 +28,8 @@ func TestSystemdMachine(t *testing.T) {
 	m.install(t, first)
 	t.Run("serves after two commands", m.servesAfterTwoCommands)
 	t.Run("init configures nginx", m.initConfiguresNginx)
+	t.Run("init leads to a certificate of an ACME CA", m.initLeadsToACME)
+	t.Run("init leads to a certificate of Vault", m.initLeadsToVault)
 	for name, shown := range map[string]func() (string, error){
 		"nginx":      m.shownBy("-connect", "localhost:443"),
 		"haproxy":    m.shownBy("-connect", "localhost:444"),

@@ -97,18 +97,22 @@ func TestEachProblemHasItsReason(t *testing.T) {
 	}
 }
 
+// Let's Encrypt calls a page with 404 "unauthorized", and allows five failures an hour.
 func TestFailedProofIsLeftAloneForAMinute(t *testing.T) {
-	f := newFake(t)
-	c := f.open(t, f.settings(t))
-	f.fault = func(path string) *http.Response {
-		if strings.HasPrefix(path, "/chall/") {
-			clear(f.proofs) // as if another server answered
+	for _, kind := range []string{"incorrectResponse", "unauthorized"} {
+		f := newFake(t)
+		f.unproved = kind
+		c := f.open(t, f.settings(t))
+		f.fault = func(path string) *http.Response {
+			if strings.HasPrefix(path, "/chall/") {
+				clear(f.proofs) // as if another server answered
+			}
+			return nil
 		}
-		return nil
-	}
-	_, err := c.CSRSign(t.Context(), requestFor(t, www))
-	if ca.ReasonFor(err) != ca.Unavailable || ca.RetryAfter(err) != time.Minute || !strings.Contains(err.Error(), "another server than this provider answered") {
-		t.Errorf("got %v, after %s", err, ca.RetryAfter(err))
+		_, err := c.CSRSign(t.Context(), requestFor(t, www))
+		if ca.ReasonFor(err) != ca.Unavailable || ca.RetryAfter(err) != time.Minute || !strings.Contains(err.Error(), "another server than this provider answered") {
+			t.Errorf("%s: got %v, after %s", kind, err, ca.RetryAfter(err))
+		}
 	}
 }
 

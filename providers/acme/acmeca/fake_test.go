@@ -38,6 +38,7 @@ type fake struct {
 	accounts map[string]jose.JSONWebKey // by URL
 	orders   []*fakeOrder
 	proofs   map[string]string // by token
+	unproved string            // the problem's kind if a proof is wrong
 	asked    []string          // paths
 	replaces []string
 
@@ -63,7 +64,7 @@ type fakeOrder struct {
 }
 
 func newFake(t *testing.T) *fake {
-	f := &fake{t: t, ca: catest.NewCA(catest.Options{Intermediates: 1}), nonces: map[string]bool{}, accounts: map[string]jose.JSONWebKey{}, proofs: map[string]string{}}
+	f := &fake{t: t, ca: catest.NewCA(catest.Options{Intermediates: 1}), nonces: map[string]bool{}, accounts: map[string]jose.JSONWebKey{}, proofs: map[string]string{}, unproved: "incorrectResponse"}
 	f.sign = func(csr []byte) []byte {
 		reply, err := f.ca.CSRSign(t.Context(), ca.SignRequest{CSR: csr})
 		must(t, err)
@@ -358,7 +359,7 @@ func (f *fake) authz(path string, n, i int) *http.Response {
 		body["status"] = "valid"
 	default:
 		body["status"] = "invalid"
-		challenge["error"] = map[string]any{"type": namespace + "incorrectResponse", "detail": "another text"}
+		challenge["error"] = map[string]any{"type": namespace + f.unproved, "detail": "another text"}
 	}
 	if f.word != "" {
 		return f.bent(200, path, body, "Retry-After", f.word)

@@ -47,7 +47,7 @@ var advice = map[string]string{
 	"userActionRequired":      "visit the URL, with the account's owner",
 	"invalidContact":          "check contact", "unsupportedContact": "check contact",
 	"connection":        "the CA must reach the challenge's port of this name",
-	"incorrectResponse": "another server than this provider answered",
+	"incorrectResponse": "another server than this provider answered: have it forward the challenge, or check where the name leads",
 	"caa":               "a CAA record of the domain forbids this CA",
 }
 
@@ -127,7 +127,11 @@ func failed(what string, p *problem) error {
 	if p == nil {
 		return failure{cause: ca.Errorf(ca.Unavailable, "%s has failed, and the CA does not say why", what), final: true}
 	}
-	err := ca.Errorf(p.reason(p.Status), "%s has failed: %s", what, p.words())
+	reason, said := p.reason(p.Status), p.words()
+	if p.kind() == "unauthorized" { // not this account: the answer to the challenge, such as a page with 404
+		reason, said = ca.Unavailable, said+" ("+advice["incorrectResponse"]+")"
+	}
+	err := ca.Errorf(reason, "%s has failed: %s", what, said)
 	if err.Reason == ca.Unavailable {
 		err.RetryAfter = afterFailure
 	}

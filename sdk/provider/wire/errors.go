@@ -155,6 +155,10 @@ func messageOf(err error) string {
 	if st, ok := err.(interface{ GRPCStatus() *status.Status }); ok {
 		return st.GRPCStatus().Message()
 	}
+	// A type of the author's own that adds no text: the host adds the reason itself.
+	if e, ok := errors.AsType[*ca.Error](err); ok && e.Error() == err.Error() {
+		return messageOf(e)
+	}
 	return err.Error()
 }
 

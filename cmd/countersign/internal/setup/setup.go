@@ -15,7 +15,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -34,10 +33,13 @@ type request struct {
 	provider     string
 	name         string
 	nginx, envoy bool
-	folder       string // of the configuration
-	rules        string // of polkit
+	folder       string   // of the configuration
+	rules        string   // of polkit
+	settings     []string // of the provider, NAME=VALUE
 	acceptTerms  bool
+	user         string // that Envoy runs as
 	force        bool
+	forwards     bool // a server on port 80 forwards the CA's requests
 }
 
 // Command returns "init".
@@ -50,9 +52,14 @@ state, and for nginx the rule with which polkit lets the agent have it reloaded.
 commands. Nothing is started, and no CA is asked.
 
 NAME is a DNS name. The CA is an ACME CA (Let's Encrypt), Vault, or one of the agent's own in a
-folder, to try things with. A configuration that exists is replaced only with --force, or if it is
-as a package installed it; the old one is kept beside it.`,
-		Example:   "  countersign init acme --nginx www.example.org --accept-terms",
+folder, to try things with. What the CA needs more is passed with --set, by the names that
+"countersign provider docs" prints. A configuration that exists is replaced only with --force, or if
+it is as a package installed it; the old one is kept beside it.`,
+		Example: `  countersign init acme --nginx www.example.org --accept-terms
+  countersign init vault --nginx www.example.org \
+    --set url=https://vault.example.org:8200 --set role=web \
+    --set login.method=approle --set login.role_id=ID \
+    --set login.secret_id_file=/etc/countersign/vault-secret-id`,
 		ValidArgs: []string{"acme", "vault", "file"},
 		Args: func(_ *cobra.Command, args []string) error {
 			if err := r.take(args); err != nil {
@@ -65,7 +72,9 @@ as a package installed it; the old one is kept beside it.`,
 	cmd.Flags().BoolVar(&r.envoy, "envoy", false, "serve Envoy over SDS")
 	cmd.Flags().StringVar(&r.folder, "folder", "/etc/countersign", "`folder` of the configuration and the key")
 	cmd.Flags().StringVar(&r.rules, "polkit-rules", polkit, "`folder` of polkit's rules")
+	cmd.Flags().StringArrayVar(&r.settings, "set", nil, "setting of the provider, as `NAME=VALUE`, such as url=https://vault.example.org:8200; may be repeated")
 	cmd.Flags().BoolVar(&r.acceptTerms, "accept-terms", false, "accept the terms of service of the ACME CA")
+	cmd.Flags().StringVar(&r.user, "user", "", "`user` that Envoy runs as, by name or number (default envoy, if there is one, else root)")
 	cmd.Flags().BoolVar(&r.force, "force", false, "replace a configuration that exists")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return r.write(cmd.OutOrStdout()) }
 	return cmd
@@ -80,6 +89,8 @@ func (r *request) take(args []string) error {
 		return fmt.Errorf("%.64q is not acme, vault or file: write the entry of another provider by hand, see \"countersign provider list\"", args[0])
 	case r.nginx == r.envoy:
 		return errors.New("choose --nginx or --envoy")
+	case r.user != "" && !r.envoy:
+		return errors.New("--user is that of Envoy: pass --envoy, or leave it out")
 	}
 	if _, err := pki.NewIdentity("", []string{args[1]}, nil); err != nil {
 		return err
@@ -94,6 +105,10 @@ func (r *request) write(w io.Writer) (err error) {
 		return err
 	}
 	config, key := filepath.Join(r.folder, "countersign.yaml"), filepath.Join(r.folder, "state.key")
+	text, err := r.config(key)
+	if err != nil {
+		return cli.Wrong(err)
+	}
 	exists, err := r.mayReplace(config)
 	if err != nil {
 		return err
@@ -117,7 +132,7 @@ func (r *request) write(w io.Writer) (err error) {
 			return err
 		}
 	}
-	if err := put(config, r.config(key)); err != nil {
+	if err := put(config, text); err != nil {
 		return err
 	}
 	fmt.Fprintln(w, "wrote", config)
@@ -200,24 +215,4 @@ func giveToAgent(file *os.File) error {
 		return err
 	}
 	return errors.Join(file.Chown(0, gid), file.Chmod(0o440))
-}
-
-// next returns the commands that follow.
-func (r *request) next(config string) string {
-	var text strings.Builder
-	if r.provider == "vault" {
-		fmt.Fprintf(&text, "next, write the address, the role and the login of your Vault into %s\n", config)
-	}
-	if r.provider == "acme" && !r.acceptTerms {
-		fmt.Fprintf(&text, "next, read the CA's terms of service and set accept_terms in %s\n", config)
-	}
-	text.WriteString("next: countersign provider doctor " + r.provider + " --config " + config + "\n")
-	text.WriteString("then: systemctl enable countersign && systemctl restart countersign\n")
-	if r.nginx {
-		text.WriteString("last, add to nginx's server, and reload nginx:\n  ssl_certificate     /var/lib/countersign/nginx/current/chain.pem;\n" +
-			"  ssl_certificate_key /var/lib/countersign/nginx/current/key.pem;\n")
-	} else {
-		text.WriteString("last, have Envoy ask /run/countersign/socket for the secret default, over SDS\n")
-	}
-	return text.String()
 }
