@@ -97,8 +97,17 @@ func (r *runner[C, Q, R]) log(level slog.Level, message string, args ...any) {
 // lines limits the log lines about the caller.
 func (r *runner[C, Q, R]) lines() *callerLines { return r.engine.lines.of(r.callerName(), time.Now()) }
 
-// callerName returns the caller as the log shows it.
-func (r *runner[C, Q, R]) callerName() string { return slog.AnyValue(r.caller).Resolve().String() }
+// callerName returns the caller as the log shows it. A client may have thousands of names a second
+// refused, and each refusal needs it. The caller stays the same once [Config].Node has returned, which
+// is before the first use.
+func (r *runner[C, Q, R]) callerName() string {
+	if known := r.name.Load(); known != nil {
+		return *known
+	}
+	name := slog.AnyValue(r.caller).Resolve().String()
+	r.name.Store(&name)
+	return name
+}
 
 // remember notes the content because of which the client refused a response.
 func (r *runner[C, Q, R]) remember(st *step) {

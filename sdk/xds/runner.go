@@ -6,9 +6,9 @@ import (
 	"io"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
-	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
 )
@@ -18,51 +18,6 @@ type Stream[Q, R any] interface {
 	Context() context.Context
 	Recv() (Q, error)
 	Send(R) error
-}
-
-// step is the outcome of a request.
-type step struct {
-	typ      int
-	url      string
-	added    []*entry // to watch, then look up
-	dropped  []*entry // to stop watching
-	refused  []string
-	first    bool // request of the stream
-	node     *core.Node
-	wild     *wildcard // to watch, then list
-	unwild   *wildcard // to stop watching
-	unserved string    // the type URL, if it is not served
-	woken    bool      // something became due
-	acked    bool
-	nacked   bool
-	version  string    // of the acknowledged or rejected response; empty if another was sent since
-	names    []string  // the rejected names
-	atFault  *Resource // the one at fault, if that is known
-	trying   bool      // the rejected response was a try
-	left     int       // resources that the client refuses
-	reason   string
-}
-
-// task is a stream's next work item: listing a type or looking up names.
-type task struct {
-	typ   int
-	list  bool
-	names []string
-}
-
-// machine is the protocol of one stream in one dialect, without I/O.
-type machine[Q, R any] interface {
-	request(Q) (step, error)
-	changed(typ int, name string)
-	relist(typ int)
-	listed(typ int, names []string, whole bool) (added, dropped []*entry)
-	due(now time.Time) (task, bool)
-	respond(typ int, found []lookup, now time.Time) (response R, b batch, ok bool)
-	wake() time.Time
-	nodeID() string
-	has(typ int, names []string, tag string) bool
-	cleared(typ int) (left int, news bool)
-	stop()
 }
 
 // runner connects a stream to its machine.
@@ -76,8 +31,9 @@ type runner[C, Q, R any] struct {
 	stream Stream[Q, R]
 	caller C
 	id     uint64
-	finish func(error)   // sends the status; nil if only returning from the handler can
-	over   chan struct{} // closed when ended; used only if finish is nil
+	name   atomic.Pointer[string] // of the caller, made when a line about it is first limited
+	finish func(error)            // sends the status; nil if only returning from the handler can
+	over   chan struct{}          // closed when ended; used only if finish is nil
 
 	mu      sync.Mutex // guards the machine and the fields below; held only briefly
 	machine machine[Q, R]
