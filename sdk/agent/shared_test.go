@@ -130,7 +130,7 @@ func TestSocketAnswersHealthAndReflection(t *testing.T) {
 	for _, service := range ask(&reflectionv1.ServerReflectionRequest{MessageRequest: &reflectionv1.ServerReflectionRequest_ListServices{}}).GetListServicesResponse().GetService() {
 		names = append(names, service.GetName())
 	}
-	want := []string{"SpiffeWorkloadAPI", "envoy.service.secret.v3.SecretDiscoveryService", "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection"}
+	want := []string{"SpiffeWorkloadAPI", "envoy.service.discovery.v3.AggregatedDiscoveryService", "envoy.service.secret.v3.SecretDiscoveryService", "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection"}
 	if slices.Sort(names); !slices.Equal(names, want) {
 		t.Errorf("there are %v", names)
 	}

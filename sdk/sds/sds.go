@@ -1,7 +1,7 @@
 // Package sds serves a [secret.Source] to Envoy and other SDS clients: the agent calls
 // [Listen] for a unix socket, and an embedder [NewService] for its own gRPC server. Secrets
 // are resources of the sdk/xds engine with inline bytes, over state-of-the-world or
-// incremental streams. Goroutines belong to streams.
+// incremental streams, and over ADS for that type alone. Goroutines belong to streams.
 //
 // The protocol: https://www.envoyproxy.io/docs/envoy/v1.36.0/configuration/security/secret
 package sds
@@ -39,14 +39,27 @@ type source struct {
 	made sync.Map // weak.Pointer[secret.Item] to *xds.Resource
 }
 
-// Peek returns the secret as a resource, marshalled once per version and shared by all
-// streams.
+// Peek returns the secret as a resource of the requested name. Under its own name it is
+// marshalled once per version and shared by all streams.
 func (s *source) Peek(caller secret.Caller, name string) (*xds.Resource, error) {
 	item, err := s.Source.Peek(caller, name)
 	if err != nil {
 		return nil, translated(err)
 	}
-	return s.resource(item, item.Name)
+	if name != item.Name {
+		return resourceAs(item, name)
+	}
+	return s.resource(item, name)
+}
+
+// resourceAs returns an item under the name that the client requested, such as a DNS name in
+// another case. A client can request any number of such names, so they are not kept.
+func resourceAs(item *secret.Item, name string) (*xds.Resource, error) {
+	resource, err := resourceOf(item, name)
+	if errors.Is(err, secret.ErrNotExportable) {
+		return nil, xds.ErrUnknown // logged under its own name
+	}
+	return resource, err
 }
 
 // translated returns the engine's error for one of a secret source.

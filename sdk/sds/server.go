@@ -98,6 +98,7 @@ func Listen(cfg Config, secrets secret.Source) (*Server, error) {
 		return nil, errors.Join(err, socket.Close(context.Background(), func() {}))
 	}
 	service.Register(socket)
+	service.RegisterAggregated(socket)
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
