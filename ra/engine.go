@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/call"
-	"github.com/countersign-dev/countersign/ra/internal/schedule"
+	"github.com/countersign-dev/countersign/internal/tokenbucket"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
@@ -31,9 +31,9 @@ type Engine struct {
 	mu         sync.Mutex // held briefly, never over foreign code
 	closed     bool
 	flights    map[[16]byte]*flight
-	holders    recent[holder, *history]
-	subjects   recent[holder, *schedule.Bucket] // that can make holders
-	namespaces recent[string, *schedule.Bucket]
+	holders    recentOf[holder, *history]
+	subjects   recentOf[holder, *tokenbucket.Bucket] // that can make holders
+	namespaces recentOf[string, *tokenbucket.Bucket]
 }
 
 // New returns an Engine that issues at once. It asks no authority anything before it
@@ -52,8 +52,8 @@ func New(cfg Config) (*Engine, error) {
 		cfg: cfg, authorities: map[string]*authority{}, audit: newAuditLog(cfg.Audit),
 		flights:    map[[16]byte]*flight{},
 		holders:    newRecent[holder](maxHolders, func() *history { return &history{} }),
-		subjects:   newRecent[holder](maxHolders, func() *schedule.Bucket { return &schedule.Bucket{} }),
-		namespaces: newRecent[string](maxNamespaces, func() *schedule.Bucket { return &schedule.Bucket{} }),
+		subjects:   newRecent[holder](maxHolders, func() *tokenbucket.Bucket { return &tokenbucket.Bucket{} }),
+		namespaces: newRecent[string](maxNamespaces, func() *tokenbucket.Bucket { return &tokenbucket.Bucket{} }),
 	}
 	e.refusals = newRefusals(e.audit)
 	e.ctx, e.cancel = context.WithCancel(context.Background())

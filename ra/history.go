@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/rotation"
-	"github.com/countersign-dev/countersign/ra/internal/schedule"
+	"github.com/countersign-dev/countersign/internal/tokenbucket"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
@@ -27,7 +27,7 @@ const (
 type history struct {
 	ends    time.Time // when the last certificate issued to it ends
 	asked   time.Time // the first ask since; zero: none
-	budget  schedule.Bucket
+	budget  tokenbucket.Bucket
 	callers int // that wait now
 	waits   rotation.Waits
 	tried   time.Time // monotonic: the last call since that brought nothing; zero: none did
@@ -104,7 +104,7 @@ func (h *history) rank() (renewal bool, rank time.Time) {
 
 // account is one of the budgets that an order counts against.
 type account struct {
-	bucket *schedule.Bucket
+	bucket *tokenbucket.Bucket
 	every  time.Duration // in which it gains one more
 	most   float64
 	of     string

@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/countersign-dev/countersign/internal/tokenbucket"
 )
 
 const (
@@ -21,20 +23,17 @@ type Bucket struct {
 	// PerSecond is how many more a second are allowed. Default: 50.
 	PerSecond float64
 
-	spent  float64
-	last   time.Time
+	bucket tokenbucket.Bucket
 	missed int // lines that were not allowed since the last one that was
 }
 
 // Allow reports whether a line may be logged at now, and how many were dropped before it.
 func (b *Bucket) Allow(now time.Time) (dropped int, ok bool) {
-	b.spent = max(0, b.spent-cmp.Or(b.PerSecond, perSecond)*now.Sub(b.last).Seconds())
-	b.last = now
-	if b.spent > burst-1 {
+	if b.bucket.Wait(now, cmp.Or(b.PerSecond, perSecond), burst) > 0 {
 		b.missed++
 		return 0, false
 	}
-	b.spent++
+	b.bucket.Spend()
 	dropped, b.missed = b.missed, 0
 	return dropped, true
 }

@@ -3,6 +3,8 @@ package schedule
 import (
 	"math/rand/v2"
 	"time"
+
+	"github.com/countersign-dev/countersign/internal/tokenbucket"
 )
 
 const (
@@ -29,7 +31,7 @@ type rate struct {
 	full   Limits
 	share  float64 // of full
 	part   float64 // of our share, at present
-	bucket Bucket
+	bucket tokenbucket.Bucket
 
 	raised  time.Time // until when part is computed
 	lowered time.Time
@@ -65,12 +67,12 @@ func (r *rate) divide(share float64, now time.Time) {
 	if share == r.share {
 		return
 	}
-	r.bucket.gain(now, r.allowed())
-	saved := r.burst() - r.bucket.spent
+	r.bucket.Gain(now, r.allowed())
+	saved := r.burst() - r.bucket.Spent
 	if r.share = share; share == 0 {
 		saved = 0
 	}
-	r.bucket.spent = max(0, r.burst()-saved)
+	r.bucket.Spent = max(0, r.burst()-saved)
 }
 
 // gain raises the rate for the time since it was computed.
@@ -86,7 +88,7 @@ func (r *rate) gain(now time.Time) {
 // limited lowers the rate, once for all calls that were in flight together. It gains nothing
 // during the pause that the authority asked for.
 func (r *rate) limited(began, now time.Time, pause time.Duration) {
-	r.bucket.spent = max(r.bucket.spent, r.burst()) // no burst after a refusal
+	r.bucket.Spent = max(r.bucket.Spent, r.burst()) // no burst after a refusal
 	if began.Before(r.lowered) {
 		return
 	}

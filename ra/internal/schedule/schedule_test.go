@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/tokenbucket"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
@@ -135,7 +136,7 @@ func TestConfiguredQuotaIsUsedAndNeverExceeded(t *testing.T) {
 
 // quota is a CA's own: so many a second, and so many at once.
 type quota struct {
-	bucket        Bucket
+	bucket        tokenbucket.Bucket
 	rate, burst   float64
 	after         time.Duration
 	good, refused int
