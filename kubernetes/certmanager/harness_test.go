@@ -83,7 +83,8 @@ func (h *house) open() {
 	must(h.t, err)
 	ctx, stop := context.WithCancel(context.Background())
 	h.stop = stop
-	h.hooks = &hooks{Door: door, ctx: ctx, cached: h.api, reconcile: h.issuerLib(fairClient{h.api, door, signing.NewSlots()})}
+	c := fairClient{h.api, door, signing.NewSlots()}
+	h.hooks = &hooks{Door: door, ctx: ctx, cached: h.api, writes: c, reconcile: h.issuerLib(c)}
 	h.work = signing.NewWork(ctx, signing.MaxHandled, h.handle)
 	h.api.feed = signing.Feed(h.work, open, (*request).GetNamespace)
 }

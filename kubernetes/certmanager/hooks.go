@@ -26,6 +26,7 @@ type hooks struct {
 	ctx       context.Context // of the run
 	reconcile func(context.Context, reconcile.Request) (reconcile.Result, error)
 	cached    client.Reader
+	writes    client.StatusClient
 	troubles  troubles
 	denials   denials
 }

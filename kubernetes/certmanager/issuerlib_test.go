@@ -104,8 +104,9 @@ type apiStatus struct {
 	of *api
 }
 
-func (s apiStatus) Patch(ctx context.Context, object client.Object, patch client.Patch, _ ...client.SubResourcePatchOption) error {
-	key := client.ObjectKeyFromObject(object)
+func (s apiStatus) Patch(ctx context.Context, object client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
+	key, options := client.ObjectKeyFromObject(object), client.SubResourcePatchOptions{}
+	options.ApplyOptions(opts)
 	return s.of.call(ctx, "patch", key, func() error {
 		s.of.mu.Lock()
 		s.of.patches++
@@ -113,6 +114,9 @@ func (s apiStatus) Patch(ctx context.Context, object client.Object, patch client
 		s.of.mu.Unlock()
 		if r == nil {
 			return notFound(key)
+		}
+		if len(options.DryRun) > 0 {
+			return nil
 		}
 		next := r.DeepCopy()
 		if patch.(status)(next); !equality.Semantic.DeepEqual(r, next) {

@@ -84,7 +84,7 @@ func (d *Door) run(ctx context.Context, config *rest.Config) error {
 	if err := known(mgr); err != nil {
 		return err
 	}
-	h := &hooks{Door: d, ctx: ctx, cached: mgr.GetCache()}
+	h := &hooks{Door: d, ctx: ctx, cached: mgr.GetCache(), writes: mgr.GetClient()}
 	work := signing.NewWork(ctx, signing.MaxHandled, h.handle)
 	defer work.Close()
 	defer cancel()

@@ -8,7 +8,9 @@ import (
 
 	cmapi "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
 	"github.com/cert-manager/issuer-lib/controllers/signer"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/countersign-dev/countersign/internal/rotation"
@@ -157,7 +159,7 @@ func (h *hooks) certify(ctx context.Context, cr signer.CertificateRequestObject,
 		if err != nil {
 			return ra.Certificate{}, err
 		}
-		t.call = h.begin(t.ctx, order, authority)
+		t.call = h.begin(t.ctx, nameOf(cr), order, authority)
 	}
 	c := t.call
 	c.wait(ctx, hold)
@@ -175,12 +177,14 @@ func (h *hooks) certify(ctx context.Context, cr signer.CertificateRequestObject,
 }
 
 // begin requests a certificate, unless it could not be delivered.
-func (h *hooks) begin(ctx context.Context, order *ra.Order, authority string) *call {
+func (h *hooks) begin(ctx context.Context, request types.NamespacedName, order *ra.Order, authority string) *call {
 	ctx, end := context.WithCancel(ctx)
 	c := &call{order: order, authority: authority, end: end, over: make(chan struct{})}
 	go func() {
 		defer close(c.over)
-		c.cert, c.err = h.gates[authority].Issue(ctx, h.cfg.Issuer, order.Subject.Namespace, order)
+		c.cert, c.err = h.gates[authority].Issue(ctx, h.cfg.Issuer, request.Namespace, order, func(ctx context.Context) error {
+			return h.writes.Status().Patch(ctx, &cmapi.CertificateRequest{ObjectMeta: metav1.ObjectMeta{Namespace: request.Namespace, Name: request.Name}}, client.RawPatch(types.MergePatchType, []byte("{}")), client.DryRunAll)
+		})
 	}()
 	return c
 }

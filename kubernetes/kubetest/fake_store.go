@@ -86,6 +86,9 @@ func (f *Fake) do(c *Call) (int, any, error) {
 		next["status"] = c.Object["status"]
 		c.Object = next
 	}
+	if c.Asks("dryRun") != "" {
+		return http.StatusOK, c.Object, nil
+	}
 	return http.StatusOK, f.store(k, c.Object).text, nil
 }
 

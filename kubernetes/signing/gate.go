@@ -3,6 +3,7 @@ package signing
 import (
 	"context"
 	"errors"
+	"maps"
 	"sync"
 	"time"
 
@@ -18,32 +19,36 @@ import (
 // noticed soon, too.
 var pauses = rotation.Row{First: 10 * time.Second, Most: 10 * time.Minute}
 
-const (
-	// mostFailed is how many owners' writes must fail in a row for all to wait. One owner may be at
-	// fault itself, for example with requests that exceed etcd's limit once they have a chain.
-	mostFailed = 3
-	everyone   = "" // not a valid owner
-)
+// mostFailed is how many owners' writes must fail in a row for the writes of others to be in doubt. One
+// owner may be at fault itself, for example with requests that exceed etcd's limit once they have a chain.
+const mostFailed = 3
+
+// mostShut is how many owners the gate may be shut for before it forgets those that did not come back.
+const mostShut = 1000
 
 // ErrShut means that a [Gate] is shut. It is wrapped in a [*PendingError].
-var ErrShut = errors.New("status updates of this signer's requests fail: no certificate is requested until one succeeds")
+var ErrShut = errors.New("status updates of these requests fail: no certificate is requested until one succeeds")
 
 // Gate keeps a signer's requests from costing certificates that could not be delivered: those of an
 // account without the right to sign, or of an API server that takes no writes. Each request has
 // an owner, which is not empty: its namespace, or who made it.
 //
-// With no write that succeeded between, it is shut for an owner when writes of two of its
-// requests have failed, and for everyone when those of three owners have, so that no single
-// request and no single owner stops others. One that succeeds opens it. Now and then one may try,
-// ever more seldom: each costs a certificate. It is safe for concurrent use.
+// It is shut for an owner, and never for others: with no write that succeeded between, when writes
+// of two of its requests have failed. Once those of three owners have, the writes of all are in doubt: the
+// gate has the API server try the write of each request (a dry run, which costs no certificate), and
+// is shut for the owner if that fails. So a fault of the API server costs few certificates, and owners
+// whose writes fail stop no others. A write that succeeds opens the gate. Now and then an owner may try
+// again, ever more seldom: if its dry run succeeds, that costs a certificate.
+// It is safe for concurrent use.
 type Gate struct {
 	mu      sync.Mutex
 	failed  map[string]types.UID // by owner: the first request whose write failed
-	shut    map[string]trial     // by owner, or everyone
-	waiting map[context.Context]waiter
+	shut    map[string]trial     // by owner
+	waiting map[*waiter]struct{}
 
 	fault     string // of the last write that failed
 	forbidden bool
+	general   bool // the last dry run of an owner whose own writes had not failed was refused
 }
 
 // trial is when one may try, by the monotonic clock, and since when the gate is shut.
@@ -59,21 +64,28 @@ func (t trial) after(now time.Time) trial {
 	return t
 }
 
+// DryRun has the API server try the write of a request's certificate, as far as it can without one.
+type DryRun func(context.Context) error
+
+// waiter is a call of Issue.
 type waiter struct {
-	owner  string
-	cancel context.CancelFunc
+	owner    string
+	ctx      context.Context // ends with the call, and when the gate is shut for the owner
+	cancel   context.CancelFunc
+	dryRun   DryRun
+	doubtful bool // it has to pass its dry run first
 }
 
 // NewGate returns an open Gate.
 func NewGate() *Gate {
-	return &Gate{failed: map[string]types.UID{}, shut: map[string]trial{}, waiting: map[context.Context]waiter{}}
+	return &Gate{failed: map[string]types.UID{}, shut: map[string]trial{}, waiting: map[*waiter]struct{}{}}
 }
 
 // Check returns [ErrShut] if Issue would return it at once. It uses up no trial.
 func (g *Gate) Check(owner string) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if time.Now().Before(g.shut[g.whose(owner)].next) {
+	if time.Now().Before(g.shut[owner].next) {
 		return shut()
 	}
 	return nil
@@ -82,88 +94,128 @@ func (g *Gate) Check(owner string) error {
 // shut is quiet, as the failed write is logged.
 func shut() error { return &PendingError{Again: Spread(RetryCall), Err: ErrShut, Quiet: true} }
 
-// whose returns what decides for an owner. The lock is held.
-func (g *Gate) whose(owner string) string {
-	if _, all := g.shut[everyone]; all {
-		return everyone
-	}
-	return owner
-}
-
 // Issue has issuer issue a certificate for an order of the owner, unless it could not be delivered:
-// it returns [ErrShut] if the gate is shut, or is shut meanwhile.
-func (g *Gate) Issue(ctx context.Context, issuer ra.Issuer, owner string, o *ra.Order) (ra.Certificate, error) {
-	inside, leave, ok := g.enter(ctx, owner)
+// it returns [ErrShut] if the gate is shut, or is shut meanwhile. It may call dryRun.
+func (g *Gate) Issue(ctx context.Context, issuer ra.Issuer, owner string, o *ra.Order, dryRun DryRun) (cert ra.Certificate, err error) {
+	w, ok := g.enter(ctx, owner, dryRun)
 	if !ok {
-		return ra.Certificate{}, shut()
+		return cert, shut()
 	}
-	defer leave()
-	cert, err := issuer.Issue(inside, o)
-	if err != nil && inside.Err() != nil {
+	defer g.leave(w)
+	if w.doubtful {
+		g.try(w)
+	}
+	if err = w.ctx.Err(); err == nil {
+		cert, err = issuer.Issue(w.ctx, o)
+	}
+	if err != nil && w.ctx.Err() != nil {
 		err = shut()
 	}
 	return cert, err
 }
 
-// enter returns a context to ask for a certificate with, which ends with ctx, with leave, and when
-// the gate is shut; or false if it is shut now.
-func (g *Gate) enter(ctx context.Context, owner string) (inside context.Context, leave func(), ok bool) {
+// enter returns a waiter that may ask for a certificate, or false if the gate is shut now.
+func (g *Gate) enter(ctx context.Context, owner string, dryRun DryRun) (w *waiter, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	whose := g.whose(owner)
-	if t, shut := g.shut[whose]; shut {
+	t, shut := g.shut[owner]
+	if shut {
 		now := time.Now()
 		if now.Before(t.next) {
-			return nil, nil, false
+			return nil, false
 		}
-		g.shut[whose] = t.after(now)
+		g.shut[owner] = t.after(now)
 	}
-	inside, cancel := context.WithCancel(ctx)
-	g.waiting[inside] = waiter{owner, cancel}
-	return inside, func() {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		delete(g.waiting, inside)
-		cancel()
-	}, true
+	w = &waiter{owner: owner, dryRun: dryRun, doubtful: shut || g.doubtful()}
+	w.ctx, w.cancel = context.WithCancel(ctx)
+	g.waiting[w] = struct{}{}
+	return w, true
 }
 
-// Wrote takes the outcome of writing a request's certificate. A conflict does not count, as anyone
-// who may change a request's metadata can cause one.
+func (g *Gate) leave(w *waiter) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.waiting, w)
+	w.cancel()
+}
+
+// doubtful reports whether any owner's writes may fail. The lock is held.
+func (g *Gate) doubtful() bool { return len(g.failed) >= mostFailed }
+
+// try makes the dry run of a waiter, and shuts the gate for its owner if that fails.
+func (g *Gate) try(w *waiter) {
+	err := w.dryRun(w.ctx)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	_, own := g.failed[w.owner]
+	switch {
+	case w.ctx.Err() != nil:
+	case err == nil || saysNothing(err):
+		g.general = g.general && own
+	default:
+		g.general = g.general || !own
+		g.note(err)
+		g.close(w.owner)
+		w.cancel() // a trial
+	}
+}
+
+// saysNothing reports whether an error of a write does not show that others fail: anyone who may change a
+// request's metadata can cause a conflict.
+func saysNothing(err error) bool {
+	return apierrors.IsConflict(err) || errors.Is(Gone(err), ErrOver)
+}
+
+// Wrote takes the outcome of writing a request's certificate.
 func (g *Gate) Wrote(owner string, request types.UID, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if err == nil {
 		clear(g.failed)
 		clear(g.shut)
+		g.general = false
 		return
 	}
-	if apierrors.IsConflict(err) {
+	if saysNothing(err) {
 		return
 	}
 	g.note(err)
 	first, failed := g.failed[owner]
-	switch {
-	case !failed:
+	if !failed {
 		g.failed[owner] = request
-	case first != request:
-		g.close(owner)
+		if len(g.failed) == mostFailed {
+			g.doubt()
+		}
 	}
-	if len(g.failed) >= mostFailed {
-		g.close(everyone)
+	if failed && first != request || g.doubtful() {
+		g.close(owner)
 	}
 }
 
-// close shuts the gate for an owner, or for everyone. Those who wait keep their places by their
-// first ask. The lock is held.
-func (g *Gate) close(whose string) {
-	if _, shut := g.shut[whose]; shut {
+// doubt has one waiter of each owner make its dry run. The lock is held.
+func (g *Gate) doubt() {
+	asked := map[string]bool{}
+	for w := range g.waiting {
+		if !asked[w.owner] && !w.doubtful {
+			asked[w.owner] = true
+			go g.try(w) // it ends with w's context
+		}
+	}
+}
+
+// close shuts the gate for an owner. Those who wait keep their places by their first ask. The lock is
+// held.
+func (g *Gate) close(owner string) {
+	if _, shut := g.shut[owner]; shut {
 		return
 	}
 	now := time.Now()
-	g.shut[whose] = trial{since: now}.after(now)
-	for _, w := range g.waiting {
-		if whose == everyone || whose == w.owner {
+	if len(g.shut) >= mostShut {
+		maps.DeleteFunc(g.shut, func(_ string, t trial) bool { return now.Sub(t.next) > pauses.Most })
+	}
+	g.shut[owner] = trial{since: now}.after(now)
+	for w := range g.waiting {
+		if w.owner == owner {
 			w.cancel()
 		}
 	}

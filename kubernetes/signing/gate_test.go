@@ -1,7 +1,9 @@
 package signing
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +12,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/countersign-dev/countersign/ra"
 )
 
 var errWrite = errors.New("forbidden")
@@ -17,23 +21,21 @@ var errWrite = errors.New("forbidden")
 func TestOneRequestCannotShutTheGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewGate()
-		waiting, leave, _ := g.enter(t.Context(), "shop")
-		defer leave()
+		waiting, _ := g.enter(t.Context(), "shop", passes)
+		defer g.leave(waiting)
 		for range 10 {
 			g.Wrote("shop", "1", errWrite)
 		}
-		if _, leave, ok := g.enter(t.Context(), "shop"); !ok || waiting.Err() != nil {
+		if !enters(t, g, "shop") || waiting.ctx.Err() != nil {
 			t.Error("shut by one request")
-		} else {
-			leave()
 		}
 		g.Wrote("shop", "2", nil)
 		g.Wrote("shop", "2", errWrite)
-		if waiting.Err() != nil {
+		if waiting.ctx.Err() != nil {
 			t.Error("shut, and one has succeeded between")
 		}
 		g.Wrote("shop", "1", errWrite)
-		if waiting.Err() == nil {
+		if waiting.ctx.Err() == nil {
 			t.Error("those who wait go on after two requests in a row")
 		}
 	})
@@ -52,10 +54,8 @@ func TestShutGateLetsOneTryEverMoreSeldom(t *testing.T) {
 			t.Errorf("%d entered in a day", got)
 		}
 		g.Wrote("shop", "3", nil)
-		if _, leave, ok := g.enter(t.Context(), "shop"); !ok {
+		if !enters(t, g, "shop") {
 			t.Error("shut after a success")
-		} else {
-			leave()
 		}
 		if len(g.waiting) != 0 {
 			t.Errorf("%d are remembered", len(g.waiting))
@@ -77,34 +77,118 @@ func trials(t *testing.T, g *Gate, owner string, within time.Duration) (entered 
 	for range within / time.Second {
 		time.Sleep(time.Second)
 		for range 3 {
-			if _, leave, ok := g.enter(t.Context(), owner); ok {
+			if enters(t, g, owner) {
 				entered++
-				leave()
 			}
 		}
 	}
 	return entered
 }
 
-func TestOneOwnerCannotShutTheGateForOthers(t *testing.T) {
+// passes is the dry run of a request whose status the API server would take.
+func passes(context.Context) error { return nil }
+
+// enters reports whether a request may ask for a certificate now.
+func enters(t *testing.T, g *Gate, owner string) bool {
+	t.Helper()
+	w, ok := g.enter(t.Context(), owner, passes)
+	if ok {
+		g.leave(w)
+	}
+	return ok
+}
+
+// issues counts the certificates that an issuer is asked for.
+type issues struct {
+	ra.Issuer
+	asked int
+}
+
+func (i *issues) Issue(context.Context, *ra.Order) (ra.Certificate, error) {
+	i.asked++
+	return ra.Certificate{}, nil
+}
+
+// Who owns many namespaces can make the writes of all their requests fail.
+func TestOwnersWhoseWritesFailStopNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := NewGate()
-		waiting, leave, _ := g.enter(t.Context(), "shop")
-		defer leave()
-		g.Wrote("bank", "1", errWrite)
-		g.Wrote("bank", "2", errWrite)
-		if _, _, ok := g.enter(t.Context(), "bank"); ok || waiting.Err() != nil {
-			t.Errorf("open for its own: %t; others: %v", ok, waiting.Err())
+		g, ca, tried := NewGate(), &issues{}, 0
+		dry := func(context.Context) error { tried++; return nil }
+		waiting, _ := g.enter(t.Context(), "shop", dry)
+		defer g.leave(waiting)
+		for n := range 20 {
+			owner := fmt.Sprint("bad-", n)
+			g.Wrote(owner, "1", errWrite)
+			g.Wrote(owner, "2", errWrite)
+			if enters(t, g, owner) {
+				t.Errorf("open for %s", owner)
+			}
 		}
-		g.Wrote("mill", "3", errWrite)
-		if waiting.Err() != nil {
-			t.Error("shut by two owners")
+		synctest.Wait()
+		if waiting.ctx.Err() != nil || tried != 1 {
+			t.Errorf("the request that waits: %v, %d dry runs", waiting.ctx.Err(), tried)
 		}
-		g.Wrote("farm", "4", errWrite)
-		if _, _, ok := g.enter(t.Context(), "shop"); ok || waiting.Err() == nil {
-			t.Error("open after three owners in a row")
+		for range 10 {
+			if _, err := g.Issue(t.Context(), ca, "shop", nil, dry); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if ca.asked != 10 || tried != 11 {
+			t.Errorf("%d of 10 certificates, %d dry runs", ca.asked, tried)
+		}
+		if s, _ := g.state(); len(s.Owners) != mostNamed || s.Owners[0] != "bad-0" {
+			t.Errorf("%+v", s)
 		}
 	})
+}
+
+// An API server that takes no writes costs the certificates of three owners, and no more.
+func TestDryRunsThatFailCostNoCertificate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, ca := NewGate(), &issues{}
+		fails := func(context.Context) error { return errWrite }
+		waiting, _ := g.enter(t.Context(), "shop", fails)
+		defer g.leave(waiting)
+		for _, owner := range []string{"bank", "mill", "farm"} {
+			g.Wrote(owner, "1", errWrite)
+		}
+		synctest.Wait()
+		if waiting.ctx.Err() == nil {
+			t.Error("the request that waits goes on")
+		}
+		for n := range 3 * mostShut {
+			if _, err := g.Issue(t.Context(), ca, fmt.Sprint("owner-", n), nil, fails); !errors.Is(err, ErrShut) {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+		}
+		if s, is := g.state(); !is || len(s.Owners) > 0 || ca.asked > 0 || len(g.shut) > mostShut+1 {
+			t.Errorf("%d certificates, %d owners are remembered, %+v", ca.asked, len(g.shut), s)
+		}
+		g.Wrote("shop", "2", nil)
+		if _, err := g.Issue(t.Context(), ca, "owner-1", nil, fails); err != nil || ca.asked != 1 {
+			t.Errorf("after a write that succeeded: %v", err)
+		}
+	})
+}
+
+// A request that changed, or is gone, shows nothing about others. Nor does one whose call has ended.
+func TestDryRunsThatSayNothingShutNoGate(t *testing.T) {
+	of := schema.GroupResource{Resource: "podcertificaterequests"}
+	for _, err := range []error{apierrors.NewConflict(of, "a", errWrite), apierrors.NewNotFound(of, "a"), ErrOver} {
+		g, ca := NewGate(), &issues{}
+		for _, owner := range []string{"bank", "mill", "farm"} {
+			g.Wrote(owner, "1", errWrite)
+		}
+		if _, got := g.Issue(t.Context(), ca, "shop", nil, func(context.Context) error { return err }); got != nil {
+			t.Errorf("%v: %v", err, got)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		_, _ = g.Issue(ctx, ca, "shop", nil, func(context.Context) error { cancel(); return errWrite })
+		if g.Check("shop") != nil {
+			t.Errorf("%v: shut", err)
+		}
+	}
 }
 
 func TestShutGateReportsOwnersAndReason(t *testing.T) {
@@ -124,19 +208,18 @@ func TestShutGateReportsOwnersAndReason(t *testing.T) {
 			t.Errorf("for one owner: %+v", all[0])
 		}
 		time.Sleep(time.Minute)
-		if _, leave, ok := gate.enter(t.Context(), "shop"); ok {
-			leave()
-		}
+		enters(t, gate, "shop")
 		forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "podcertificaterequests"}, "a", errWrite)
 		gate.Wrote("bank", "3", forbidden)
 		gate.Wrote("mill", "4", forbidden)
+		_, _ = gate.Issue(t.Context(), nil, "farm", nil, func(context.Context) error { return forbidden })
 		all = g.Shut()
-		if len(all) != 1 || len(all[0].Owners) > 0 || !all[0].Forbidden || !strings.Contains(all[0].Error, "podcertificaterequests") || all[0].Since != began.Add(time.Minute) {
+		if len(all) != 1 || len(all[0].Owners) > 0 || !all[0].Forbidden || !strings.Contains(all[0].Error, "podcertificaterequests") || all[0].Since != began {
 			t.Errorf("for all: %+v", all)
 		}
 		time.Sleep(time.Minute)
-		if _, leave, ok := gate.enter(t.Context(), "mill"); ok {
-			leave()
+		for _, owner := range []string{"mill", "farm", "shop"} {
+			enters(t, gate, owner)
 		}
 		if next := g.Shut()[0].Next; !about(time.Until(next), 2*pauses.First) {
 			t.Errorf("after a trial at %s, the next is at %s", time.Now(), next)

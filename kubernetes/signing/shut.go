@@ -1,20 +1,26 @@
 package signing
 
 import (
+	"errors"
 	"maps"
 	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/countersign-dev/countersign/internal/text"
 )
+
+// mostNamed is how many owners a state names.
+const mostNamed = 10
 
 // Shut is the state of a signer for whose requests no certificates are requested, as they could not be
 // written.
 type Shut struct {
 	Signer string
-	// Owners are the affected owners. Empty: all.
+	// Owners are the affected owners, the first 10 of them. Empty: all, as far as dry runs show.
 	Owners []string
 	Since  time.Time
 	// Next is when one may try again, which costs a certificate.
@@ -43,26 +49,34 @@ func (g *Gate) state() (s Shut, is bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	s = Shut{Error: g.fault, Forbidden: g.forbidden}
-	shut := g.shut
-	if all, is := g.shut[everyone]; is {
-		shut = map[string]trial{everyone: all}
-	}
-	for _, owner := range slices.Sorted(maps.Keys(shut)) {
-		t := shut[owner]
+	for _, owner := range slices.Sorted(maps.Keys(g.shut)) {
+		t := g.shut[owner]
 		if s.Since.IsZero() || t.since.Before(s.Since) {
 			s.Since = t.since
 		}
 		if s.Next.IsZero() || t.next.Before(s.Next) {
 			s.Next = t.next
 		}
-		if owner != everyone {
+		if !g.general && len(s.Owners) < mostNamed {
 			s.Owners = append(s.Owners, text.Clean(owner))
 		}
 	}
-	return s, len(shut) > 0
+	return s, len(g.shut) > 0
 }
 
 // note remembers why a write failed. The lock is held.
 func (g *Gate) note(err error) {
-	g.fault, g.forbidden = text.Clean(err.Error()), apierrors.IsForbidden(err)
+	g.fault, g.forbidden = text.Clean(err.Error()), Forbidden(err)
+}
+
+// Forbidden reports whether the API server refused a write for a right that our account lacks. For the right to
+// sign pod certificates it calls the request invalid (k8s.io/kubernetes, the strategy of PodCertificateRequests).
+func Forbidden(err error) bool {
+	status, is := errors.AsType[*apierrors.StatusError](err)
+	if !is || status.ErrStatus.Details == nil {
+		return apierrors.IsForbidden(err)
+	}
+	return apierrors.IsForbidden(err) || slices.ContainsFunc(status.ErrStatus.Details.Causes, func(c metav1.StatusCause) bool {
+		return c.Type == metav1.CauseType(field.ErrorTypeForbidden) && c.Field == "spec.signerName"
+	})
 }

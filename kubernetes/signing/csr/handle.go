@@ -96,7 +96,7 @@ func lookUp[T metav1.Object](ctx context.Context, d *Door, r *request, kind, nam
 
 // issue returns a certificate, a refusal, or an error that leaves the request pending.
 func (d *Door) issue(ctx context.Context, r *request, o *ra.Order) (ra.Certificate, error) {
-	cert, err := d.gates[r.Spec.SignerName].Issue(ctx, d.cfg.Issuer, owner(r), o)
+	cert, err := d.gates[r.Spec.SignerName].Issue(ctx, d.cfg.Issuer, owner(r), o, d.dryRun(r))
 	if err == nil || errors.Is(err, signing.ErrShut) {
 		return cert, err
 	}

@@ -92,6 +92,19 @@ func (d *Door) put(ctx context.Context, r *request, cert ra.Certificate) error {
 	})
 }
 
+// dryRun tries the write of a final status. The API server checks our rights for it as for a certificate's.
+func (d *Door) dryRun(r *request) signing.DryRun {
+	return func(ctx context.Context) error {
+		return d.writes.Finish(ctx, owner(r), func(ctx context.Context) error {
+			_, err := d.change(ctx, r, func(ctx context.Context, live *request) (*request, error) {
+				setCondition(live, certificatesv1.CertificateFailed, "DryRun", "dry run", d.cfg.Now())
+				return d.requests().UpdateStatus(ctx, live, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
+			})
+			return err
+		})
+	}
+}
+
 // hasCertificate reports whether the live request has the certificate.
 func (d *Door) hasCertificate(ctx context.Context, r *request, cert ra.Certificate) (has bool) {
 	_ = d.reads.Do(ctx, owner(r), func(ctx context.Context) error {

@@ -44,7 +44,7 @@ func (d *Door) issue(ctx context.Context, r *request) (o *ra.Order, cert ra.Cert
 		return nil, cert, err
 	}
 	if o, err = d.cfg.Issuer.Prepare(ctx, req); err == nil {
-		cert, err = d.gates[r.Spec.SignerName].Issue(ctx, d.cfg.Issuer, r.Namespace, o)
+		cert, err = d.gates[r.Spec.SignerName].Issue(ctx, d.cfg.Issuer, r.Namespace, o, d.dryRun(r))
 	}
 	if err == nil || errors.Is(err, signing.ErrShut) {
 		return o, cert, err

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/countersign-dev/countersign/internal/test/ratest"
 	"github.com/countersign-dev/countersign/kubernetes/kubetest"
@@ -190,6 +191,21 @@ func TestCertificateThatTheAPIServerRefusesIsNotReplaced(t *testing.T) {
 		if n := len(c.audit.Lines(c.t, "issued")); n != 1 || !strings.Contains(c.log.String(), "level=ERROR") {
 			t.Errorf("%d certificates\n%s", n, c.log.String())
 		}
+	})
+}
+
+// It is not wrong if only our right to sign is missing, which the API server words alike.
+func TestMissingRightToSignGivesNoRequestUp(t *testing.T) {
+	inCluster(t, nil, func(c *cluster) {
+		end := c.api.FailOn("update", requests, apierrors.NewInvalid(schema.GroupKind{Kind: "PodCertificateRequest"}, "req-1", field.ErrorList{
+			field.Forbidden(field.NewPath("spec", "signerName"), `User "ra" is not permitted to "sign"`),
+		}))
+		c.create(honest())
+		time.Sleep(6 * time.Minute)
+		c.want(pending)
+		end()
+		time.Sleep(6 * time.Minute)
+		c.want(issuedState)
 	})
 }
 

@@ -54,7 +54,7 @@ func (d *Door) deliver(ctx context.Context, r *request, o *ra.Order, cert ra.Cer
 	}
 	err := delivery.Do(ctx, func(ctx context.Context) error {
 		err := d.write(ctx, r, status)
-		refused = refused || apierrors.IsInvalid(err) && d.cfg.Now().Add(clockSkew).Before(end)
+		refused = refused || apierrors.IsInvalid(err) && !signing.Forbidden(err) && d.cfg.Now().Add(clockSkew).Before(end)
 		return err
 	})
 	if err != nil {
@@ -89,9 +89,7 @@ func (d *Door) refuse(ctx context.Context, r *request, no *signing.Refusal) erro
 		err = errors.New("the request has changed since it was judged")
 	}
 	if err == nil {
-		err = d.put(ctx, live, certificatesv1.PodCertificateRequestStatus{
-			Conditions: []metav1.Condition{condition(no.Condition, no.Reason, no.Message, d.cfg.Now())},
-		})
+		err = d.put(ctx, live, statusOf(no, d.cfg.Now()))
 	}
 	if errors.Is(err, signing.ErrOver) {
 		return nil
@@ -147,12 +145,25 @@ func (d *Door) current(ctx context.Context, r *request) (live *request, err erro
 	return live, nil
 }
 
+// dryRun tries the write of a final status. The API server checks our rights for it as for a certificate's.
+func (d *Door) dryRun(r *request) signing.DryRun {
+	return func(ctx context.Context) error {
+		no := &signing.Refusal{Condition: certificatesv1.PodCertificateRequestConditionTypeFailed, Reason: "DryRun", Message: "dry run"}
+		return d.put(ctx, r, statusOf(no, d.cfg.Now()), metav1.DryRunAll)
+	}
+}
+
+// statusOf is the status of a request that is refused.
+func statusOf(no *signing.Refusal, now time.Time) certificatesv1.PodCertificateRequestStatus {
+	return certificatesv1.PodCertificateRequestStatus{Conditions: []metav1.Condition{condition(no.Condition, no.Reason, no.Message, now)}}
+}
+
 // put updates the status of the request in the version that it has.
-func (d *Door) put(ctx context.Context, r *request, status certificatesv1.PodCertificateRequestStatus) error {
+func (d *Door) put(ctx context.Context, r *request, status certificatesv1.PodCertificateRequestStatus, dryRun ...string) error {
 	next := *r
 	next.Status = status
 	return d.writes.Finish(ctx, r.Namespace, func(ctx context.Context) error {
-		_, err := d.cfg.Client.CertificatesV1().PodCertificateRequests(r.Namespace).UpdateStatus(ctx, &next, metav1.UpdateOptions{})
+		_, err := d.cfg.Client.CertificatesV1().PodCertificateRequests(r.Namespace).UpdateStatus(ctx, &next, metav1.UpdateOptions{DryRun: dryRun})
 		return err
 	})
 }

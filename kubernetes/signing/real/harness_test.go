@@ -53,6 +53,7 @@ type registrar struct {
 	ca      namingCA
 	engine  *ra.Engine
 	pods    *podcert.Door
+	csrs    *csr.Door
 	bundles *trustbundle.Door
 	log     *logtest.Log
 	// closePods ends the door for pods, and returns when it is quiet.
@@ -138,13 +139,13 @@ func (o *registrar) openDoors(issuer ra.Issuer) {
 	common := signing.Config{Cluster: cluster, Issuer: issuer, Log: o.log.Logger()}
 	o.pods, err = podcert.New(podcert.Config{Config: common, Client: o.client(), Signers: []string{signer}})
 	must(o.t, err)
-	requests, err := csr.New(csr.Config{
+	o.csrs, err = csr.New(csr.Config{
 		Config: common, Client: o.client(),
 		Signers: []csr.Signer{{Name: signer, Approve: true}, {Name: byHand}},
 	})
 	must(o.t, err)
 	o.closePods = inBackground(o.t, o.pods.Run)
-	inBackground(o.t, requests.Run)
+	inBackground(o.t, o.csrs.Run)
 	inBackground(o.t, o.bundles.Run)
 }
 

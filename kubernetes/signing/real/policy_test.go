@@ -15,11 +15,11 @@ func policy(t testing.TB) *ra.Policy {
 	byRequest := []string{signing.CSRDoor(signer).Name, signing.CSRDoor(byHand).Name}
 	rules := []ra.Rule{
 		{
-			Name: "pods", Match: ra.Match{Kinds: []ra.Kind{ra.Pod}, Namespaces: []string{"shop"}},
+			Name: "pods", Match: ra.Match{Kinds: []ra.Kind{ra.Pod}, Namespaces: []string{"shop", "shop-*"}},
 			Names: ra.Names{SPIFFEID: "spiffe://example.org/ns/{namespace}/sa/{serviceAccount}", DNSNames: []string{"{pod}.{namespace}.svc"}},
 		},
 		{
-			Name: "accounts", Match: ra.Match{Doors: byRequest, Kinds: []ra.Kind{ra.ServiceAccount}, Namespaces: []string{"shop"}},
+			Name: "accounts", Match: ra.Match{Doors: byRequest, Kinds: []ra.Kind{ra.ServiceAccount}, Namespaces: []string{"shop", "shop-*"}},
 			Names: ra.Names{SPIFFEID: "spiffe://example.org/ns/{namespace}/sa/{serviceAccount}"},
 		},
 		{
