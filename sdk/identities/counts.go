@@ -48,15 +48,12 @@ type Counts struct {
 
 // Counts returns the current numbers.
 func (c *Set) Counts() Counts {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	n, now := c.counts, c.now()
+	c.sched.Lock()
+	defer c.sched.Unlock()
+	n, now := c.counts, c.sched.Now()
 	n.Identities, n.Unverified, n.Streams = len(c.entries), c.nameless, len(c.sessions)
-	n.InFlight = c.cfg.Limits.InFlight - len(c.idle)
-	n.Waiting = c.ready.Len() + c.readyNew.Len()
-	for _, e := range c.deadlines.list {
-		n.add(e, now)
-	}
+	n.InFlight, n.Waiting = c.pool.InFlight(), c.pool.Waiting()
+	c.sched.Each(func(e *entry) { n.add(e, now) })
 	return n
 }
 
@@ -72,12 +69,12 @@ func (n *Counts) add(e *entry, now time.Time) {
 	}
 	switch {
 	case e.id == "":
-	case e.valid(now):
+	case e.Valid(now):
 		n.Held++
-		n.NextExpiry = first(n.NextExpiry, e.item.NotAfter)
+		n.NextExpiry = first(n.NextExpiry, e.Item.NotAfter)
 	case len(e.sessions) > 0:
 		n.Missing++
-		if e.item != nil {
+		if e.Item != nil {
 			n.Expired++
 		}
 	}
@@ -85,8 +82,8 @@ func (n *Counts) add(e *entry, now time.Time) {
 	case e.id == "":
 	case len(e.sessions) == 0:
 		n.Idle++
-	case e.item != nil:
-		n.NextRenewal = first(n.NextRenewal, e.item.RenewAt)
+	case e.Item != nil:
+		n.NextRenewal = first(n.NextRenewal, e.Item.RenewAt)
 	}
 }
 
@@ -95,31 +92,4 @@ func first(a, b time.Time) time.Time {
 		return b
 	}
 	return a
-}
-
-const linesPerMinute = 10
-
-// quiet limits log lines when thousands of identities fail at once.
-type quiet struct {
-	minute time.Time
-	lines  int
-	unsaid int
-}
-
-// complain logs a failure, at most ten per minute.
-func (c *Set) complain(message string, err error, args ...any) {
-	now := time.Now()
-	if now.Sub(c.quiet.minute) >= time.Minute {
-		c.quiet.minute, c.quiet.lines = now, 0
-	}
-	if c.quiet.lines++; c.quiet.lines > linesPerMinute {
-		c.quiet.unsaid++
-		return
-	}
-	unsaid := c.quiet.unsaid
-	c.quiet.unsaid = 0
-	f := secret.NewFailure(err, now, 0)
-	c.say(func() {
-		c.cfg.Log.Warn(message, append([]any{"reason", f.Reason, "error", f.Text, "suppressed", unsaid}, args...)...)
-	})
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/internal/schedule"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
@@ -15,28 +16,19 @@ import (
 const refusalKept = 2 * time.Minute
 
 // entry is one identity. It is small, as there are thousands, and has neither a goroutine
-// nor a timer. Set.mu guards it.
+// nor a timer. The scheduler's lock guards it.
 //
 // An entry without an id is a token that is not verified yet. asked is what the token
 // claims and is used only in the entry's own request.
 type entry struct {
+	schedule.Entry
 	id       string // the verified SPIFFE ID
 	asked    pki.Identity
 	token    *credential // the only token of an entry without an id
 	sessions []*session
 	idle     time.Time // when the last session left
 
-	item     *secret.Item
-	next     *secret.Item     // verified but not valid yet
-	rotation rotation.Machine // decides what to do when
-	gone     bool             // removed
-
 	failure *failure // nil if the last attempt succeeded
-
-	due    time.Time // next time to look at it
-	dueAt  int
-	rank   time.Time // its place in the request queue
-	rankAt int
 }
 
 // failure is the state of an entry whose last attempt failed.
@@ -50,7 +42,7 @@ type failure struct {
 
 // refusal returns the authority's refusal while the entry pauses for it.
 func (e *entry) refusal(now rotation.Time) error {
-	if e.failure == nil || e.rotation.Pausing(now) == 0 {
+	if e.failure == nil || e.Rotation.Pausing(now) == 0 {
 		return nil
 	}
 	return e.failure.refused
@@ -58,41 +50,11 @@ func (e *entry) refusal(now rotation.Time) error {
 
 // remembered returns how long to keep an unverified entry without sessions.
 func (e *entry) remembered(now rotation.Time) time.Duration {
-	left := e.rotation.Pausing(now)
+	left := e.Rotation.Pausing(now)
 	if e.failure != nil && e.failure.refused != nil {
 		left = max(left, e.failure.until.Sub(now.Mono))
 	}
 	return left
-}
-
-// valid reports whether the entry holds a certificate that may be served.
-func (e *entry) valid(now time.Time) bool { return e.item != nil && !e.item.Expired(now) }
-
-// nextDue returns when to look at the entry next; zero for never. wake is what the rotation
-// asks for.
-func (e *entry) nextDue(now rotation.Time, wake, idle time.Duration) time.Time {
-	if len(e.sessions) == 0 {
-		rest := e.idle.Add(idle).Sub(now.Wall)
-		if e.id == "" {
-			rest = e.remembered(now)
-		}
-		if rest > 0 && (wake == 0 || rest < wake) {
-			wake = rest
-		}
-	}
-	if wake == 0 {
-		return time.Time{}
-	}
-	return now.Wall.Add(wake)
-}
-
-// urgency returns the entry's place in the request queue: when it began to wait if it
-// holds nothing, otherwise when its certificate expires.
-func (e *entry) urgency(now time.Time) time.Time {
-	if e.item == nil {
-		return now
-	}
-	return e.item.NotAfter
 }
 
 // accept returns a check that the names in a certificate fit this entry. The authority's
@@ -115,7 +77,7 @@ func (e *entry) accept() func(pki.Identity) error {
 func (e *entry) add(s *session) {
 	s.entry, e.idle = e, time.Time{}
 	e.sessions = append(e.sessions, s)
-	e.rotation.Want(true)
+	e.Rotation.Want(true)
 }
 
 func (e *entry) drop(s *session, now time.Time) {
@@ -126,7 +88,7 @@ func (e *entry) drop(s *session, now time.Time) {
 	e.sessions = slices.Delete(e.sessions, i, i+1)
 	if len(e.sessions) == 0 {
 		e.sessions, e.idle = nil, now
-		e.rotation.Want(false)
+		e.Rotation.Want(false)
 	}
 }
 

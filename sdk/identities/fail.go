@@ -16,7 +16,7 @@ func (c *Set) fail(f *flight, now time.Time) {
 		e.failure = &failure{}
 	}
 	t, at := e.failure, rotation.Now(now)
-	wait := e.rotation.Failed(at, f.err)
+	wait := e.Rotation.Failed(at, f.err)
 	t.order = nil
 	if f.order != nil && f.order.Again(f.err) {
 		t.order = f.order
@@ -24,7 +24,7 @@ func (c *Set) fail(f *flight, now time.Time) {
 	t.until = at.Mono.Add(refusalKept)
 	if refuses(f.err) && c.without(f) {
 		wait = 0
-		e.rotation.RetryIn(at, 0)
+		e.Rotation.RetryIn(at, 0)
 	}
 	t.failure = secret.NewFailure(f.err, now, wait)
 	event, what := t.failure.Event(), "the authority has not decided on a request yet"
@@ -33,9 +33,9 @@ func (c *Set) fail(f *flight, now time.Time) {
 		c.counts.Failures++
 	}
 	c.tell(event)
-	c.complain(what, f.err, "identity", e.id, "asked", e.asked.String(), "next_try", t.failure.NextTry)
+	c.sched.Complain(what, f.err, "identity", e.id, "asked", e.asked.String(), "next_try", t.failure.NextTry)
 	if !c.tidy(e) {
-		c.schedule(e)
+		c.sched.Schedule(e)
 	}
 }
 

@@ -10,13 +10,11 @@
 package identities
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"sync"
 	"time"
 
+	"github.com/countersign-dev/countersign/sdk/internal/schedule"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
@@ -27,20 +25,15 @@ type Set struct {
 	cfg     Config
 	rootsAt string // the bundle that certificates must chain to
 	unwatch func()
-	ctx     context.Context
-	cancel  context.CancelFunc
-	wake    chan struct{}
-	tasks   sync.WaitGroup
-	checks  *checks   // token verifications by the Verifier
-	offset  jumpWatch // owned by run
+	checks  *checks // token verifications by the Verifier
 
-	// mu guards the rest. It is held briefly, never over foreign code; see unlock.
-	mu sync.Mutex
+	// sched has the lock that guards the rest.
+	sched *schedule.Scheduler[*entry]
+	pool  *schedule.Pool[*entry]
+	swept time.Time // when expired tokens were last removed
 	callers
-	requests
-	renewalAdvice renewalAdvice
-	rootsMoved    bool
-	notices
+	rootsMoved bool
+	counts     Counts
 }
 
 // callers are the streams and what is known of them.
@@ -50,25 +43,7 @@ type callers struct {
 	credentials map[fingerprint]*credential
 	entries     map[string]*entry // by SPIFFE ID
 	nameless    int               // number of entries without an identity yet
-	deadlines   queue             // all entries by due time
 	strangers   strangers         // tokens that the authority must vouch for
-}
-
-// requests are the entries to request a certificate for, and who requests it.
-type requests struct {
-	ready    queue // entries with an identity
-	readyNew queue // entries without an identity yet
-	starts   int
-	idle     []*secret.Signer // not in use
-	signers  []*secret.Signer // all of them; fixed until Close
-	flights  chan *flight     // to the goroutines that request; has room for one per signer
-}
-
-// notices are what others get to know once the lock is released, and the figures.
-type notices struct {
-	outbox []func()
-	counts Counts
-	quiet  quiet // limits log lines
 }
 
 var _ secret.Source = (*Set)(nil)
@@ -80,33 +55,20 @@ func New(cfg Config) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(context.Background())
 	c := &Set{
-		cfg: cfg, offset: newJumpWatch(cfg.Now), rootsAt: cfg.Bundles[0], ctx: ctx, cancel: cancel, wake: make(chan struct{}, 1),
-		checks: newChecks(cfg.Limits),
+		cfg: cfg, rootsAt: cfg.Bundles[0], checks: newChecks(cfg.Limits), swept: time.Now(),
 		callers: callers{
 			sessions: map[uint64]*session{}, credentials: map[fingerprint]*credential{}, entries: map[string]*entry{},
-			strangers: newStrangers(cfg.Limits), deadlines: queue{by: byDue},
+			strangers: newStrangers(cfg.Limits),
 		},
-		requests: requests{ready: queue{by: byRank}, readyNew: queue{by: byRank}, flights: make(chan *flight, cfg.Limits.InFlight)},
 	}
-	for range cfg.Limits.InFlight {
-		c.signers = append(c.signers, cfg.Manager.Signer(cfg.Certificate.Authorities[0]))
-	}
-	c.idle = slices.Clone(c.signers)
-	c.renewalAdvice = renewalAdvice{signer: cfg.Manager.Signer(cfg.Certificate.Authorities[0]), wake: make(chan struct{}, 1)}
-	c.signers = append(c.signers, c.renewalAdvice.signer)
+	c.sched = schedule.New(c.hooks(), cfg.Now, cfg.Log)
 	c.unwatch, err = cfg.Manager.Watch(secret.Caller{}, c.rootsAt, func(string) { c.rootsHaveMoved() })
 	if err != nil {
-		cancel()
-		c.closeSigners()
 		return nil, fmt.Errorf("watch the trust bundle %q: %w", c.rootsAt, err)
 	}
-	c.tasks.Go(c.run)
-	c.tasks.Go(c.advise)
-	for range cfg.Limits.InFlight {
-		c.tasks.Go(c.work)
-	}
+	c.pool = c.sched.Pool(cfg.Limits.InFlight, func() *secret.Signer { return cfg.Manager.Signer(cfg.Certificate.Authorities[0]) })
+	c.sched.Start()
 	return c, nil
 }
 
@@ -115,70 +77,28 @@ func New(cfg Config) (*Set, error) {
 // then returns ErrClosed. Items that it returned stay valid. Close is idempotent and returns
 // nil.
 func (c *Set) Close() error {
-	c.cancel()
 	c.unwatch()
-	c.tasks.Wait()
-	c.mu.Lock()
-	defer c.unlock()
-	c.closeSigners()
-	for _, e := range c.deadlines.all() {
+	c.sched.Close()
+	c.sched.Lock()
+	defer c.sched.Unlock()
+	for _, e := range c.sched.All() {
 		c.tellSessions(e)
-		c.letGo(e)
+		c.sched.Remove(e)
 	}
 	return nil
-}
-
-func (c *Set) closeSigners() {
-	for _, s := range c.signers {
-		s.Close()
-	}
-	c.signers = nil
 }
 
 // Kick retries failed attempts at once. Call it when the authority's provider or settings
 // have changed.
 func (c *Set) Kick() {
-	c.mu.Lock()
-	defer c.unlock()
-	silent := c.renewalAdvice.silent
-	c.renewalAdvice.silent = false // its provider may be another
-	for _, e := range c.deadlines.all() {
-		e.rotation.Kick()
-		if silent && e.item != nil {
-			c.advisable(e, c.now())
-		}
-		if e.failure != nil || silent {
-			c.schedule(e)
-		}
-	}
+	c.sched.Lock()
+	defer c.sched.Unlock()
+	c.sched.Kick(func(e *entry) bool { return e.failure != nil })
 }
-
-// unlock releases the lock and then sends the queued notices, as watchers, observers and
-// logs are foreign code.
-func (c *Set) unlock() {
-	out := c.outbox
-	c.outbox = nil
-	c.mu.Unlock()
-	for _, tell := range out {
-		tell()
-	}
-}
-
-// say queues f to run after the lock is released.
-func (c *Set) say(f func()) { c.outbox = append(c.outbox, f) }
 
 func (c *Set) tell(e secret.Event) {
 	e.Secret, e.Authority = c.cfg.Certificate.Name, c.cfg.Certificate.Authorities[0]
-	c.say(func() { c.cfg.Observe(e) })
-}
-
-func (c *Set) now() time.Time { return c.cfg.Now().Round(0) } // without the monotonic reading
-
-func (c *Set) nudge() {
-	select {
-	case c.wake <- struct{}{}:
-	default: // a wake-up is pending
-	}
+	c.sched.Say(func() { c.cfg.Observe(e) })
 }
 
 // notReady gives no reason: the authority's message is for the operator, not for a stream.

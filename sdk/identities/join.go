@@ -28,8 +28,8 @@ func (c *Set) Join(ctx context.Context, peer secret.Caller, token ca.Token) (sec
 	if err != nil {
 		return secret.Caller{}, c.turnAwayFor(redact.Error(err, token))
 	}
-	c.mu.Lock()
-	defer c.unlock()
+	c.sched.Lock()
+	defer c.sched.Unlock()
 	s, err := c.joinToken(peer, token, print, claim)
 	if err != nil {
 		return secret.Caller{}, c.turnAway(err)
@@ -39,9 +39,9 @@ func (c *Set) Join(ctx context.Context, peer secret.Caller, token ca.Token) (sec
 
 // identify verifies an unknown token, or reads its claims.
 func (c *Set) identify(ctx context.Context, peer secret.Caller, print fingerprint, token ca.Token) (Claim, error) {
-	c.mu.Lock()
-	known := c.credentials[print].proven(c.now())
-	c.mu.Unlock()
+	c.sched.Lock()
+	known := c.credentials[print].proven(c.sched.Now())
+	c.sched.Unlock()
 	switch id := c.cfg.Identify; {
 	case known:
 		return Claim{}, nil
@@ -62,8 +62,8 @@ func (c *Set) joinPeer(peer secret.Caller) (secret.Caller, error) {
 	if c.cfg.Identify.Peer != nil {
 		id, ok = c.cfg.Identify.Peer(peer)
 	}
-	c.mu.Lock()
-	defer c.unlock()
+	c.sched.Lock()
+	defer c.sched.Unlock()
 	if !ok {
 		return secret.Caller{}, c.turnAway(ca.Errorf(ca.Unauthenticated, "the stream brings no token, and its peer (%s) is not known by itself", peer.ID))
 	}
@@ -80,7 +80,7 @@ func (c *Set) joinPeer(peer secret.Caller) (secret.Caller, error) {
 
 // joinToken binds a stream to its verified or merely claiming token.
 func (c *Set) joinToken(peer secret.Caller, token ca.Token, print fingerprint, claim Claim) (*session, error) {
-	now := c.now()
+	now := c.sched.Now()
 	cred := c.credentials[print]
 	if cred == nil {
 		cred = &credential{print: print, expiry: claim.Expiry}
@@ -154,18 +154,18 @@ func (c *Set) newEntry(id string) (*entry, error) {
 	if len(c.entries)+c.nameless >= c.cfg.Limits.Identities && !c.makeRoom() {
 		return nil, limited("identities", c.cfg.Limits.Identities)
 	}
-	return &entry{asked: pki.Identity{SPIFFEID: asked}, idle: c.now()}, nil
+	return &entry{asked: pki.Identity{SPIFFEID: asked}, idle: c.sched.Now()}, nil
 }
 
 // makeRoom removes an unused unverified entry or, failing that, the identity that has been
 // idle longest: bad tokens must not keep others out.
 func (c *Set) makeRoom() bool {
 	var oldest *entry
-	for _, e := range c.deadlines.list {
+	for _, e := range c.sched.All() {
 		switch {
-		case len(e.sessions) > 0 || e.rotation.Asking():
+		case len(e.sessions) > 0 || e.Rotation.Asking():
 		case e.id == "":
-			c.letGo(e)
+			c.sched.Remove(e)
 			return true
 		case oldest == nil || e.idle.Before(oldest.idle):
 			oldest = e
@@ -174,13 +174,13 @@ func (c *Set) makeRoom() bool {
 	if oldest == nil {
 		return false
 	}
-	c.letGo(oldest)
+	c.sched.Remove(oldest)
 	return true
 }
 
 // enter adds a session to an entry and schedules the entry.
 func (c *Set) enter(e *entry, peer secret.Caller, cred *credential) (*session, error) {
-	if c.ctx.Err() != nil {
+	if c.sched.Closed() {
 		c.tidy(e)
 		return nil, ca.Errorf(ca.Unavailable, "the agent is shutting down")
 	}
@@ -195,9 +195,9 @@ func (c *Set) enter(e *entry, peer secret.Caller, cred *credential) (*session, e
 	}
 	c.sessions[c.last] = s
 	if cred != nil && cred.sessions == 0 && e.failure != nil && e.id != "" {
-		e.rotation.Kick() // this token was not tried yet
+		e.Rotation.Kick() // this token was not tried yet
 	}
 	e.add(s)
-	c.schedule(e)
+	c.sched.Schedule(e)
 	return s, nil
 }

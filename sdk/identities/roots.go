@@ -9,10 +9,10 @@ import (
 
 // rootsHaveMoved requests a check of all certificates against the new roots.
 func (c *Set) rootsHaveMoved() {
-	c.mu.Lock()
+	c.sched.Lock()
 	c.rootsMoved = true
-	c.mu.Unlock()
-	c.nudge()
+	c.sched.Unlock()
+	c.sched.Nudge()
 }
 
 // checkRoots finds certificates that no longer chain to a root. The root's fingerprint
@@ -24,18 +24,18 @@ func (c *Set) checkRoots() {
 	}
 	roots := make([]string, len(lost))
 	for i, item := range lost { // without the lock, as Leads verifies signatures
-		roots[i], _ = c.signers[0].Leads(item)
+		roots[i], _ = c.pool.Leads(item)
 	}
-	c.mu.Lock()
-	defer c.unlock()
+	c.sched.Lock()
+	defer c.sched.Unlock()
 	losses := 0
 	for i, item := range lost {
-		if e := c.entries[item.Identity.SPIFFEID.String()]; e != nil && e.item != nil && e.item.Fingerprint == item.Fingerprint {
+		if e := c.entries[item.Identity.SPIFFEID.String()]; e != nil && e.Item != nil && e.Item.Fingerprint == item.Fingerprint {
 			losses += c.follow(e, roots[i])
 		}
 	}
 	if losses > 0 {
-		c.say(func() {
+		c.sched.Say(func() {
 			c.cfg.Log.Warn("certificates no longer chain to their authority's roots, replacing them", "certificates", losses)
 		})
 	}
@@ -43,8 +43,8 @@ func (c *Set) checkRoots() {
 
 // leftBehind returns the certificates whose root is no longer served.
 func (c *Set) leftBehind() (lost []*secret.Item) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.sched.Lock()
+	defer c.sched.Unlock()
 	if !c.rootsMoved {
 		return nil
 	}
@@ -54,8 +54,8 @@ func (c *Set) leftBehind() (lost []*secret.Item) {
 		return nil
 	}
 	for _, e := range c.entries {
-		if e.item != nil && !slices.Contains(bundle.RootFingerprints, e.item.RootFingerprint) {
-			lost = append(lost, e.item)
+		if e.Item != nil && !slices.Contains(bundle.RootFingerprints, e.Item.RootFingerprint) {
+			lost = append(lost, e.Item)
 		}
 	}
 	return lost
@@ -64,13 +64,13 @@ func (c *Set) leftBehind() (lost []*secret.Item) {
 // follow records the root that a certificate now chains to. It returns 1 if there is none.
 func (c *Set) follow(e *entry, root string) int {
 	if root != "" {
-		item := *e.item
+		item := *e.Item
 		item.RootFingerprint = root
-		e.item = &item // same content, so no notification
-		e.rotation.RootFound()
+		e.Item = &item // same content, so no notification
+		e.Rotation.RootFound()
 		return 0
 	}
-	e.rotation.RootLoss(rotation.Now(c.now()), 0)
-	c.schedule(e)
+	e.Rotation.RootLoss(rotation.Now(c.sched.Now()), 0)
+	c.sched.Schedule(e)
 	return 1
 }

@@ -4,194 +4,115 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/rotation"
+	"github.com/countersign-dev/countersign/sdk/internal/schedule"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
-
-// turns: every fourth start goes to a known identity, if one waits, however many
-// unverified tokens there are.
-const turns = 4
 
 // sweep is the interval at which expired tokens are removed.
 const sweep = time.Minute
 
-// run schedules until the Set is closed.
-func (c *Set) run() {
-	timer := time.NewTimer(look)
-	defer timer.Stop()
-	swept := time.Now()
-	for {
-		c.checkRoots()
-		wait := c.tick(&swept)
-		timer.Reset(wait)
-		select {
-		case <-c.ctx.Done():
-			return
-		case <-timer.C:
-		case <-c.wake:
-		}
+// hooks are the Set's part in the scheduling.
+func (c *Set) hooks() schedule.Hooks[*entry] {
+	return schedule.Hooks[*entry]{
+		Begin: c.checkRoots, Round: c.round,
+		Over: c.idleOver, Removed: c.removed, Served: c.served, Expired: c.reportExpired,
+		Due: c.nextDue, Place: c.place, Request: c.request, Advised: c.advised,
 	}
 }
 
-// tick does what is due and returns the time until more is.
-func (c *Set) tick(swept *time.Time) time.Duration {
-	c.mu.Lock()
-	defer c.unlock()
-	before := c.offset.apart
-	if c.offset.jumped() {
-		c.lookAtAll(c.offset.apart - before)
-	}
-	now := c.now()
-	for e := c.deadlines.first(); e != nil && !e.due.After(now); e = c.deadlines.first() {
-		c.step(e, now)
-	}
-	if time.Since(*swept) >= sweep {
+// round removes expired tokens now and then.
+func (c *Set) round(now time.Time) {
+	if time.Since(c.swept) >= sweep {
 		c.forgetTokens(func(cred *credential) bool { return !cred.proven(now) })
-		*swept = time.Now()
-	}
-	c.dispatch(now)
-	if e := c.deadlines.first(); e != nil {
-		return min(look, max(e.due.Sub(now), time.Millisecond))
-	}
-	return look
-}
-
-// lookAtAll reschedules all entries after a clock jump.
-func (c *Set) lookAtAll(jump time.Duration) {
-	c.say(func() { c.cfg.Log.Info("clock jumped, rechecking all deadlines", "by", jump) })
-	for _, e := range c.deadlines.all() {
-		c.schedule(e)
-	}
-}
-
-// schedule reconsiders an entry that has changed.
-func (c *Set) schedule(e *entry) {
-	if !e.gone {
-		c.step(e, c.now())
-		c.nudge()
-	}
-}
-
-// step does what is due for an entry and sets its next due time.
-func (c *Set) step(e *entry, now time.Time) {
-	at := rotation.Now(now)
-	do := e.rotation.Step(at)
-	if do.Install {
-		c.install(e, now)
-		do = e.rotation.Step(at)
-	}
-	if !e.rotation.Waiting() {
-		e.next = nil
-	}
-	if c.idleOver(e, now) {
-		if e.id != "" {
-			c.counts.Released++
-		}
-		c.letGo(e)
-		return
-	}
-	if do.ReportExpired {
-		c.reportExpired(e)
-	}
-	c.enqueue(e, now, do.Ask)
-	if do.Consult {
-		c.consult(e)
-	}
-	if due := e.nextDue(at, do.Wake, c.cfg.Idle); due.IsZero() {
-		c.deadlines.put(e, now.Add(look)) // nothing is due, and a look is cheap
-	} else {
-		c.deadlines.put(e, due)
+		c.swept = time.Now()
 	}
 }
 
 // idleOver reports whether the entry has been unused for long enough. One without an
 // identity is kept only for the pause after its refusal.
 func (c *Set) idleOver(e *entry, now time.Time) bool {
-	if len(e.sessions) > 0 || e.rotation.Asking() {
+	if len(e.sessions) > 0 || e.Rotation.Asking() {
 		return false
 	}
 	if e.id == "" {
 		return e.remembered(rotation.Now(now)) <= 0
 	}
-	return !now.Before(e.idle.Add(c.cfg.Idle))
+	if now.Before(e.idle.Add(c.cfg.Idle)) {
+		return false
+	}
+	c.counts.Released++
+	return true
+}
+
+// nextDue returns when to look at the entry next; zero for never. wake is what the rotation
+// asks for.
+func (c *Set) nextDue(e *entry, now rotation.Time, wake time.Duration) time.Time {
+	if len(e.sessions) == 0 {
+		rest := e.idle.Add(c.cfg.Idle).Sub(now.Wall)
+		if e.id == "" {
+			rest = e.remembered(now)
+		}
+		if rest > 0 && (wake == 0 || rest < wake) {
+			wake = rest
+		}
+	}
+	if wake == 0 {
+		return time.Time{}
+	}
+	return now.Wall.Add(wake)
+}
+
+// place ranks an entry by when it began to wait if it holds nothing, otherwise by when its
+// certificate expires.
+func (c *Set) place(e *entry, now time.Time) (p *schedule.Pool[*entry], queue int, rank time.Time) {
+	p, queue, rank = c.pool, schedule.Renewals, now
+	if e.id == "" {
+		queue = schedule.First
+	}
+	if e.Item != nil {
+		rank = e.Item.NotAfter
+	}
+	return p, queue, rank
 }
 
 // reportExpired reports that the held certificate expired while a stream needed it.
 func (c *Set) reportExpired(e *entry) {
-	item := e.item
+	item := e.Item
 	c.tell(secret.Event{Kind: secret.Expired, NotAfter: item.NotAfter})
-	c.say(func() {
+	c.sched.Say(func() {
 		c.cfg.Log.Error("certificate expired before it could be renewed", "identity", item.Identity.String(), "not_after", item.NotAfter)
 	})
 }
 
-// enqueue adds an entry to its request queue, or removes it.
-func (c *Set) enqueue(e *entry, now time.Time, ask bool) {
-	q := &c.ready
-	if e.id == "" {
-		q = &c.readyNew
-	}
-	switch {
-	case !ask:
-		q.remove(e)
-	case e.rankAt == 0:
-		q.put(e, e.urgency(now))
-	}
+// served counts and announces a certificate that is served from now on.
+func (c *Set) served(e *entry, _ time.Time) {
+	item := e.Item
+	c.counts.Rotations++
+	c.tellSessions(e)
+	c.tell(secret.Event{Kind: secret.Rotated, NotAfter: item.NotAfter})
+	c.sched.Say(func() {
+		c.cfg.Log.Debug("serving new certificate", "identity", item.Identity.String(), "serial", item.Serial,
+			"fingerprint", item.Fingerprint, "not_after", item.NotAfter, "renew_at", item.RenewAt)
+	})
 }
 
-// dispatch starts requests while signers are free.
-func (c *Set) dispatch(now time.Time) {
-	for len(c.idle) > 0 && c.ctx.Err() == nil {
-		q := c.pickQueue()
-		e := q.first()
-		if e == nil {
-			return
-		}
-		q.remove(e)
-		if e.rotation.Due(rotation.Now(now)) {
-			c.start(e, now)
-		}
-	}
+// advised counts a renewal that the authority's advice moved.
+func (c *Set) advised(_ *entry, advice *secret.Advice) {
+	c.counts.Advised++
+	c.counts.Advice = advice
 }
 
-// pickQueue returns the queue for the next request: the one whose head has waited longest
-// or expires first. Unverified tokens cannot keep known identities from their turn.
-func (c *Set) pickQueue() *queue {
-	known, other := c.ready.first(), c.readyNew.first()
-	switch {
-	case other == nil:
-		return &c.ready
-	case known == nil:
-		return &c.readyNew
-	}
-	c.starts++
-	if c.starts%turns == 0 || known.rank.Before(other.rank) {
-		return &c.ready
-	}
-	return &c.readyNew
-}
-
-// letGo removes an entry. It leaves the key of an item that was served as it is: an embedder
-// or a stream may hold the item still, and the garbage collector frees it after them.
-func (c *Set) letGo(e *entry) {
-	if e.gone {
-		return
-	}
-	e.gone = true
-	c.deadlines.remove(e)
+// removed takes an entry out of the Set's own lists.
+func (c *Set) removed(e *entry) {
 	if e.id != "" {
-		c.ready.remove(e)
 		delete(c.entries, e.id)
 	} else {
 		c.dropNameless(e)
-	}
-	if e.next != nil {
-		clear(e.next.Key) // it was never given out
 	}
 }
 
 // dropNameless separates a token from its unverified entry.
 func (c *Set) dropNameless(e *entry) {
-	c.readyNew.remove(e)
 	c.nameless--
 	if e.token.entry == e {
 		e.token.entry = nil

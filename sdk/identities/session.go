@@ -28,15 +28,15 @@ func (c *Set) turnAway(err error) error {
 	if errors.Is(err, ca.ErrRateLimited) {
 		c.counts.OverLimit++
 	}
-	c.complain("a stream is turned away", err)
+	c.sched.Complain("a stream is turned away", err)
 	return err
 }
 
 // turnAwayFor counts a stream whose token could not be verified. The details are for the
 // operator; the client learns no more than it needs.
 func (c *Set) turnAwayFor(err error) error {
-	c.mu.Lock()
-	defer c.unlock()
+	c.sched.Lock()
+	defer c.sched.Unlock()
 	_ = c.turnAway(err)
 	switch reason := ca.ReasonFor(err); reason {
 	case ca.Unauthenticated, ca.Denied, ca.Invalid:
@@ -49,8 +49,8 @@ func (c *Set) turnAwayFor(err error) error {
 
 // Leave removes a stream that Join admitted.
 func (c *Set) Leave(caller secret.Caller) {
-	c.mu.Lock()
-	defer c.unlock()
+	c.sched.Lock()
+	defer c.sched.Unlock()
 	s := c.sessions[caller.Session]
 	if s == nil {
 		return
@@ -65,7 +65,7 @@ func (c *Set) detach(s *session) {
 	if e == nil {
 		return
 	}
-	e.drop(s, c.now())
+	e.drop(s, c.sched.Now())
 	s.entry = nil
 	if cred := s.credential; cred != nil {
 		if cred.sessions--; cred.sessions == 0 {
@@ -73,17 +73,17 @@ func (c *Set) detach(s *session) {
 		}
 	}
 	if !c.tidy(e) {
-		c.schedule(e)
+		c.sched.Schedule(e)
 	}
 }
 
 // tidy removes an unverified entry without sessions. A refused one is kept for its pause,
 // so that the same token is not retried at once.
 func (c *Set) tidy(e *entry) bool {
-	if e.id != "" || len(e.sessions) > 0 || e.rotation.Asking() || e.remembered(rotation.Now(c.now())) > 0 {
+	if e.id != "" || len(e.sessions) > 0 || e.Rotation.Asking() || e.remembered(rotation.Now(c.sched.Now())) > 0 {
 		return false
 	}
-	c.letGo(e)
+	c.sched.Remove(e)
 	return true
 }
 

@@ -24,10 +24,10 @@ func (c *Set) introduce(f *flight, now time.Time) {
 	c.merge(e, there)
 	// Discard this extra certificate: serving it would notify every stream of the identity
 	// whenever a new token arrives. Use it only if a rotation is due.
-	if there.rotation.Asking() || there.rotation.Waiting() || !there.rotation.Needed(rotation.Now(now)) {
+	if there.Rotation.Asking() || there.Rotation.Waiting() || !there.Rotation.Needed(rotation.Now(now)) {
 		clear(f.item.Key)
 		c.counts.Joins++
-		c.schedule(there)
+		c.sched.Schedule(there)
 		return
 	}
 	c.arrive(there, f.item)
@@ -37,7 +37,7 @@ func (c *Set) introduce(f *flight, now time.Time) {
 func (c *Set) merge(from, to *entry) {
 	moving := from.sessions
 	from.sessions = nil
-	c.letGo(from)
+	c.sched.Remove(from)
 	for _, s := range moving {
 		if len(to.sessions) >= c.cfg.Limits.Streams {
 			s.entry = nil
@@ -51,22 +51,6 @@ func (c *Set) merge(from, to *entry) {
 
 // arrive takes a verified certificate, to serve now or when it becomes valid.
 func (c *Set) arrive(e *entry, item *secret.Item) {
-	e.failure, e.next = nil, item
-	e.rotation.Issued(rotation.Term{Begins: item.NotBefore, Renew: item.RenewAt, Ends: item.NotAfter})
-	c.schedule(e)
-}
-
-// install serves the certificate that waited to begin.
-func (c *Set) install(e *entry, now time.Time) {
-	item := e.next
-	item.Issued = now
-	e.item, e.next = item, nil
-	c.advisable(e, now)
-	c.counts.Rotations++
-	c.tellSessions(e)
-	c.tell(secret.Event{Kind: secret.Rotated, NotAfter: item.NotAfter})
-	c.say(func() {
-		c.cfg.Log.Debug("serving new certificate", "identity", item.Identity.String(), "serial", item.Serial,
-			"fingerprint", item.Fingerprint, "not_after", item.NotAfter, "renew_at", item.RenewAt)
-	})
+	e.failure = nil
+	c.sched.Issued(e, item)
 }

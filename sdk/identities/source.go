@@ -13,7 +13,7 @@ import (
 func (c *Set) find(caller secret.Caller, name string) (*session, error) {
 	s := c.sessions[caller.Session]
 	switch {
-	case c.ctx.Err() != nil:
+	case c.sched.Closed():
 		return nil, secret.ErrClosed
 	case s == nil && caller.Session == 0:
 		return nil, secret.Unknown(name) // the agent itself has no session here
@@ -40,8 +40,8 @@ func (c *Set) Peek(caller secret.Caller, name string) (*secret.Item, error) {
 
 // peek returns nil and nil for a bundle that the caller may have.
 func (c *Set) peek(caller secret.Caller, name string) (*secret.Item, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.sched.Lock()
+	defer c.sched.Unlock()
 	s, err := c.find(caller, name)
 	own := name == c.cfg.Certificate.Name
 	switch {
@@ -53,10 +53,10 @@ func (c *Set) peek(caller secret.Caller, name string) (*secret.Item, error) {
 		return nil, notReady(name)
 	case !own:
 		return nil, nil
-	case !s.entry.valid(c.now()):
+	case !s.entry.Valid(c.sched.Now()):
 		return nil, notReady(name)
 	}
-	return s.entry.item, nil
+	return s.entry.Item, nil
 }
 
 // Watch calls notify after each change of what Peek returns to the caller.
@@ -67,8 +67,8 @@ func (c *Set) Watch(caller secret.Caller, name string, notify func(name string))
 			return nil, err
 		}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.sched.Lock()
+	defer c.sched.Unlock()
 	s, err := c.find(caller, name)
 	switch {
 	case errors.Is(err, secret.ErrEnded):
@@ -90,6 +90,6 @@ func (c *Set) tellSessions(e *entry) {
 
 func (c *Set) tellSession(s *session) {
 	for _, notify := range s.watchers.All() {
-		c.say(notify)
+		c.sched.Say(notify)
 	}
 }

@@ -1,11 +1,11 @@
-package identities
+package schedule
 
 import "time"
 
 const (
-	// look is the longest interval between looks at the clock: a suspend or a clock jump
+	// Look is the longest interval between looks at the clock: a suspend or a clock jump
 	// fires no timer.
-	look = 30 * time.Second
+	Look = 30 * time.Second
 	// drift is the difference between wall clock and monotonic clock, from one look to the
 	// next, above which the wall clock has jumped or the machine has slept.
 	drift = time.Second

@@ -1,0 +1,57 @@
+package schedule
+
+import (
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+const linesPerMinute = 10
+
+// notices are what others get to know once the lock is released.
+type notices struct {
+	outbox []func()
+	quiet  quiet // limits log lines
+}
+
+// quiet limits log lines when thousands of entries fail at once.
+type quiet struct {
+	minute time.Time
+	lines  int
+	unsaid int
+}
+
+// Lock takes the lock.
+func (s *Scheduler[E]) Lock() { s.mu.Lock() }
+
+// Unlock releases the lock and then sends the queued notices, as watchers, observers and
+// logs are foreign code.
+func (s *Scheduler[E]) Unlock() {
+	out := s.outbox
+	s.outbox = nil
+	s.mu.Unlock()
+	for _, notify := range out {
+		notify()
+	}
+}
+
+// Say queues f to run after the lock is released.
+func (s *Scheduler[E]) Say(f func()) { s.outbox = append(s.outbox, f) }
+
+// Complain logs a failure, at most ten per minute.
+func (s *Scheduler[E]) Complain(message string, err error, args ...any) {
+	now := time.Now()
+	if now.Sub(s.quiet.minute) >= time.Minute {
+		s.quiet.minute, s.quiet.lines = now, 0
+	}
+	if s.quiet.lines++; s.quiet.lines > linesPerMinute {
+		s.quiet.unsaid++
+		return
+	}
+	unsaid := s.quiet.unsaid
+	s.quiet.unsaid = 0
+	f := secret.NewFailure(err, now, 0)
+	s.Say(func() {
+		s.log.Warn(message, append([]any{"reason", f.Reason, "error", f.Text, "suppressed", unsaid}, args...)...)
+	})
+}
