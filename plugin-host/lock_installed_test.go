@@ -3,6 +3,8 @@ package pluginhost_test
 import (
 	"os"
 	"path/filepath"
+	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/countersign-dev/countersign/plugin-host/lock"
@@ -38,10 +40,39 @@ func TestPackagesLockHasToBeRoots(t *testing.T) {
 			c.spoil(t, folder, path)
 			read, err := lock.Installed(folder)
 			must(t, err)
-			if (read != nil) != c.read {
+			if (len(read) == 1) != c.read {
 				t.Errorf("read %v", read)
 			}
 		})
+	}
+}
+
+// Each package has a lock file of its own in the folder they share; one of them that a user could
+// have written does not count, and the others do.
+func TestPackagesPinWhatIsTheirs(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can install a package")
+	}
+	folder := t.TempDir()
+	must(t, os.Chmod(folder, 0o755))
+	for file, names := range map[string][]string{lock.FileName: {"a"}, "countersign-more.lock": {"a", "b"}, "countersign-users.lock": {"c"}, "other.lock": {"d"}} {
+		var l lock.Lock
+		for _, name := range names {
+			l.Put(build(name, runtime.GOARCH))
+		}
+		must(t, l.Write(filepath.Join(folder, file)))
+	}
+	must(t, os.Chown(filepath.Join(folder, "countersign-users.lock"), 65534, 65534))
+	for name, file := range map[string]string{"a": lock.FileName, "b": "countersign-more.lock", "c": "", "d": ""} {
+		path, pinned, err := lock.InstalledPin(folder, name)
+		must(t, err)
+		if file == "" && path != "" || file != "" && (path != filepath.Join(folder, file) || pinned.Name != name) {
+			t.Errorf("%s is pinned by %q: %v", name, path, pinned)
+		}
+	}
+	must(t, os.WriteFile(filepath.Join(folder, "countersign-more.lock"), []byte("{"), 0o644))
+	if _, _, err := lock.InstalledPin(folder, "a"); err == nil || !strings.Contains(err.Error(), "countersign-more.lock") {
+		t.Errorf("a broken lock file: %v", err)
 	}
 }
 

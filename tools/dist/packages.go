@@ -38,7 +38,7 @@ func (d *dist) pages(p platform, built map[string]string, here string) error {
 	return d.script("pages", append([]string{here, stage}, names...)...)
 }
 
-// packages makes the deb and the rpm of a stage for Linux. nfpm stays out of this module: its
+// packages makes the deb and rpm packages of a stage for Linux. nfpm stays out of this module: its
 // modules are many.
 func (d *dist) packages(p platform) error {
 	if p.os != "linux" {

@@ -24,7 +24,7 @@ func TestSystemdMachine(t *testing.T) {
 		t.Skip("only root boots a machine")
 	}
 	m, stage := boot(t), stageOf(t)
-	first := one(t, packed(t, stage, "v0.1.0"), "*.deb")
+	first := one(t, packed(t, stage, "v0.1.0", "deb"), "*.deb")
 	m.install(t, first)
 	t.Run("serves after two commands", m.servesAfterTwoCommands)
 	t.Run("init configures nginx", m.initConfiguresNginx)
@@ -42,7 +42,7 @@ func TestSystemdMachine(t *testing.T) {
 	t.Run("provider has a user", m.providerHasUser)
 	t.Run("is upgraded", func(t *testing.T) {
 		secondBuild(t, stage)
-		m.isUpgraded(t, one(t, packed(t, stage, "v0.2.0"), "*.deb"))
+		m.isUpgraded(t, one(t, packed(t, stage, "v0.2.0", "deb"), "*.deb"))
 	})
 	t.Run("is removed and installed again", func(t *testing.T) { m.comesBack(t, first) })
 	t.Run("is purged", m.isPurged)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"runtime"
 
 	"github.com/countersign-dev/countersign/cmd/internal/config"
 	"github.com/countersign-dev/countersign/internal/host/verified"
@@ -42,16 +41,14 @@ func PinInstalled(c *config.Config, dirs []string, reads func(path string)) erro
 			return fmt.Errorf("provider %s: %w", name, err)
 		}
 		folder := filepath.Dir(found.Path)
-		path := lock.InstalledPath(folder)
-		reads(path)
-		l, err := lock.Installed(folder)
+		for _, path := range lock.InstalledPaths(folder) {
+			reads(path)
+		}
+		path, build, err := lock.InstalledPin(folder, name)
 		if err != nil {
 			return err
 		}
-		if l == nil {
-			continue
-		}
-		if build, ok := pinned(l, name); ok && build.FileVersion() == "" {
+		if path != "" && build.FileVersion() == "" {
 			err = c.Pin(path, &lock.Lock{Providers: []lock.Provider{build}})
 		}
 		if err != nil {
@@ -72,20 +69,10 @@ func OvertakenPins(c *config.Config, dirs []string) (warnings []string) {
 		if by == "" || err != nil {
 			continue
 		}
-		folder := filepath.Dir(found.Path)
-		l, err := lock.Installed(folder)
-		if err != nil || l == nil {
-			continue
-		}
-		if _, pins := pinned(l, name); pins && by != lock.InstalledPath(folder) {
-			path := lock.InstalledPath(folder)
+		path, _, err := lock.InstalledPin(filepath.Dir(found.Path), name)
+		if err == nil && path != "" && path != by {
 			warnings = append(warnings, fmt.Sprintf("%s pins provider %s, which %s pins and an upgrade of its package replaces: the program does not start then; remove the first pin", by, name, path))
 		}
 	}
 	return warnings
-}
-
-// pinned returns the build of a provider for this platform.
-func pinned(l *lock.Lock, name string) (lock.Provider, bool) {
-	return l.Of(name, runtime.GOOS, runtime.GOARCH)
 }

@@ -143,23 +143,21 @@ func (c *Catalog) target(found verified.Found) Target {
 		}
 		return t
 	}
-	t.Pin = cmp.Or(t.Pin, c.installedPin(found))
+	_, pin := c.installedPin(found)
+	t.Pin = cmp.Or(t.Pin, pin)
 	return t
 }
 
-// installedPin returns the pin that a package put beside the binary; empty: none.
-func (c *Catalog) installedPin(found verified.Found) string {
+// installedPin returns the lock file that a package put beside the binary, and its pin; empty: none.
+func (c *Catalog) installedPin(found verified.Found) (path, pin string) {
 	if c.Named {
-		return ""
+		return "", ""
 	}
-	l, err := lock.Installed(filepath.Dir(found.Path))
-	if l == nil || err != nil {
-		return "" // an agent reports the error
+	path, build, err := lock.InstalledPin(filepath.Dir(found.Path), found.Name)
+	if path == "" || err != nil || build.FileVersion() != found.Version {
+		return "", "" // an agent reports the error
 	}
-	if p, ok := l.Of(found.Name, runtime.GOOS, runtime.GOARCH); ok && p.FileVersion() == found.Version {
-		return p.SHA256
-	}
-	return ""
+	return path, build.SHA256
 }
 
 // OfPackage returns the lock file that its package put beside the target, if that, and nothing
@@ -169,11 +167,11 @@ func (c *Catalog) OfPackage(t Target) string {
 	if _, locked := c.locked(t.Name); locked || t.entry.SHA256 != "" {
 		return ""
 	}
-	sum, err := found.SHA256()
-	if err != nil || sum != c.installedPin(found) {
+	path, pin := c.installedPin(found)
+	if sum, err := found.SHA256(); err != nil || sum != pin {
 		return ""
 	}
-	return lock.InstalledPath(filepath.Dir(t.Path))
+	return path
 }
 
 func (c *Catalog) locked(name string) (lock.Provider, bool) {

@@ -2,7 +2,9 @@ package catalog
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"path/filepath"
 	"runtime"
 	"slices"
 
@@ -83,19 +85,18 @@ func IsProgram(name string) bool {
 	return slices.ContainsFunc(programs, func(p Program) bool { return p.Name == name })
 }
 
-// PackagesPin returns how a package's own lock file pins a program: it lies among the providers that
-// are installed with the program, and is replaced with them. Without one, the hash is empty.
+// PackagesPin returns how a package's own lock file pins a program: it lies among the providers, and is
+// replaced with the program. Without one, the hash is empty.
 func PackagesPin(dirs []string, name string) (lock.Program, error) {
 	for _, dir := range dirs {
-		l, err := lock.Installed(dir)
+		packages, err := lock.Installed(dir)
 		if err != nil {
 			return lock.Program{}, err
 		}
-		if l == nil {
-			continue
-		}
-		if p, ok := l.Program(name, runtime.GOOS, runtime.GOARCH); ok {
-			return p, nil
+		for _, of := range packages {
+			if p, ok := of.Lock.Program(name, runtime.GOOS, runtime.GOARCH); ok {
+				return p, nil
+			}
 		}
 	}
 	return lock.Program{}, nil
@@ -162,19 +163,17 @@ func (c *Catalog) ofPackages() (all []lock.Provider, unread []Verified) {
 		return nil, nil
 	}
 	for _, dir := range c.Options.Dirs {
-		l, err := lock.Installed(dir)
-		if err != nil {
-			path := lock.InstalledPath(dir)
-			unread = append(unread, Verified{Provider: lock.Provider{Name: lock.FileName, OS: runtime.GOOS, Arch: runtime.GOARCH}, Path: path, Here: true, Refused: err.Error()})
+		packages, err := lock.Installed(dir)
+		if broken, ok := errors.AsType[*lock.Error](err); ok {
+			unread = append(unread, Verified{Provider: lock.Provider{Name: filepath.Base(broken.Path), OS: runtime.GOOS, Arch: runtime.GOARCH}, Path: broken.Path, Here: true, Refused: err.Error()})
 		}
-		if l == nil || err != nil {
-			continue
-		}
-		for _, p := range l.Providers {
-			_, locked := c.locked(p.Name)
-			same := func(o lock.Provider) bool { return o.Name == p.Name && o.OS == p.OS && o.Arch == p.Arch }
-			if !locked && !slices.ContainsFunc(all, same) {
-				all = append(all, p)
+		for _, of := range packages {
+			for _, p := range of.Lock.Providers {
+				_, locked := c.locked(p.Name)
+				same := func(o lock.Provider) bool { return o.Name == p.Name && o.OS == p.OS && o.Arch == p.Arch }
+				if !locked && !slices.ContainsFunc(all, same) {
+					all = append(all, p)
+				}
 			}
 		}
 	}
