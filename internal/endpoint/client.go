@@ -51,6 +51,9 @@ type Options struct {
 	Redirects Redirects
 	// MaxBody is the number of bytes of a reply that is taken. Default: 1 MiB.
 	MaxBody int64
+	// StatusOnly leaves the body of a reply unread: one that is long or slow costs its connection.
+	// Default: false.
+	StatusOnly bool
 	// Timeout ends a request. Default: 10 seconds.
 	Timeout time.Duration
 	// KeepAlive keeps connections for the next request; [Client.Close] ends them.
@@ -123,6 +126,9 @@ func (c *Client) ask(ctx context.Context, method, address string, header http.He
 }
 
 func (c *Client) read(resp *http.Response) (Reply, error) {
+	if c.StatusOnly {
+		return Reply{Status: resp.StatusCode, Header: resp.Header}, nil
+	}
 	content, err := io.ReadAll(io.LimitReader(resp.Body, c.MaxBody+1))
 	switch {
 	case err != nil:

@@ -61,6 +61,7 @@ var classes = map[string]class{
 	"sdk/jwtsvid":           experimental,
 	"sdk/keysource/pkcs11":  experimental,
 	"sdk/ondemand":          experimental,
+	"sdk/ondemand/ask":      experimental,
 	"sdk/ondemand/names":    experimental,
 	"sdk/revocation":        experimental,
 	"sdk/state":             experimental,

@@ -3,7 +3,9 @@ package command
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"regexp"
 	"sync"
 
@@ -42,4 +44,15 @@ func said(stderr, stdout []byte) string {
 		return ""
 	}
 	return ", and says: " + text.Redact(string(message), ca.Token(stdout))
+}
+
+// Discard runs a program whose exit code is the result. The error has the beginning of its standard
+// error without what may be a credential. It ignores a process that the program left behind.
+func (p Program) Discard(ctx context.Context) error {
+	stderr := &Head{Most: maxStderr}
+	err := p.Run(ctx, io.Discard, stderr)
+	if err == nil || errors.Is(err, ErrLeftBehind) {
+		return nil
+	}
+	return fmt.Errorf("%w%s", err, said(stderr.Bytes(), nil))
 }
