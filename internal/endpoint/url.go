@@ -1,6 +1,7 @@
 package endpoint
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"net/url"
@@ -20,6 +21,26 @@ func CheckURL(text string, loopbackHTTP bool) error {
 		return nil
 	}
 	return fmt.Errorf("%.256q is not https", text)
+}
+
+// BundleDiscovery is the path at which a client finds the bundle endpoint of a trust domain (SPIFFE
+// Discovery, proposed).
+const BundleDiscovery = "/.well-known/wimse-trust-domain"
+
+// CheckBundleURL returns an error that says what the URL of a SPIFFE bundle endpoint must be.
+func CheckBundleURL(text string) error {
+	if err := CheckURL(text, false); err != nil {
+		return err
+	}
+	switch u, err := url.Parse(text); {
+	case err != nil:
+		return err
+	case u.RawQuery != "" || u.Fragment != "" || u.ForceQuery:
+		return errors.New("the URL of a bundle endpoint has neither query nor fragment")
+	case u.Path == BundleDiscovery:
+		return errors.New("that is the path of the discovery document; write another")
+	}
+	return nil
 }
 
 func isLoopback(host string) bool {

@@ -64,6 +64,8 @@ type agentConfig struct {
 	oneSocket   bool             // the Workload API is on the socket of SDS
 	spire       map[string]any   // nil: it is off
 	endpoints   []map[string]any // of foreign trust domains' bundles
+	domain      string           // its trust domain; empty: trustDomain
+	publish     map[string]any   // the agent's own bundle endpoint; nil: it is off
 	validator   string           // socket.spiffe_validator; empty: the default
 	// gateway has it serve the socket of a gateway alone; nil: the workload's.
 	gateway map[string]any
@@ -175,7 +177,7 @@ func (a *agent) writeConfig(t *testing.T, c agentConfig) {
 		c.workloadAPI = shared
 	}
 	content, err := json.Marshal(map[string]any{ // JSON is YAML
-		"trust_domain": trustDomain,
+		"trust_domain": cmp.Or(c.domain, trustDomain), "publish_bundle": c.publish,
 		"ttl":          ttl.String(),
 		"rotation":     map[string]any{"ratio": cmp.Or(c.ratio, renewRatio)},
 		"runtime_dir":  a.runtimeDir(),

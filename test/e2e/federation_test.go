@@ -5,7 +5,9 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/x509"
 	"encoding/pem"
+	"net"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -75,5 +77,49 @@ func TestGoSPIFFEHasTheBundleOfAnEndpoint(t *testing.T) {
 	federated()
 	poll(t, "the failure in /metrics", func() bool {
 		return a.metric(t, "countersign_failures_total", `authority="bundle endpoint of partner.example"`, `reason="unavailable"`) >= 1
+	})
+}
+
+// go-spiffe follows the bundle of an agent: over a changed root, and a restart.
+func TestGoSPIFFEReadsTheAgentsBundle(t *testing.T) {
+	t.Parallel()
+	own, address := spiffeid.RequireTrustDomainFromString(trustDomain), net.JoinHostPort("127.0.0.1", proctest.FreePort(t))
+	a := startAgent(t, agentConfig{
+		state: true, publish: map[string]any{"address": address, "url": "https://" + trustDomain + "/bundle.json"},
+		workloadAPI: map[string]any{"socket": filepath.Join(proctest.Folder(t), "spiffe")},
+	})
+	w := startWorkload(t, a.socket, "default")
+	read := func(roots *x509bundle.Bundle) (got *spiffebundle.Bundle, err error) {
+		return federation.FetchBundle(t.Context(), own, "https://"+address+"/bundle.json", federation.WithSPIFFEAuth(roots, spiffeid.RequireFromString(envoyID)))
+	}
+	trusted := x509bundle.FromX509Authorities(own, w.bundle().Certificates())
+	var first *spiffebundle.Bundle
+	poll(t, "the bundle", func() (ok bool) {
+		var err error
+		first, err = read(trusted)
+		return err == nil
+	})
+	number, _ := first.SequenceNumber()
+	if !first.X509Bundle().Equal(trusted) || number == 0 {
+		t.Errorf("number %d with %d roots", number, len(first.X509Authorities()))
+	}
+	a.stop(t, syscall.SIGTERM)
+	a.start(t)
+	poll(t, "the same bundle after a restart", func() bool {
+		again, err := read(trusted)
+		return err == nil && again.Equal(first)
+	})
+	next := writeCA(t, a.ca, "second root")
+	poll(t, "the next root", func() bool {
+		changed, err := read(trusted)
+		if err != nil || !changed.HasX509Authority(next) {
+			return false
+		}
+		later, _ := changed.SequenceNumber()
+		return later > number
+	})
+	poll(t, "a server under the next root", func() bool {
+		_, err := read(x509bundle.FromX509Authorities(own, []*x509.Certificate{next}))
+		return err == nil
 	})
 }

@@ -8,9 +8,11 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/countersign-dev/countersign/internal/test/proctest"
@@ -21,6 +23,7 @@ import (
 // spireInstallation is a real SPIRE server and an agent of it, which attests by user.
 type spireInstallation struct {
 	bin, dir string
+	bundle   string // address of the server's bundle endpoint
 	agent    *process
 }
 
@@ -30,7 +33,8 @@ const spireNode = "spiffe://" + trustDomain + "/node"
 func startSPIRE(t *testing.T) *spireInstallation {
 	t.Helper()
 	s := &spireInstallation{bin: programs.Foreign(t, "COUNTERSIGN_SPIRE"), dir: proctest.Folder(t)}
-	port := proctest.FreePort(t)
+	port, endpoint := proctest.FreePort(t), proctest.FreePort(t)
+	s.bundle = net.JoinHostPort("127.0.0.1", endpoint)
 	writeWhole(t, s.path("server.conf"), fmt.Appendf(nil, `
 server {
   bind_address = "127.0.0.1"
@@ -39,12 +43,13 @@ server {
   trust_domain = %q
   data_dir = %q
   log_level = "WARN"
+  federation { bundle_endpoint { address = "127.0.0.1", port = %s, refresh_hint = "2s", profile "https_spiffe" {} } }
 }
 plugins {
   DataStore "sql" { plugin_data { database_type = "sqlite3", connection_string = %q } }
   NodeAttestor "join_token" { plugin_data {} }
   KeyManager "memory" { plugin_data = {} }
-}`, port, s.path("server.sock"), trustDomain, s.path("server"), s.path("store.sqlite3")))
+}`, port, s.path("server.sock"), trustDomain, s.path("server"), endpoint, s.path("store.sqlite3")))
 	writeWhole(t, s.path("agent.conf"), fmt.Appendf(nil, `
 agent {
   data_dir = %q
@@ -166,4 +171,53 @@ func mustBeInFiles(t *testing.T, w *workload, folder string) (held *tls.Certific
 		return err == nil && roots.Equal(w.bundle())
 	})
 	return held
+}
+
+// SPIRE's server and an agent of another trust domain federate, each over the other's endpoint, and
+// follow a changed root of either.
+func TestRealSPIREFederatesWithTheAgentBothWays(t *testing.T) {
+	t.Parallel()
+	s := startSPIRE(t)
+	const partner = "partner.example"
+	address, folder := net.JoinHostPort("127.0.0.1", proctest.FreePort(t)), proctest.Folder(t)
+	initial := filepath.Join(folder, "spire.pem")
+	writeWhole(t, initial, s.command(t, "bundle", "show"))
+	a := prepareAgent(t, agentConfig{
+		domain: partner, state: true, outputs: []map[string]any{{"name": "foreign", "folder": folder, "bundle": trustDomain}}, publish: map[string]any{"address": address, "url": "https://" + partner + "/"},
+		workload:  map[string]any{"name": "default", "spiffe_id": "spiffe://" + partner + "/endpoint"},
+		endpoints: []map[string]any{{"trust_domain": trustDomain, "url": "https://" + s.bundle, "server_id": "spiffe://" + trustDomain + "/spire/server", "initial_file": initial}},
+	})
+	a.status = unixHTTP(t, a.statusSocket())
+	a.start(t)
+
+	w := startWorkload(t, a.socket, "default")
+	ours := filepath.Join(folder, "ours.pem")
+	writeWhole(t, ours, w.bundle().PEM())
+	s.command(t, "federation", "create", "-trustDomain", partner, "-bundleEndpointURL", "https://"+address, "-bundleEndpointProfile", "https_spiffe",
+		"-endpointSpiffeID", "spiffe://"+partner+"/endpoint", "-trustDomainBundlePath", ours, "-trustDomainBundleFormat", "pem")
+	next := writeCA(t, a.ca, "second root")
+	poll(t, "SPIRE to have the agent's next root", func() bool {
+		if _, err := s.try("federation", "refresh", "-id", partner); err != nil {
+			return false
+		}
+		theirs, err := pki.ParseBundle(s.command(t, "bundle", "list", "-id", "spiffe://"+partner))
+		return err == nil && theirs.Contains(next)
+	})
+
+	s.command(t, "localauthority", "x509", "prepare")
+	theirs, err := pki.ParseBundle(s.command(t, "bundle", "show"))
+	mustDo(t, err)
+	if theirs.Len() != 2 {
+		t.Fatalf("SPIRE has %d roots after it prepared another", theirs.Len())
+	}
+	a.stop(t, syscall.SIGTERM) // it asks at the start, and then by the refresh hint
+	a.start(t)
+	poll(t, "the agent to have SPIRE's next root", func() bool {
+		text, err := os.ReadFile(filepath.Join(folder, "root-cert.pem"))
+		if err != nil {
+			return false
+		}
+		roots, err := pki.ParseBundle(text)
+		return err == nil && roots.Equal(theirs)
+	})
 }

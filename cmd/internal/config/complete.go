@@ -43,6 +43,7 @@ func (c *Config) Complete() error {
 	c.completeOutputs(&p)
 	c.completeCRLs(&p)
 	c.completeWorkloadAPI(&p)
+	c.completePublishBundle(&p)
 	c.completeGateway(&p)
 	return p.err()
 }

@@ -32,10 +32,12 @@ type Config struct {
 	WorkloadAPI WorkloadAPI `json:"workload_api"`
 	// BundleEndpoints publish the bundles of foreign trust domains. Default: none.
 	BundleEndpoints []BundleEndpoint `json:"bundle_endpoints"`
-	Gateway         Gateway          `json:"gateway"`
-	Status          Status           `json:"status"`
-	Proxy           Proxy            `json:"proxy"`
-	Log             Log              `json:"log"`
+	// PublishBundle is off without an address.
+	PublishBundle PublishBundle `json:"publish_bundle"`
+	Gateway       Gateway       `json:"gateway"`
+	Status        Status        `json:"status"`
+	Proxy         Proxy         `json:"proxy"`
+	Log           Log           `json:"log"`
 	// DrainTimeout is how long streams may take to end after SIGTERM. Default: 5s.
 	DrainTimeout Duration `json:"drain_timeout"`
 

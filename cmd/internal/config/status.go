@@ -11,7 +11,6 @@ import (
 
 	"github.com/countersign-dev/countersign/internal/host/unixsocket"
 	"github.com/countersign-dev/countersign/sdk/pki"
-	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
 // maxMetricsFrom limits the memory that a scrape takes.
@@ -84,14 +83,15 @@ func (c *Config) checkMetricsClients(p *problems) {
 
 // checkMetricsSecrets demands a key pair and a trust bundle of this agent.
 func (c *Config) checkMetricsSecrets(p *problems) {
-	is := func(name, kind string) bool {
-		return slices.ContainsFunc(c.Sources(), func(s Source) bool { return s.Name == name && s.Kind == kind && !c.elsewhere(name) })
-	}
-	if name := c.Status.MetricsSecret; name != "" && !is(name, secret.KeyPair.String()) {
-		c.say(p, "status.metrics_secret", name, "write the name of a key pair of this agent, such as default")
-	}
-	if name := c.Status.MetricsClientRoots; name != "" && !is(name, TrustBundle) {
-		c.say(p, "status.metrics_client_roots", name, "write the name of a trust bundle of this agent, such as ROOTCA")
+	c.needOwn(p, "status.metrics_secret", c.Status.MetricsSecret, KeyPair, "a key pair of this agent, such as default")
+	c.needOwn(p, "status.metrics_client_roots", c.Status.MetricsClientRoots, TrustBundle, "a trust bundle of this agent, such as ROOTCA")
+}
+
+// needOwn demands that a name, if there is one, is that of a secret which this agent holds itself.
+func (c *Config) needOwn(p *problems, path, name, kind, what string) {
+	own := func(s Source) bool { return s.Name == name && s.Kind == kind && !c.elsewhere(name) }
+	if name != "" && !slices.ContainsFunc(c.Sources(), own) {
+		c.say(p, path, name, "write the name of "+what)
 	}
 }
 

@@ -44,13 +44,16 @@ func Listen(address string, local bool, log *slog.Logger) (*Page, error) {
 	if err != nil {
 		return nil, err
 	}
-	return serve(listener, local && !isSocket, log), nil
+	return serve(listener, local && !isSocket, "status page", log), nil
 }
 
-// Serve is Listen with a listener that the caller has, for an address that others reach.
-func Serve(listener net.Listener, log *slog.Logger) *Page { return serve(listener, false, log) }
+// Serve is Listen with a listener that the caller has, for an address that others reach. The log
+// calls it what.
+func Serve(listener net.Listener, what string, log *slog.Logger) *Page {
+	return serve(listener, false, what, log)
+}
 
-func serve(listener net.Listener, local bool, log *slog.Logger) *Page {
+func serve(listener net.Listener, local bool, what string, log *slog.Logger) *Page {
 	p := &Page{listener: listener, local: local, done: make(chan struct{})}
 	starting := http.NewServeMux()
 	starting.HandleFunc("GET /healthz", Say(http.StatusOK, "ok"))
@@ -68,7 +71,7 @@ func serve(listener net.Listener, local bool, log *slog.Logger) *Page {
 		defer close(p.done)
 		_ = p.server.Serve(p.listener) // ends with Close
 	}()
-	log.Info("status page", "address", p.listener.Addr().String())
+	log.Info(what, "address", p.listener.Addr().String())
 	return p
 }
 

@@ -2,7 +2,8 @@
 // endpoints (SPIFFE Federation standard). A server creates a [Source] with [New], runs
 // [Source.Run], which has a goroutine per endpoint, and passes Source.Bundle to
 // authn.Certificates as Roots. An agent instead gives each [Source.Authority] to a
-// secret.Manager, which serves the roots.
+// secret.Manager, which serves the roots. A [Publisher] is the endpoint of a trust domain of one's
+// own.
 package federation
 
 import (

@@ -32,6 +32,7 @@ type start struct {
 	traces    *otlp.Exporter
 	page      *operatorpage.Page
 	out       *outsidePages
+	bundle    *publishedBundle
 	providers *providers
 	counts    *metrics.Metrics
 	spire     spireSource
@@ -128,8 +129,14 @@ func (s *start) openOwn(ctx context.Context) (err error) {
 		return err
 	}
 	s.cfg.Tracer = s.traces.Tracer()
-	s.cfg.Storage, err = openState(ctx, s.in.Env, s.c.State, s.counts, s.log)
-	return err
+	if s.cfg.Storage, err = openState(ctx, s.in.Env, s.c.State, s.counts, s.log); err != nil {
+		return err
+	}
+	if s.bundle, err = listenBundle(s.c, s.cfg.Storage, s.log); err != nil {
+		return err
+	}
+	s.later(func() error { return s.bundle.close() })
+	return nil
 }
 
 // openSources opens where other secrets come from, and what comes with them.
@@ -190,6 +197,7 @@ func (s *start) begin(ctx context.Context, level *slog.LevelVar) (stop func()) {
 	if s.child.Proxy != nil {
 		s.counts.Proxy(s.child.Proxy)
 	}
+	s.bundle.show(s.agent.Secrets(), s.jwts)
 	s.providers.recorder.Outputs(outputs.Described(s.c))
 	s.providers.recorder.KeepsState(s.c.State.Dir)
 	showAgent(s.page, s.out, s.agent, s.providers, s.counts, s.child, s.jwts, machineOf(s.c, s.in.FileName()), s.log)

@@ -40,9 +40,9 @@ func Listen(address string, certificate *Certificate, log *slog.Logger) (*operat
 	}
 	listener = netutil.LimitListener(listener, maxConnections)
 	if certificate != nil {
-		listener = tls.NewListener(listener, certificate.config())
+		listener = certificate.Listen(listener)
 	}
-	return operatorpage.Serve(listener, log), nil
+	return operatorpage.Serve(listener, "status page", log), nil
 }
 
 // Certificate is a TLS configuration that comes after the address was taken.
@@ -51,13 +51,14 @@ type Certificate struct{ current atomic.Pointer[tls.Config] }
 // Take is the configuration from now on. Before, no handshake succeeds.
 func (c *Certificate) Take(cfg *tls.Config) { c.current.Store(cfg) }
 
-func (c *Certificate) config() *tls.Config {
-	return &tls.Config{MinVersion: tls.VersionTLS13, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+// Listen returns a listener whose connections speak TLS with it.
+func (c *Certificate) Listen(on net.Listener) net.Listener {
+	return tls.NewListener(on, &tls.Config{MinVersion: tls.VersionTLS13, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		if cfg := c.current.Load(); cfg != nil {
 			return cfg, nil
 		}
 		return nil, errors.New("the agent is starting")
-	}}
+	}})
 }
 
 // Guarded serves next only to those who present the token in a file, which is read each time.

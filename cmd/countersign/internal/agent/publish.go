@@ -1,0 +1,150 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/countersign-dev/countersign/cmd/countersign/internal/monitoring"
+	"github.com/countersign-dev/countersign/cmd/internal/config"
+	"github.com/countersign-dev/countersign/internal/program/operatorpage"
+	"github.com/countersign-dev/countersign/internal/strangers"
+	"github.com/countersign-dev/countersign/internal/text"
+	"github.com/countersign-dev/countersign/sdk/authn/federation"
+	"github.com/countersign-dev/countersign/sdk/secret"
+	"github.com/countersign-dev/countersign/sdk/tlsconfig"
+)
+
+// The limits of the bundle endpoint, which anybody may reach.
+const (
+	mostReaders      = 256
+	mostReadersOfOne = 32
+	readerLife       = time.Minute
+)
+
+// publishedBundle is the agent's bundle endpoint; nil if there is none.
+type publishedBundle struct {
+	page        *operatorpage.Page
+	certificate monitoring.Certificate
+	bundle      *federation.Publisher
+	secret      string // of the server
+	source      secret.Source
+	jwts        *jwtSVIDs
+}
+
+// listenBundle takes the address. Handshakes succeed once show was called.
+func listenBundle(c config.Config, storage secret.Storage, log *slog.Logger) (*publishedBundle, error) {
+	b := c.PublishBundle
+	if b.Address == "" {
+		return nil, nil
+	}
+	p := &publishedBundle{secret: b.Secret}
+	var err error
+	if p.bundle, err = federation.NewPublisher(p.publication(c, storage, log)); err != nil {
+		return nil, fmt.Errorf("publish_bundle: %w", err)
+	}
+	listener, err := net.Listen("tcp", b.Address)
+	if err != nil {
+		return nil, fmt.Errorf("publish_bundle.address: %w", err)
+	}
+	bounded := &strangers.Listener{
+		Listener: listener, Places: strangers.NewPlaces(mostReaders, mostReadersOfOne),
+		Unknown: strangers.NewUnknown(mostReaders, mostReadersOfOne, readerLife), Full: func(net.Conn, error) {},
+	}
+	p.page = operatorpage.Serve(p.certificate.Listen(bounded), "bundle endpoint", log)
+	return p, nil
+}
+
+func (p *publishedBundle) publication(c config.Config, storage secret.Storage, log *slog.Logger) federation.Publication {
+	out := federation.Publication{TrustDomain: c.TrustDomain, URL: c.PublishBundle.URL, Profile: c.PublishBundle.Profile, Content: p.content}
+	if storage != nil {
+		out.Numbered = &bundleNumber{storage, "bundle number " + c.TrustDomain, log}
+	}
+	return out
+}
+
+// show publishes the roots of a source, and the keys of JWT-SVIDs if there are any.
+func (p *publishedBundle) show(source secret.Source, jwts *jwtSVIDs) {
+	if p == nil {
+		return
+	}
+	p.source, p.jwts = source, jwts
+	cfg, err := tlsconfig.Server(tlsconfig.Options{Source: source, Certificate: p.secret})
+	if err != nil {
+		panic(err) // never with a source and a name
+	}
+	p.certificate.Take(cfg)
+	p.page.Show(p.bundle)
+}
+
+// content is what is published. The keys of JWT-SVIDs are not left out while they are not known:
+// clients would refuse the tokens.
+func (p *publishedBundle) content() (roots, jwks []byte, err error) {
+	if p.jwts != nil {
+		if jwks = p.jwts.Keys(); jwks == nil {
+			return nil, nil, errors.New("the keys of JWT-SVIDs are not known yet")
+		}
+	}
+	item, err := p.source.Peek(secret.Caller{}, config.RootCA)
+	if err != nil {
+		return nil, nil, err
+	}
+	return item.Roots, jwks, nil
+}
+
+func (p *publishedBundle) close() error {
+	if p == nil {
+		return nil
+	}
+	return p.page.Close()
+}
+
+// bundleNumber keeps the number of the published bundle in the agent's state.
+type bundleNumber struct {
+	storage secret.Storage
+	record  string
+	log     *slog.Logger
+}
+
+const bundleNumberVersion = 1
+
+// keptNumber is the content of the record.
+type keptNumber struct {
+	Version int    `json:"version"`
+	Number  uint64 `json:"number"`
+	Digest  string `json:"digest"`
+}
+
+// Last implements [federation.Numbered]. A record that cannot be used counts as none: the next number
+// is the time then, which is later than that of the record.
+func (b *bundleNumber) Last(ctx context.Context) (number uint64, digest string, err error) {
+	r, err := b.storage.Load(ctx, b.record)
+	if err == nil && len(r.Content) == 0 {
+		return 0, "", nil
+	}
+	var kept keptNumber
+	if err == nil && (json.Unmarshal(r.Content, &kept) != nil || kept.Version != bundleNumberVersion) {
+		err = errors.New("the record's content is not understood")
+	}
+	if err != nil {
+		b.log.Warn("the number of the published bundle is not known from the last run, going on from the time", "error", text.Clean(err.Error()))
+		return 0, "", nil
+	}
+	return kept.Number, kept.Digest, nil
+}
+
+// Store implements [federation.Numbered].
+func (b *bundleNumber) Store(ctx context.Context, number uint64, digest string) error {
+	content, err := json.Marshal(keptNumber{bundleNumberVersion, number, digest})
+	if err == nil {
+		err = b.storage.Store(ctx, b.record, secret.Record{Authority: b.record, Content: content})
+	}
+	if err != nil {
+		b.log.Warn("the number of the published bundle could not be stored for the next run; the bundle is published all the same", "error", text.Clean(err.Error()))
+	}
+	return err
+}

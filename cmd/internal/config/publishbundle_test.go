@@ -1,0 +1,40 @@
+package config
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestPublishedBundleHasDefaults(t *testing.T) {
+	c, _ := mustLoad(t, working+"publish_bundle: {address: ':8443'}\n", nil)
+	if b := c.PublishBundle; b.Profile != "https_spiffe" || b.Secret != DefaultSecret {
+		t.Errorf("%+v", b)
+	}
+	if c, _ = mustLoad(t, working, nil); c.PublishBundle != (PublishBundle{}) {
+		t.Errorf("without an address: %+v", c.PublishBundle)
+	}
+}
+
+func TestWrongPublishedBundleIsRefused(t *testing.T) {
+	const web = "secrets: [{name: web, dns_names: [bundle.example.org]}]\n"
+	for text, says := range map[string]string{
+		"publish_bundle: {profile: https_web}":                                                 "publish_bundle.address",
+		"publish_bundle: {address: example.org}":                                               "write host:port",
+		"publish_bundle: {address: ':1', profile: http}":                                       "write https_spiffe or https_web",
+		"publish_bundle: {address: ':1', profile: https_web}":                                  "publish_bundle.secret",
+		"publish_bundle: {address: ':1', secret: other}":                                       "no secret of that name",
+		"publish_bundle: {address: ':1', secret: ROOTCA}":                                      "publish_bundle.secret",
+		web + "publish_bundle: {address: ':1', secret: web}":                                   "the secret has no spiffe_id",
+		"publish_bundle: {address: ':1', url: 'http://example.org'}":                           "is not https",
+		"publish_bundle: {address: ':1', url: 'https://user:word@example.org'}":                "has a user in it",
+		"publish_bundle: {address: ':1', url: 'https://example.org/?trust=a'}":                 "neither query nor fragment",
+		"publish_bundle: {address: ':1', url: 'https://e.org/.well-known/wimse-trust-domain'}": "the discovery document",
+	} {
+		if _, _, err := load(working+text+"\n", nil); err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "word") {
+			t.Errorf("%s: got %v, want %q", text, err, says)
+		}
+	}
+	if _, _, err := load(working+web+"publish_bundle: {address: ':1', profile: https_web, secret: web}\n", nil); err != nil {
+		t.Error(err)
+	}
+}
