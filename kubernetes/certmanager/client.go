@@ -3,6 +3,7 @@ package certmanager
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 
 	cmapi "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -27,8 +28,9 @@ func (c fairClient) Get(ctx context.Context, key client.ObjectKey, object client
 	}
 	return c.slots.Do(ctx, key.Namespace, func(ctx context.Context) error {
 		err := c.Client.Get(ctx, key, object, opts...)
-		if t := taskOf(ctx); t != nil && t.gave && bytes.Equal(cr.Status.Certificate, t.call.cert.Chain) {
-			t.written = true // the reply to a write was lost
+		if t := taskOf(ctx); t != nil && cr.UID == t.uid {
+			t.version = cr.ResourceVersion
+			t.written = t.written || t.gave && bytes.Equal(cr.Status.Certificate, t.call.cert.Chain) // the reply to a write was lost
 		}
 		*cr = *needed(cr)
 		return err
@@ -46,6 +48,9 @@ type fairStatus struct {
 // Patch implements [client.SubResourceWriter], and records whether a certificate was written.
 func (s fairStatus) Patch(ctx context.Context, object client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
 	t, request := taskOf(ctx), ctx
+	if t != nil {
+		patch = fenced{patch, t.version}
+	}
 	return s.of.slots.Do(ctx, object.GetNamespace(), func(ctx context.Context) error {
 		if t == nil || !t.gives {
 			return s.SubResourceWriter.Patch(ctx, object, patch, opts...)
@@ -59,4 +64,33 @@ func (s fairStatus) Patch(ctx context.Context, object client.Object, patch clien
 		}
 		return err
 	})
+}
+
+// fenced is a patch of the version that was read of an object: issuer-lib names neither version nor UID, and
+// another request may have been made under the same name since. The API server answers with a conflict then.
+type fenced struct {
+	client.Patch
+	version string
+}
+
+// Data implements [client.Patch].
+func (f fenced) Data(object client.Object) ([]byte, error) {
+	data, err := f.Patch.Data(object)
+	if err != nil {
+		return nil, err
+	}
+	var all, meta map[string]json.RawMessage
+	if err := json.Unmarshal(data, &all); err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(all["metadata"], &meta); err != nil {
+		return nil, err
+	}
+	if meta["resourceVersion"], err = json.Marshal(f.version); err != nil {
+		return nil, err
+	}
+	if all["metadata"], err = json.Marshal(meta); err != nil {
+		return nil, err
+	}
+	return json.Marshal(all)
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -475,4 +476,35 @@ func TestLostRepliesShutNoGate(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A request that is deleted and made anew between the read and the write is another one: it gets no
+// certificate, not even an error, of the one before it.
+func TestCertificateReachesNoOtherRequestOfItsName(t *testing.T) {
+	inHouse(t, nil, func(h *house) {
+		first, second := nth("shop", 1), nth("shop", 1)
+		second.UID, second.Spec.Request = "another", named("b.shop.apps.example.org")
+		for _, r := range []*request{first, second} {
+			setReady("Pending", "", nil)(r)
+		}
+		replaced := false
+		h.api.set(func(verb string, _ types.NamespacedName) error {
+			if verb == "patch" && h.asked() > 0 && !replaced {
+				replaced = true
+				h.api.remove(first)
+				h.api.put(second)
+			}
+			return nil
+		})
+		h.api.put(first)
+		time.Sleep(time.Minute)
+		h.wantReady(second, "Issued", 2)
+		h.wantWithheld(1)
+		h.api.mu.Lock()
+		defer h.api.mu.Unlock()
+		chain, err := pki.ParseCertificates(h.api.all[nameOf(second)].Status.Certificate)
+		if err != nil || !slices.Equal(chain[0].DNSNames, []string{"b.shop.apps.example.org"}) {
+			t.Errorf("%v: the certificate is for %v", err, chain[0].DNSNames)
+		}
+	})
 }

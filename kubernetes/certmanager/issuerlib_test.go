@@ -3,6 +3,7 @@ package certmanager
 import (
 	"context"
 	"errors"
+	"strconv"
 	"sync"
 	"time"
 
@@ -33,6 +34,7 @@ type api struct {
 	most    map[string]int
 	total   int
 	patches int
+	version int
 }
 
 func newAPI() *api {
@@ -119,6 +121,12 @@ func (s apiStatus) Patch(ctx context.Context, object client.Object, patch client
 			return nil
 		}
 		next := r.DeepCopy()
+		if f, is := patch.(fenced); is {
+			if f.version != r.ResourceVersion {
+				return apierrors.NewConflict(cmapi.Resource("certificaterequests"), key.Name, errors.New("changed"))
+			}
+			patch = f.Patch
+		}
 		if patch.(status)(next); !equality.Semantic.DeepEqual(r, next) {
 			s.of.put(next)
 		}
@@ -136,6 +144,8 @@ func (status) Data(client.Object) ([]byte, error) { return nil, nil }
 func (a *api) put(r *request) {
 	a.mu.Lock()
 	key := nameOf(r)
+	a.version++
+	r.ResourceVersion = strconv.Itoa(a.version)
 	old, feed := a.all[key], a.feed
 	a.all[key] = r
 	a.mu.Unlock()

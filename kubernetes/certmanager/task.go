@@ -50,6 +50,7 @@ type task struct {
 	gives   bool  // issuer-lib has the certificate now, and is about to write it
 	gave    bool  // it had it before
 	written bool
+	version string // of the request, as issuer-lib read it last
 }
 
 // call requests the certificate for an order.
