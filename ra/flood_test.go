@@ -108,10 +108,11 @@ func TestWhoHasNoTimeToWaitForTheRateIsRateLimited(t *testing.T) {
 }
 
 func TestWhoHasNoTimeToWaitForAFaultIsNotRateLimited(t *testing.T) {
-	inBubble(t, func(c *ra.Config) { c.Authorities[0].Limits = ra.Limits{Rate: 0.1, Burst: 4, InFlight: 4} }, func(h *house) {
+	inBubble(t, func(c *ra.Config) { c.Authorities[0].Limits = ra.Limits{Rate: 0.1, Burst: 5, InFlight: 4} }, func(h *house) {
 		h.ca.Set(func() { h.ca.Before = func(context.Context, ca.SignRequest) error { return ca.ErrUnavailable } })
-		for n := range 3 {
+		for n := range 4 { // the last is the trial of a namespace that had not failed
 			<-h.in(h.t.Context(), fmt.Sprint("ns-", n), n)
+			time.Sleep(time.Millisecond)
 		}
 		short, cancel := context.WithTimeout(h.t.Context(), time.Second/2)
 		defer cancel()

@@ -12,9 +12,10 @@
 //
 // Faults slow down whom they concern. After three in a row a tenant waits and then tries
 // one call at a time, and does both apart for those that were tried before and those that were
-// not; after faults of three tenants in a row, with no success between, the
-// authority itself is taken to be down, and all wait. So a request that makes a provider
-// fail delays its own tenant alone, and there those that fail again delay themselves.
+// not. After faults of three tenants in a row, with no answer between, the authority itself may be
+// down: those that failed wait, one call at a time goes out, and first those of tenants that have not
+// failed. Only once such a trial fails do all wait. So requests that make a provider
+// fail delay their own tenants alone, and there those that fail again delay themselves.
 package schedule
 
 import (
@@ -49,7 +50,8 @@ type Item struct {
 
 	tenant *tenant
 	began  time.Time
-	place  int // in its heap, from 1
+	probe  bool // it began while the queue was probing
+	place  int  // in its heap, from 1
 }
 
 // Began returns when its turn came; zero if it has not.
@@ -98,11 +100,13 @@ type Queue struct {
 	inFlight int
 	turns    int
 
-	until   time.Time // nothing goes out before
-	probing bool      // one call at a time, until one is answered
-	anew    bool      // the last probe was for one that was never tried
-	failing []string  // tenants with faults since the last answer
-	raised  time.Time // when waits last grew
+	until   time.Time       // nothing goes out before
+	probing bool            // one call at a time, until one is answered
+	probes  int             // calls in flight that began so
+	doubted time.Time       // no tenant that failed is tried before
+	anew    bool            // the last probe was for one that was never tried
+	failing map[string]bool // tenants with faults since the last answer
+	raised  time.Time       // when waits last grew
 	waits   rotation.Waits
 
 	recent recent
@@ -110,7 +114,7 @@ type Queue struct {
 
 // New returns an empty Queue.
 func New(l Limits) *Queue {
-	return &Queue{limits: l, rate: newRate(l), tenants: map[string]*tenant{}}
+	return &Queue{limits: l, rate: newRate(l), tenants: map[string]*tenant{}, failing: map[string]bool{}}
 }
 
 // Divide gives the queue a share of the rate and of the burst, from 0 to 1, where other queues
@@ -182,11 +186,7 @@ func (q *Queue) Remove(i *Item) {
 // or Return. Without one it returns how long nothing will change by itself; zero means
 // until Add, Done or Return.
 func (q *Queue) Next(now time.Time) (i *Item, wait time.Duration) {
-	most := q.limits.InFlight
-	if q.probing {
-		most = 1
-	}
-	if q.length == 0 || q.inFlight >= most {
+	if q.length == 0 || q.inFlight >= q.limits.InFlight || q.probing && q.probes > 0 {
 		return nil, 0
 	}
 	if wait = max(q.until.Sub(now), q.rate.wait(now)); wait > 0 {
@@ -203,6 +203,9 @@ func (q *Queue) Next(now time.Time) (i *Item, wait time.Duration) {
 	q.recent.add(1, now)
 	q.inFlight++
 	l.inFlight++
+	if i.probe = q.probing; i.probe {
+		q.probes++
+	}
 	i.began = now
 	return i, 0
 }
@@ -248,6 +251,9 @@ func (q *Queue) Returned(i *Item, now time.Time) {
 
 func (q *Queue) land(i *Item) {
 	q.inFlight--
+	if i.probe {
+		q.probes--
+	}
 	i.lane().inFlight--
 }
 
@@ -262,7 +268,8 @@ func (q *Queue) answered(t *tenant) {
 		t.lanes[l].faults = 0
 		t.lanes[l].waits.Reset()
 	}
-	q.failing, q.probing = q.failing[:0], false
+	clear(q.failing)
+	q.probing, q.doubted = false, time.Time{}
 	q.waits.Reset()
 }
 

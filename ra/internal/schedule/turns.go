@@ -25,10 +25,18 @@ func (r ring) classes() []class {
 // turn returns whose turn it is; its tenant leaves that ring until again is called.
 // Without one it returns when a wait ends, zero if only a landing helps.
 func (q *Queue) turn(now time.Time) (l *lane, of ring, wait time.Duration) {
-	if q.probing && !q.anew {
-		if l = q.newcomer(now); l != nil {
-			q.anew = true
+	if q.probing {
+		if l, wait = q.trial(now); l != nil {
 			return l, everything, 0
+		}
+		if left := q.doubted.Sub(now); left > 0 {
+			return nil, everything, shorter(left, wait)
+		}
+		if !q.anew {
+			if l = q.newcomer(now); l != nil {
+				q.anew = true
+				return l, everything, 0
+			}
 		}
 	}
 	q.anew = false
@@ -44,12 +52,37 @@ func (q *Queue) turn(now time.Time) (l *lane, of ring, wait time.Duration) {
 	return l, everything, wait
 }
 
+// trial returns a lane of the first tenant in the round that has not failed since the last answer: whether
+// it fails, too, decides whether all wait. Without one it returns when the wait of such a tenant ends.
+func (q *Queue) trial(now time.Time) (found *lane, wait time.Duration) {
+	found = q.first(func(t *tenant) *lane {
+		if q.failing[t.name] {
+			return nil
+		}
+		l, left := t.ready(everything, q.mostOfTenant(), now)
+		wait = shorter(wait, left)
+		return l
+	})
+	return found, wait
+}
+
 // newcomer returns the lane of the first tenant in the round that has something that was never
-// tried. While the authority is taken to be down, each second probe is one: it may be down for
+// tried. While the authority may be down, each second probe is one: it may be down for
 // those alone that have failed.
 func (q *Queue) newcomer(now time.Time) *lane {
-	for place, t := range q.rings[everything] {
+	return q.first(func(t *tenant) *lane {
 		if l := &t.lanes[untried]; l.has(everything) && l.room(now) {
+			return l
+		}
+		return nil
+	})
+}
+
+// first returns the first lane in the round that is chosen. Its tenant leaves the round until again is
+// called.
+func (q *Queue) first(choose func(*tenant) *lane) *lane {
+	for place, t := range q.rings[everything] {
+		if l := choose(t); l != nil {
 			q.rings[everything] = slices.Delete(q.rings[everything], place, place+1)
 			t.inRing[everything] = false
 			return l
@@ -108,12 +141,25 @@ type Status struct {
 // Status returns what waits and how fast it goes.
 func (q *Queue) Status() Status {
 	s := Status{Waiting: q.length, InFlight: q.inFlight, Rate: q.rate.allowed(), Share: q.rate.share, Until: q.until}
+	if q.probing && len(q.failing) > 0 && q.doubted.After(s.Until) && !q.untroubled() {
+		s.Until = q.doubted
+	}
 	for _, t := range q.tenants {
 		if t.count() > 0 {
 			s.Tenants++
 		}
 	}
 	return s
+}
+
+// untroubled reports whether something waits of a tenant that has not failed since the last answer.
+func (q *Queue) untroubled() bool {
+	for name, t := range q.tenants {
+		if t.count() > 0 && !q.failing[name] {
+			return true
+		}
+	}
+	return false
 }
 
 // Delay returns how long the last in line waits at least.

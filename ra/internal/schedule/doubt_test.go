@@ -1,0 +1,48 @@
+package schedule
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+)
+
+// Who owns a few namespaces can make a provider fail for each, again and again.
+func TestFaultsOfSomeTenantsPauseNoOther(t *testing.T) {
+	a := newAuthority(limits)
+	const bad = 6
+	for n := range bad {
+		a.failing(fmt.Sprint("bad ", n), 1000, ca.ErrInternal)
+	}
+	a.until(begin.Add(10 * time.Minute))
+	for n := range 20 {
+		i, since := a.good(fmt.Sprint("good ", n)), a.now
+		a.until(a.now.Add(90 * time.Second))
+		a.waited(t, i, since, 2*a.latency) // a trial of another may be under way
+	}
+	for n := range 10 {
+		for range 1000 {
+			a.good(fmt.Sprint("good ", n))
+		}
+	}
+	from, failed := len(a.at), a.failed
+	a.until(a.now.Add(10 * time.Minute))
+	if good := len(a.at) - from - (a.failed - failed); good < 7*600*85/100 {
+		t.Errorf("%d calls of the others in ten minutes, the quota is %d", good, 7*600)
+	}
+}
+
+// A call that hangs keeps the trial of another tenant from nothing.
+func TestCallThatHangsDelaysNoTrial(t *testing.T) {
+	a := newAuthority(limits)
+	a.add("hangs", 1)
+	if i, _ := a.Next(a.now); i == nil {
+		t.Fatal("no call")
+	}
+	a.together(t, "a", "b", "c")
+	a.add("good", 1)
+	if i, wait := a.Next(a.now); i == nil || i.Tenant != "good" {
+		t.Errorf("got %v, the next in %s", i, wait)
+	}
+}
