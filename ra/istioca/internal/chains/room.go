@@ -18,13 +18,17 @@ const (
 	usual = 3
 
 	roomOfTenant = maxSize / 2     // for all chains of a tenant
-	roomToBegin  = maxSize * 3 / 4 // beyond this, chains only go on
+	roomToBegin  = maxSize * 3 / 4 // beyond this, only a tenant with few chains begins another
+	// A tenant has few chains if they take no more than roomOfFew. In the last eighth, chains only go on.
+	roomOfFew, roomForFew = maxSize / 96, maxSize * 7 / 8
 
 	// The most that a chain and a certificate take beside the chain's own texts.
 	weightOfChain, weightOfCertificate = 320, 96
 )
 
-// MayBegin returns ErrFull if there is no room for another chain. It changes nothing.
+// MayBegin returns ErrFull if there is no room for another chain. A tenant begins none with which its chains
+// took more than twice the room that is left then: so several tenants together leave room for others. It
+// changes nothing.
 func (r *Record) MayBegin(c Chain, now time.Time) error {
 	same := 0
 	for _, other := range r.Chains {
@@ -35,7 +39,15 @@ func (r *Record) MayBegin(c Chain, now time.Time) error {
 	if same >= maxChains {
 		return fmt.Errorf("%w: %s has %d chains of renewals, %d are allowed", ErrFull, c.Identity, same, maxChains)
 	}
-	return r.fits(&c, 1, roomToBegin, now)
+	own, all := r.size(&c, 1, now)
+	few := own <= roomOfFew && all <= roomForFew
+	switch {
+	case own > 2*(roomToBegin-all) && !few && all > roomToBegin:
+		return fmt.Errorf("%w: the record of renewals is full", ErrFull)
+	case own > 2*(roomToBegin-all) && !few:
+		return fullOf(&c)
+	}
+	return nil
 }
 
 // MayContinue returns ErrFull if there is no room for another certificate of a chain of the record. It
@@ -45,13 +57,24 @@ func (r *Record) MayContinue(c *Chain, now time.Time) error {
 	if good >= maxCertificates {
 		return fmt.Errorf("%w: the chain of renewals has %d", ErrFull, good)
 	}
-	return r.fits(c, good+1, maxSize, now)
+	switch own, all := r.size(c, good+1, now); {
+	case own > roomOfTenant:
+		return fullOf(c)
+	case all > maxSize:
+		return fmt.Errorf("%w: the record of renewals is full", ErrFull)
+	}
+	return nil
 }
 
-// fits returns ErrFull if a record of so many bytes cannot have a chain with so many certificates.
-func (r *Record) fits(c *Chain, certificates, most int, now time.Time) error {
-	all := c.weight(certificates)
-	own := all
+func fullOf(c *Chain) error {
+	return fmt.Errorf("%w: the machines of %s have as much of the record of renewals as they may", ErrFull, c.tenant())
+}
+
+// size returns the bytes that the chains of a chain's tenant and all chains take, if that chain has so many
+// certificates.
+func (r *Record) size(c *Chain, certificates int, now time.Time) (own, all int) {
+	all = c.weight(certificates)
+	own = all
 	for _, other := range r.Chains {
 		good := other.good(now)
 		if other == c || good == 0 { // it is forgotten
@@ -63,13 +86,7 @@ func (r *Record) fits(c *Chain, certificates, most int, now time.Time) error {
 			own += weight
 		}
 	}
-	switch {
-	case own > roomOfTenant:
-		return fmt.Errorf("%w: the machines of %s have as much of the record of renewals as they may", ErrFull, c.tenant())
-	case all > most:
-		return fmt.Errorf("%w: the record of renewals is full", ErrFull)
-	}
-	return nil
+	return own, all
 }
 
 func (c *Chain) tenant() string {
