@@ -57,6 +57,39 @@ func ExampleObtain() {
 	// Output: hello
 }
 
+// A TLS server whose clients choose the certificate by the name they ask for. The source may also be
+// one of certificates on demand, such as an ondemand.Set.
+func ExampleByServerName() {
+	authority := catest.NewCA(catest.Options{})
+	var source secret.Map
+	for _, name := range []string{"a.shop.example.org", "b.shop.example.org"} {
+		held := must(secret.Obtain(context.Background(), authority, name))
+		defer held.Close()
+		source.Set(name, must(held.Peek(secret.Caller{}, "default")))
+	}
+
+	server := must(tlsconfig.ByServerName(tlsconfig.Options{Source: &source}))
+	listener := must(tls.Listen("tcp", "127.0.0.1:0", server))
+	defer listener.Close()
+
+	for _, name := range []string{"a.shop.example.org", "b.shop.example.org", "c.shop.example.org"} {
+		answered := make(chan struct{})
+		go func() { defer close(answered); greet(listener) }()
+		conn, err := tls.Dial("tcp", listener.Addr().String(), &tls.Config{ServerName: name, RootCAs: authority.Bundle().Pool()})
+		if err != nil {
+			fmt.Println(err)
+		} else {
+			fmt.Println(conn.ConnectionState().PeerCertificates[0].DNSNames)
+			conn.Close()
+		}
+		<-answered
+	}
+	// Output:
+	// [a.shop.example.org]
+	// [b.shop.example.org]
+	// remote error: tls: unrecognized name
+}
+
 // greet answers one client.
 func greet(listener net.Listener) {
 	conn := must(listener.Accept())

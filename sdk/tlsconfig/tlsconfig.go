@@ -1,5 +1,6 @@
 // Package tlsconfig makes TLS configurations whose certificate and roots come from a
-// [secret.Source] and follow each rotation. Call [Server] or [Client] with [Options]. The
+// [secret.Source] and follow each rotation. Call [Server] or [Client] with [Options], or [ByServerName]
+// for a server with many names. The
 // subpackages grpccreds and httptransport apply them to gRPC and net/http.
 //
 // A configuration starts no goroutine and needs no Close. Each handshake asks the source,
