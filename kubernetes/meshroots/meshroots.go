@@ -63,6 +63,9 @@ type Config struct {
 	// some have had others for a minute, or had when Run began. It must not block.
 	// Default: none.
 	Written func(authority string, roots *pki.Bundle)
+	// Lacking returns since when namespaces lack the roots, by the record of a former leader; zero: they did
+	// not. An owner gets no new hour with each leader. It must not block. Default: zero.
+	Lacking func() time.Time
 	// Adopt takes over ConfigMaps that exist without our label. Default: they are left
 	// alone, and nothing counts as written.
 	Adopt bool
@@ -125,6 +128,9 @@ func New(cfg Config) (*Keeper, error) {
 	}
 	if cfg.Written == nil {
 		cfg.Written = func(string, *pki.Bundle) {}
+	}
+	if cfg.Lacking == nil {
+		cfg.Lacking = func() time.Time { return time.Time{} }
 	}
 	cfg.Held, cfg.Log = owned.Defaults(cfg.Held, cfg.Log)
 	cfg.Log = cfg.Log.With("cluster", cfg.Cluster)

@@ -88,7 +88,7 @@ func TestRootCountsAsWrittenWhenTheLastNamespaceHasIt(t *testing.T) {
 			}
 		})
 		s.has(both)
-		s.pass(time.Hour)
+		s.pass(55 * time.Minute)
 		s.holds(both, "shop")
 		s.holds(each[0], "bank")
 		s.waits(`1 of 2 namespaces lack roots, such as "bank"`)
@@ -97,10 +97,10 @@ func TestRootCountsAsWrittenWhenTheLastNamespaceHasIt(t *testing.T) {
 			t.Error("it was notified, and bank lacks it")
 		}
 		if n := s.wrote("bank"); n < 50 || n > 80 {
-			t.Errorf("tried %d times in an hour", n)
+			t.Errorf("tried %d times in 55 minutes", n)
 		}
 		if n := s.lines("not in all namespaces"); n < 50 || n > 60 {
-			t.Errorf("logged %d times in an hour", n)
+			t.Errorf("logged %d times in 55 minutes", n)
 		}
 		s.set(func() { s.refuse = nil })
 		s.pass(2 * time.Minute)

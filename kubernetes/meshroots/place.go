@@ -13,8 +13,9 @@ const (
 	// lag is how far the watch may be behind our own writes.
 	lag = 5 * time.Second
 	// exit is how long a namespace can delay a new root whose ConfigMap another client keeps
-	// changing, or where writing it is refused.
-	exit = time.Hour
+	// changing, or where writing it is refused. It is less than the hour of the whole cluster, whose pods
+	// would wait for that namespace.
+	exit = time.Hour - 3*every
 )
 
 // pace bounds the pauses between writes in one namespace.

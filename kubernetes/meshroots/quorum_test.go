@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/countersign-dev/countersign/internal/test/ratest"
+	"github.com/countersign-dev/countersign/kubernetes/meshroots"
 )
 
 // An owner who breaks and mends his ConfigMap by turns does not begin a new hour, nor the wait of the
@@ -108,4 +109,44 @@ func TestOneRefusalDoesNotLeaveANamespaceBehind(t *testing.T) {
 			t.Errorf("left behind: %q", left)
 		}
 	}, []runtime.Object{namespace("shop"), namespace("bank")}...)
+}
+
+// Each leader knows since when namespaces lack the root: who leads does not matter to its hour.
+func TestHourOfANamespaceOutlivesTheLeader(t *testing.T) {
+	var cfg *meshroots.Config
+	var lacking time.Time
+	inBubble(t, func(c *meshroots.Config) {
+		cfg, c.Lacking = c, func() time.Time { return lacking }
+	}, func(s *site) {
+		each, both := ratest.Bundles(t, 2)
+		s.has(each[0])
+		s.start()
+		s.ready(each[0])
+		s.set(func() { s.refuse = func(in string) error { return map[string]error{"shop": errForbidden}[in] } })
+		s.has(both)
+		lacking = time.Now()
+		for range 3 {
+			s.pass(15 * time.Minute)
+			s.end()
+			s.Keeper, _ = meshroots.New(*cfg)
+			s.start()
+			if s.confirmed().Equal(both) {
+				t.Fatal("it counts as written within the hour")
+			}
+		}
+		s.pass(15 * time.Minute)
+		if !s.confirmed().Equal(both) {
+			t.Errorf("not written after an hour\n%s", &s.log)
+		}
+		// A record of a clock that was ahead does not count.
+		lacking = time.Now().Add(time.Hour)
+		s.end()
+		s.set(func() { s.written = nil })
+		s.Keeper, _ = meshroots.New(*cfg)
+		s.start()
+		s.pass(50 * time.Minute)
+		if s.confirmed().Equal(both) {
+			t.Error("it counts as written within an hour of a clock that was ahead")
+		}
+	}, many(4)[0], namespace("shop"), namespace("bank"), namespace("cafe"))
 }

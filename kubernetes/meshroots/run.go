@@ -146,8 +146,12 @@ func (r *run) refresh() {
 		return
 	}
 	text := string(roots.Union(r.cfg.Further).PEM())
+	since := time.Now()
 	r.mu.Lock()
-	changed := r.take(&want{roots: roots, text: text, sum: sumOf(text), since: time.Now()})
+	if before := r.cfg.Lacking(); r.want == nil && !before.IsZero() && before.Before(since) {
+		since = before
+	}
+	changed := r.take(&want{roots: roots, text: text, sum: sumOf(text), since: since})
 	r.mu.Unlock()
 	if changed {
 		for _, namespace := range r.all() {

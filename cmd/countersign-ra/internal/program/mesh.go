@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/config"
 	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/status"
@@ -26,7 +27,8 @@ func (o *clusterRun) makeMesh(t *leaderSession, issuer ra.Issuer, written func(s
 	if r := m.Roots; r.As == config.AsConfigMap {
 		o.mesh.roots, errs[0] = meshroots.New(meshroots.Config{
 			Cluster: id, Client: client, Namespaces: r.Selector(), Authority: r.Authority, Roots: t.engine.Roots, Further: m.Further(),
-			Written: written, Adopt: r.Adopt, Held: t.held, Log: t.log,
+			Written: written, Lacking: func() time.Time { return t.engine.Lacking(r.Authority)[place{r.Authority, id, meshRoots}.key()] },
+			Adopt: r.Adopt, Held: t.held, Log: t.log,
 		})
 	}
 	if i := m.Istiod; i.Enabled && slices.Contains(i.Clusters, id) {
