@@ -4,8 +4,8 @@
 // change.
 //
 // The object is called DOMAIN:PATH:SUFFIX after the signer DOMAIN/PATH, holds all roots of the
-// authority as PEM, and bears the label [owned.ManagedBy], which a pod's volume may select by. An authority that is away, and names no roots,
-// changes nothing. What another client changes or deletes is restored; the more often that is
+// authority as PEM, and bears the label [owned.ManagedBy], which a pod's volume may select by, with
+// those of [Bundle.Labels]. An authority that is away, and names no roots, changes nothing. What another client changes or deletes is restored; the more often that is
 // needed, the slower, down to once a minute. An object that exists and is not ours is left alone
 // unless [Bundle.Adopt] is set.
 //
@@ -40,6 +40,8 @@ type Bundle struct {
 	Authority string
 	// Name is the object's, DOMAIN:PATH:SUFFIX. Default: [DefaultName].
 	Name string
+	// Labels are set on the object, in the place of all others of SPIFFE that it has. Default: none.
+	Labels map[string]string
 	// Further roots are published beside them. Default: none.
 	Further *pki.Bundle
 	// Adopt takes over an object of that name which exists without our label. Default: it is

@@ -48,6 +48,32 @@ func TestRootsArePublishedAndConfirmed(t *testing.T) {
 	})
 }
 
+// A pod's volume selects bundles by these labels. One that another client changes is restored, one of
+// SPIFFE that is no longer configured goes, and those of others stay.
+func TestObjectHasItsLabels(t *testing.T) {
+	const live, domain, old = "k8s.spiffe.io/canarying", "k8s.spiffe.io/workload-trust-domain", "k8s.spiffe.io/peer-trust-domain"
+	labelled := func(c *trustbundle.Config) {
+		c.Bundles[0].Labels = map[string]string{live: "live", domain: "example.org"}
+	}
+	before := foreign(map[string]string{owned.ManagedBy: owned.Manager, old: "partner.example", "team": "a"})
+	inBubble(t, labelled, func(d *desk) {
+		each, _ := ratest.Bundles(t, 1)
+		d.knows("ca", each[0])
+		d.start()
+		for range 2 {
+			d.holds(each[0])
+			o := d.get(object)
+			if _, kept := o.Labels[old]; kept || o.Labels[live] != "live" || o.Labels[domain] != "example.org" || o.Labels["team"] != "a" {
+				t.Errorf("labels %v", o.Labels)
+			}
+			changed := o.DeepCopy()
+			changed.Labels[domain] = "other.example"
+			d.put(changed)
+			d.pass(2 * time.Minute)
+		}
+	}, before)
+}
+
 // A leader that was stopped and wakes up has old roots, and a successor.
 func TestNothingIsWrittenWithoutTheLease(t *testing.T) {
 	var lost atomic.Bool

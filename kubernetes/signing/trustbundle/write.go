@@ -3,6 +3,8 @@ package trustbundle
 import (
 	"context"
 	"fmt"
+	"maps"
+	"strings"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -33,7 +35,7 @@ func (k *keeper) look(ctx context.Context) error {
 	s := owned.Step{Due: want, Write: k.write(found, want)}
 	had := pki.NewBundle()
 	if found != nil {
-		s.Found, s.Right = &found.ObjectMeta, found.Spec.TrustBundle == want
+		s.Found, s.Right = &found.ObjectMeta, found.Spec.TrustBundle == want && k.labelled(found.Labels)
 		had = among(roots, found.Spec.TrustBundle)
 		if found.Spec.SignerName != k.bundle.Signer {
 			s.Unfit = fmt.Errorf("it exists for the signer %.256q, which cannot be changed: delete it", found.Spec.SignerName)
@@ -72,17 +74,49 @@ func (k *keeper) write(found *certificatesv1.ClusterTrustBundle, want string) ow
 		found = &certificatesv1.ClusterTrustBundle{ObjectMeta: metav1.ObjectMeta{Name: k.name}, Spec: certificatesv1.ClusterTrustBundleSpec{SignerName: k.bundle.Signer}}
 	}
 	next := found.DeepCopy()
-	metav1.SetMetaDataLabel(&next.ObjectMeta, owned.ManagedBy, owned.Manager)
+	next.Labels = k.labels(next.Labels)
 	next.Spec.TrustBundle = want
 	return func(ctx context.Context) (types.UID, bool, error) {
 		if next.UID != "" { // fails with a conflict if it has changed since
 			made, err := bundles.Update(ctx, next, metav1.UpdateOptions{FieldManager: owned.Manager})
-			return made.UID, made.Spec.TrustBundle == want, err
+			return made.UID, made.Spec.TrustBundle == want && k.labelled(made.Labels), err
 		}
 		made, err := bundles.Create(ctx, next, metav1.CreateOptions{FieldManager: owned.Manager})
 		if apierrors.IsNotFound(err) {
 			err = fmt.Errorf("the API server has no ClusterTrustBundle of certificates.k8s.io/v1, which needs Kubernetes 1.37: %w", err)
 		}
-		return made.UID, made.Spec.TrustBundle == want, err
+		return made.UID, made.Spec.TrustBundle == want && k.labelled(made.Labels), err
 	}
+}
+
+// spiffeLabels is the prefix of the labels by which pods select a bundle (SPIFFE Filesystem Delivery,
+// section on Kubernetes). One that is no longer configured would still select it, so it goes.
+const spiffeLabels = "k8s.spiffe.io/"
+
+// labels returns the labels of the object, which had some before.
+func (k *keeper) labels(had map[string]string) map[string]string {
+	next := map[string]string{}
+	for name, value := range had {
+		if !strings.HasPrefix(name, spiffeLabels) {
+			next[name] = value
+		}
+	}
+	maps.Copy(next, k.bundle.Labels)
+	next[owned.ManagedBy] = owned.Manager
+	return next
+}
+
+// labelled reports whether an object has its labels. The label of its manager is for [owned.Loop].
+func (k *keeper) labelled(has map[string]string) bool {
+	for name, value := range k.bundle.Labels {
+		if has[name] != value {
+			return false
+		}
+	}
+	for name := range has {
+		if _, ok := k.bundle.Labels[name]; strings.HasPrefix(name, spiffeLabels) && !ok {
+			return false
+		}
+	}
+	return true
 }

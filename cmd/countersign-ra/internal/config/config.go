@@ -144,6 +144,9 @@ type TrustBundle struct {
 	Name string `json:"name"`
 	// Authority has the roots. Default: default_provider, or the only provider.
 	Authority string `json:"authority"`
+	// Labels are set on the object, such as those by which a pod's volume selects the bundle of a
+	// trust domain: k8s.spiffe.io/workload-trust-domain. Default: none.
+	Labels map[string]string `json:"labels"`
 }
 
 // Rule grants names to those that it matches.

@@ -2,12 +2,16 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/validate/content"
+
 	"github.com/countersign-dev/countersign/cmd/internal/settings"
 	"github.com/countersign-dev/countersign/internal/text"
+	"github.com/countersign-dev/countersign/kubernetes/owned"
 	"github.com/countersign-dev/countersign/kubernetes/signing"
 	"github.com/countersign-dev/countersign/ra"
 )
@@ -104,6 +108,9 @@ func (c *Config) checkSigner(p *settings.Problems, path string, s *Signer) {
 		if bundle.Authority != "" {
 			p.Say(path+".trust_bundle.authority", bundle.Authority, "it has no effect without name; set that, or remove this")
 		}
+		if len(bundle.Labels) > 0 {
+			p.Say(path+".trust_bundle.labels", len(bundle.Labels), "they have no effect without name; set that, or remove these")
+		}
 		return
 	}
 	// The API server's rule (k8s.io/api, ClusterTrustBundle).
@@ -112,6 +119,19 @@ func (c *Config) checkSigner(p *settings.Problems, path string, s *Signer) {
 		p.Say(path+".trust_bundle.name", bundle.Name, fmt.Sprintf("write %.256s and a suffix of 1 to 63 of a-z, 0-9 and -", prefix))
 	}
 	c.settle(p, path+".trust_bundle.authority", &bundle.Authority)
+	for _, name := range slices.Sorted(maps.Keys(bundle.Labels)) {
+		checkLabel(p, path+".trust_bundle.labels."+name, name, bundle.Labels[name])
+	}
+}
+
+// checkLabel checks a label by the API server's rules.
+func checkLabel(p *settings.Problems, path, name, value string) {
+	switch faults := append(content.IsLabelKey(name), content.IsLabelValue(value)...); {
+	case len(faults) > 0:
+		p.Say(path, value, faults[0])
+	case name == owned.ManagedBy:
+		p.Say(path, value, "the object has that label by itself; remove it")
+	}
 }
 
 // checkRules makes the policy.

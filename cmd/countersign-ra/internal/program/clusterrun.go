@@ -110,7 +110,7 @@ func requestSigners(signers []config.Signer) (all []csr.Signer) {
 func bundlesOf(c config.Config) (all []trustbundle.Bundle) {
 	for _, s := range c.Signers {
 		if b := s.TrustBundle; b.Name != "" {
-			all = append(all, trustbundle.Bundle{Signer: s.Name, Authority: b.Authority, Name: b.Name})
+			all = append(all, trustbundle.Bundle{Signer: s.Name, Authority: b.Authority, Name: b.Name, Labels: b.Labels})
 		}
 	}
 	if r := c.Mesh.Roots; r.As == config.AsTrustBundle {
