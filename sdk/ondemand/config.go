@@ -2,9 +2,15 @@ package ondemand
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/clock"
+	"github.com/countersign-dev/countersign/sdk/ondemand/ask"
+	"github.com/countersign-dev/countersign/sdk/ondemand/names"
+	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
@@ -18,6 +24,9 @@ type Config struct {
 	// Storage keeps the certificates over restarts. Default: nothing is kept.
 	Storage Storage
 
+	// Reserved reports whether another source serves a name, as asked for or in lower case; it
+	// is then unknown here. It must not block. Default: none is.
+	Reserved func(name string) bool
 	// Covering returns a certificate that the program holds for other reasons and that
 	// covers the DNS name, or nil: see [Rule.Cover]. It must not block. Default: none.
 	Covering func(name string) *secret.Item
@@ -36,7 +45,7 @@ type Rule struct {
 	// Name identifies the rule in logs, metrics and status. Required, and unique in a Set.
 	Name string
 	// Patterns select the names. Required.
-	Patterns Patterns
+	Patterns *names.Patterns
 	// Certificate describes each certificate: one authority of the Manager, KeyType, TTL,
 	// RenewRatio and RenewJitter. Its Name is set to that of the rule; its Identity must be
 	// empty.
@@ -44,7 +53,7 @@ type Rule struct {
 
 	// Ask decides whether a name that matches may have a certificate. It is asked before
 	// each order, renewals too. Default: each name may.
-	Ask Decider
+	Ask ask.Decider
 	// Budget bounds the orders for new names. Default: none.
 	Budget Budget
 	// Account is the account that the authority counts orders for; it is passed to the Budget.
@@ -73,18 +82,9 @@ type Rule struct {
 	Cover bool
 }
 
-// Patterns select names.
-type Patterns interface {
-	// Match reports whether a name matches, and how specifically: the higher rank wins. The
-	// name is in lower case and has DNS syntax. Match must not block.
-	Match(name string) (rank int, ok bool)
-}
-
-// Decider decides whether a name may have a certificate. It bounds its calls in time.
-type Decider interface {
-	// Allowed returns whether the name may have a certificate, or an error if that could
-	// not be determined.
-	Allowed(ctx context.Context, name string) (bool, error)
+// recaller is a decider that remembers its answers, such as an [ask.Memory].
+type recaller interface {
+	Recall(name string) (allowed, known bool)
 }
 
 // Budget bounds orders. It is safe for concurrent use and does not block.
@@ -108,4 +108,90 @@ type Storage interface {
 	Store(ctx context.Context, e secret.Entry, r secret.Record) error
 	// Delete removes the record of a name, if there is one.
 	Delete(ctx context.Context, name string) error
+}
+
+const (
+	defaultNames    = 10_000
+	defaultInFlight = 16
+	defaultQueue    = 1000
+	defaultWait     = 8 * time.Second
+	defaultIdle     = 30 * 24 * time.Hour
+)
+
+func (c Config) withDefaults() Config {
+	if c.Observe == nil {
+		c.Observe = func(secret.Event) {}
+	}
+	if c.Covering == nil {
+		c.Covering = func(string) *secret.Item { return nil }
+	}
+	if c.Reserved == nil {
+		c.Reserved = func(string) bool { return false }
+	}
+	if c.Now == nil {
+		c.Now = clock.Wall
+	}
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	return c
+}
+
+// checkedRules returns the rules with their defaults set, or an error if one is invalid.
+func checkedRules(rules []Rule) ([]Rule, error) {
+	used := map[string]bool{}
+	var all []Rule
+	for _, r := range rules {
+		r = r.withDefaults()
+		if err := r.check(); err != nil {
+			return nil, fmt.Errorf("rule %q: %w", r.Name, err)
+		}
+		if used[r.Name] {
+			return nil, fmt.Errorf("rule %q: the name is used twice", r.Name)
+		}
+		used[r.Name] = true
+		all = append(all, r)
+	}
+	return all, nil
+}
+
+func (r Rule) withDefaults() Rule {
+	r.Certificate.Name, r.Certificate.Kind = r.Name, secret.KeyPair
+	orElse(&r.Certificate.RenewRatio, 0.5)
+	orElse(&r.Certificate.RenewJitter, 0.1)
+	orElse(&r.Names, defaultNames)
+	orElse(&r.InFlight, defaultInFlight)
+	orElse(&r.Queue, defaultQueue)
+	orElse(&r.Wait, defaultWait)
+	orElse(&r.Idle, defaultIdle)
+	return r
+}
+
+func (r Rule) check() error {
+	spec := r.Certificate
+	_, err := pki.ParseKeyType(string(spec.KeyType))
+	switch {
+	case r.Name == "":
+		return errors.New("it has no name")
+	case r.Patterns == nil:
+		return errors.New("it has no patterns")
+	case err != nil:
+		return err
+	case len(spec.Authorities) != 1:
+		return fmt.Errorf("it names %d authorities; one signs for all its names", len(spec.Authorities))
+	case !spec.Identity.IsZero():
+		return fmt.Errorf("its certificate has the identity %q; each name is an identity of its own", spec.Identity)
+	case !(spec.RenewRatio > 0 && spec.RenewRatio < 1), !(spec.RenewJitter > 0 && spec.RenewJitter < 1), spec.TTL < 0:
+		return fmt.Errorf("renew ratio %v and jitter %v must be more than 0 and less than 1, TTL %s 0 or more", spec.RenewRatio, spec.RenewJitter, spec.TTL)
+	case r.Names < 0, r.InFlight < 0, r.Queue < 0, r.Wait < 0, r.Idle < 0:
+		return fmt.Errorf("names %d, in flight %d, queue %d, wait %s and idle %s must not be negative", r.Names, r.InFlight, r.Queue, r.Wait, r.Idle)
+	}
+	return nil
+}
+
+func orElse[T comparable](field *T, value T) {
+	var none T
+	if *field == none {
+		*field = value
+	}
 }

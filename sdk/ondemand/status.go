@@ -1,6 +1,8 @@
 package ondemand
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/countersign-dev/countersign/sdk/secret"
@@ -72,4 +74,94 @@ type RuleStatus struct {
 	Covered uint64             `json:"covered,omitempty"` // subscriptions served by Config.Covering
 	Dropped uint64             `json:"dropped,omitempty"` // names that were idle or evicted
 	Refused map[Refusal]uint64 `json:"refused,omitempty"` // subscriptions, by reason
+}
+
+// Status returns the current state.
+func (s *Set) Status() Status {
+	s.sched.Lock()
+	defer s.sched.Unlock()
+	st := Status{Refused: map[Refusal]uint64{}}
+	for why, n := range map[Refusal]uint64{BadName: s.badName.Load(), NoRule: s.noRule.Load()} {
+		if n > 0 {
+			st.Refused[why] = n
+		}
+	}
+	now, places := s.sched.Now(), map[*rule]int{}
+	for _, r := range slices.Concat(*s.rules.Load(), s.gone) {
+		places[r] = len(st.Rules)
+		st.Rules = append(st.Rules, r.status(now))
+	}
+	s.sched.Each(func(e *entry) {
+		if at, ok := places[e.rule]; ok {
+			st.Rules[at].add(e, now)
+		}
+	})
+	return st
+}
+
+// status returns the state of a rule without its names.
+func (r *rule) status(now time.Time) RuleStatus {
+	c := r.counts
+	st := RuleStatus{
+		Name: r.conf.Name, Authority: r.authority(), Removed: r.removed, Names: r.held, Limit: r.conf.Names,
+		Issued: c.issued, Renewed: c.renewed, Orders: c.orders, Failed: c.failed, Asked: c.asked, Covered: c.covered, Dropped: c.dropped,
+		Refused: maps.Clone(c.refused),
+	}
+	if r.pool != nil {
+		st.Queued, st.InFlight = r.pool.Waiting(), r.pool.InFlight()
+	}
+	if budget, ok := r.conf.Budget.(interface{ Left(now time.Time) int }); ok {
+		left := budget.Left(now)
+		st.BudgetLeft = &left
+	}
+	return st
+}
+
+// add counts one name.
+func (st *RuleStatus) add(e *entry, now time.Time) {
+	watching := e.watchers.Len()
+	if watching == 0 {
+		st.Idle++
+	}
+	if e.waiting {
+		st.Waiting += watching
+	}
+	st.addFailure(e.failure)
+	term, held := e.Rotation.Held()
+	switch {
+	case !held:
+		st.New++
+		return
+	case now.After(term.Ends):
+		st.Expired++
+		return
+	}
+	st.Held++
+	st.NextExpiry = first(st.NextExpiry, term.Ends)
+	st.NextRenewal = first(st.NextRenewal, term.Renew)
+	if e.Rotation.Wanted() && now.After(term.Renew) {
+		st.Late++
+		st.LateExpiry = first(st.LateExpiry, term.Ends)
+	}
+}
+
+func (st *RuleStatus) addFailure(f *secret.Failure) {
+	switch {
+	case f == nil:
+		return
+	case f.Event().Kind == secret.Waiting:
+		st.Pending++
+		return
+	}
+	st.Failing++
+	if st.Failure == nil || f.At.After(st.Failure.At) {
+		st.Failure = f
+	}
+}
+
+func first(a, b time.Time) time.Time {
+	if a.IsZero() || b.Before(a) {
+		return b
+	}
+	return a
 }

@@ -63,53 +63,64 @@ func (l *leaf) examine(r Record) (serve func()) {
 	if len(r.Content) == 0 {
 		return func() {}
 	}
-	a, kept, err := l.verifyRecord(r)
+	a, err := l.verifyRecord(r)
 	if err != nil {
 		l.keeper.refused(secretRecord(l.name), r, err)
 		return func() {}
 	}
-	return func() { l.takeOver(a, kept) }
+	return func() { l.takeOver(a) }
 }
 
 // verifyRecord returns the key pair of a record if it would pass as a reply to a request
 // made now.
-func (l *leaf) verifyRecord(r Record) (a *attempt, kept keptPair, err error) {
+func (l *leaf) verifyRecord(r Record) (*attempt, error) {
 	if r.Identity != l.spec.Identity.String() {
-		return nil, kept, fmt.Errorf("it is of identity %.256q, and %.256q is configured", r.Identity, l.spec.Identity)
+		return nil, fmt.Errorf("it is of identity %.256q, and %.256q is configured", r.Identity, l.spec.Identity)
 	}
 	at := slices.IndexFunc(l.authorities, func(a *authority) bool { return a.Name == r.Authority })
 	if at < 0 {
-		return nil, kept, fmt.Errorf("it was signed by authority %.256q, which does not sign this secret", r.Authority)
+		return nil, fmt.Errorf("it was signed by authority %.256q, which does not sign this secret", r.Authority)
 	}
-	if kept, err = decodePair(r.Content); err != nil {
-		return nil, kept, err
+	kept, err := decodePair(r.Content)
+	if err != nil {
+		return nil, err
 	}
-	a, err = l.verifyKept(l.authorities[at], kept)
-	return a, kept, err
+	return l.verifyKept(l.authorities[at], kept)
 }
 
 // verifyKept verifies a stored key pair against the current settings and roots.
 func (l *leaf) verifyKept(by *authority, kept keptPair) (*attempt, error) {
-	key, err := l.keptKey(kept)
-	if err != nil {
-		return nil, err
-	}
-	a := &attempt{plan: l.plan, leaf: l, by: by, conf: by.settings(), order: &order{key: key}, from: text.Clean(kept.Signer), facts: kept.Facts}
-	if a.chain, err = a.check(kept.Chain, by.bundle.Load()); err != nil {
-		return nil, err
-	}
-	if a.chain.Leaf.NotBefore.After(l.now()) {
-		return nil, &pki.CheckError{Check: "not-before", Detail: "the certificate is not valid yet"}
-	}
-	if by.gives() {
-		a.overdue = kept.RenewAt
-	}
-	a.item, err = a.newItem(kept.Issued)
-	return a, err
+	a := &attempt{plan: l.plan, leaf: l, by: by}
+	return a, a.restore(kept)
 }
 
-func (l *leaf) keptKey(kept keptPair) (crypto.Signer, error) {
-	want, _ := pki.ParseKeyType(string(l.spec.KeyType)) // the Spec was checked
+// restore fills an attempt with a stored key pair, as if the authority had replied with it now.
+func (a *attempt) restore(kept keptPair) error {
+	key, err := a.spec.keptKey(kept)
+	if err != nil {
+		return err
+	}
+	a.conf, a.order, a.from, a.facts = a.by.settings(), &order{key: key}, text.Clean(kept.Signer), kept.Facts
+	if a.chain, err = a.check(kept.Chain, a.by.bundle.Load()); err != nil {
+		return err
+	}
+	if a.chain.Leaf.NotBefore.After(a.by.now()) {
+		return &pki.CheckError{Check: "not-before", Detail: "the certificate is not valid yet"}
+	}
+	if a.by.gives() {
+		a.overdue = kept.RenewAt
+	}
+	if a.item, err = a.newItem(kept.Issued); err != nil {
+		return err
+	}
+	if kept.Ratio == a.spec.RenewRatio && kept.Jitter == a.spec.RenewJitter && kept.RenewAt.Before(a.chain.Ends) {
+		a.item.RenewAt = kept.RenewAt // drawn once, with these settings
+	}
+	return nil
+}
+
+func (s Spec) keptKey(kept keptPair) (crypto.Signer, error) {
+	want, _ := pki.ParseKeyType(string(s.KeyType)) // the Spec was checked
 	if kept.KeyType != want {
 		return nil, fmt.Errorf("its key is of type %.64q, and %q is configured", kept.KeyType, want)
 	}
@@ -117,12 +128,9 @@ func (l *leaf) keptKey(kept keptPair) (crypto.Signer, error) {
 }
 
 // takeOver serves a verified key pair.
-func (l *leaf) takeOver(a *attempt, kept keptPair) {
+func (l *leaf) takeOver(a *attempt) {
 	item := a.item
 	l.by, l.held, l.restored = a.by, a.chain, true
-	if kept.Ratio == l.spec.RenewRatio && kept.Jitter == l.spec.RenewJitter && kept.RenewAt.Before(a.chain.Ends) {
-		item.RenewAt = kept.RenewAt // drawn once, with these settings
-	}
 	l.rotation.Hold(termOf(item))
 	l.advisable(l.now(), item.Issued)
 	if l.authorities[0].settings().Token != nil {
@@ -142,14 +150,18 @@ func (l *leaf) store(item *Item) {
 	if l.keeper == nil || len(item.Key) == 0 || l.config.Keys != nil {
 		return
 	}
-	keyType, _ := pki.ParseKeyType(string(l.spec.KeyType)) // the Spec was checked
 	l.keeper.put(secretRecord(l.spec.Name), Record{
-		Identity: l.spec.Identity.String(), Authority: item.Authority,
-		Content: encode(keptPair{
-			Version: recordVersion, KeyType: keyType, Key: item.Key, Chain: item.Chain, Signer: item.Signer, Facts: item.facts,
-			Issued: item.Issued, RenewAt: item.RenewAt, Ratio: l.spec.RenewRatio, Jitter: l.spec.RenewJitter,
-		}),
+		Identity: l.spec.Identity.String(), Authority: item.Authority, Content: encode(l.spec.keep(item)),
 	})
+}
+
+// keep returns what is stored of an item.
+func (s Spec) keep(item *Item) keptPair {
+	keyType, _ := pki.ParseKeyType(string(s.KeyType)) // the Spec was checked
+	return keptPair{
+		Version: recordVersion, KeyType: keyType, Key: item.Key, Chain: item.Chain, Signer: item.Signer, Facts: item.facts,
+		Issued: item.Issued, RenewAt: item.RenewAt, Ratio: s.RenewRatio, Jitter: s.RenewJitter,
+	}
 }
 
 // rootsWithoutLeaf is how long a record may restore the roots of an authority that has

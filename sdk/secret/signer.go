@@ -103,6 +103,47 @@ func (s *Signer) Sign(ctx context.Context, o *Order, token ca.Token, accept func
 	return a.newItem(by.now())
 }
 
+// Obtain is [Signer.Sign] with the authority's own token, as the Manager reads it. A token that the
+// authority rejects is read once more.
+func (s *Signer) Obtain(ctx context.Context, o *Order, accept func(pki.Identity) error) (*Item, error) {
+	sent, err := s.token(ctx)
+	if err != nil {
+		return nil, err
+	}
+	item, err := s.Sign(ctx, o, sent, accept)
+	if err == nil || ca.ActionFor(err) != ca.RefreshToken || sent == "" {
+		return item, err
+	}
+	if by := s.manager.current.Load().authorities[s.authority]; by != nil {
+		by.settings().TokenRejected(sent)
+	}
+	again, readErr := s.token(ctx)
+	switch {
+	case readErr != nil:
+		return nil, redact.Error(readErr, sent)
+	case again == sent:
+		return nil, err // it would be refused again
+	}
+	return s.Sign(ctx, o, again, accept)
+}
+
+// token reads the authority's token; it is empty if there is none.
+func (s *Signer) token(ctx context.Context) (ca.Token, error) {
+	by := s.manager.current.Load().authorities[s.authority]
+	if by == nil {
+		return "", ca.Errorf(ca.NotConfigured, "authority %q is not configured", s.authority)
+	}
+	conf := by.settings()
+	if conf.Token == nil {
+		return "", nil
+	}
+	bearer, err := call.In(ctx, s.run, conf.Timeout, s.asks, conf.Token)
+	if err != nil {
+		return "", fmt.Errorf("read the token for authority %q: %w", by.Name, err)
+	}
+	return bearer.Token, nil
+}
+
 // Advice asks the authority when to renew the item's certificate. A Signer that is asked for
 // advice should sign nothing: an authority that hangs would block both.
 func (s *Signer) Advice(ctx context.Context, item *Item) (ca.RenewalInfo, error) {

@@ -172,7 +172,7 @@ var arrows = map[string][]string{
 	"sdk/catest/conformance":            {"internal/clock", "internal/host/address", "internal/host/command", "internal/host/reference", "internal/jws", "internal/text", "proto/provider/v1", "proto/provider/v2", "sdk/ca", "sdk/pki", "sdk/provider/wire"},
 	"sdk/identities":                    {"internal/call", "internal/clock", "internal/redact", "internal/rotation", "internal/watchers", "sdk/ca", "sdk/internal/schedule", "sdk/pki", "sdk/secret"},
 	"sdk/internal/schedule":             {"internal/call", "internal/rotation", "sdk/ca", "sdk/secret"},
-	"sdk/ondemand":                      {"sdk/secret"},
+	"sdk/ondemand":                      {"internal/call", "internal/clock", "internal/rotation", "internal/watchers", "sdk/ca", "sdk/internal/schedule", "sdk/ondemand/ask", "sdk/ondemand/names", "sdk/pki", "sdk/secret"},
 	"sdk/ondemand/ask":                  {"internal/endpoint", "internal/host/command", "internal/recent", "internal/text", "internal/tokenbucket", "sdk/ca", "sdk/ondemand/names"},
 	"sdk/ondemand/names":                {"internal/host/filewatch", "internal/host/safefile"},
 	"sdk/controlplane":                  {"sdk/sds", "sdk/secret", "sdk/xds"},

@@ -79,6 +79,9 @@ func (p *Pool[E]) Waiting() (n int) {
 	return n
 }
 
+// Queued returns the number of entries in one request queue.
+func (p *Pool[E]) Queued(queue int) int { return p.queues[queue].Len() }
+
 // Leads is [secret.Signer.Leads] of the pool's authority.
 func (p *Pool[E]) Leads(item *secret.Item) (root string, ok bool) { return p.advice.signer.Leads(item) }
 

@@ -1,0 +1,189 @@
+package ondemand
+
+import (
+	"slices"
+
+	"github.com/countersign-dev/countersign/internal/rotation"
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/internal/schedule"
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+// victims is how many unused names are found at once, as each search visits all names.
+const victims = 64
+
+// admit decides about a new name as far as that costs nothing. It returns why the name is
+// refused.
+func (s *Set) admit(e *entry) Refusal {
+	r := e.rule
+	allowed, known := r.conf.Ask == nil, r.conf.Ask == nil
+	if memory, ok := r.conf.Ask.(recaller); ok {
+		allowed, known = memory.Recall(e.name)
+	}
+	switch {
+	case known && !allowed:
+		return Denied
+	case known && !s.makeRoom(r):
+		return Full
+	case r.deciding+r.pool.Queued(schedule.First) >= r.conf.Queue:
+		return Full
+	}
+	e.decided = known
+	return ""
+}
+
+// makeRoom reports whether the rule may hold one more name. It may drop an unused one for that.
+func (s *Set) makeRoom(r *rule) bool {
+	if r.held < r.conf.Names {
+		return true
+	}
+	if !r.conf.Evict {
+		return false
+	}
+	for searched := false; ; searched = true {
+		for len(r.victims) > 0 {
+			e := r.victims[0]
+			r.victims = r.victims[1:]
+			if e.rule == r && e.evictable() {
+				r.counts.dropped++
+				s.sched.Remove(e)
+				return true
+			}
+		}
+		if searched {
+			return false
+		}
+		r.victims = s.unused(r)
+	}
+}
+
+func (e *entry) evictable() bool {
+	return !e.Gone() && e.decided && e.watchers.Len() == 0 && !e.asking() && !e.waiting
+}
+
+// unused returns the names of a rule that have been unused for longest.
+func (s *Set) unused(r *rule) []*entry {
+	var all []*entry
+	s.sched.Each(func(e *entry) {
+		if e.rule == r && e.evictable() {
+			all = append(all, e)
+		}
+	})
+	slices.SortFunc(all, func(a, b *entry) int { return a.used.Compare(b.used) })
+	return slices.Clone(all[:min(victims, len(all))])
+}
+
+// decide asks about a new name in a goroutine of its own: Ask bounds its calls and puts names in
+// order.
+func (s *Set) decide(e *entry) {
+	ask := e.rule.conf.Ask
+	if ask == nil {
+		s.settle(e, true, nil)
+		return
+	}
+	e.deciding = true
+	e.rule.counts.asked++
+	s.sched.Go(func() {
+		allowed, err := ask.Allowed(s.sched.Context, e.name)
+		s.sched.Lock()
+		defer s.sched.Unlock()
+		e.deciding = false
+		if !s.closed && !e.Gone() {
+			s.settle(e, allowed, err)
+		}
+	})
+}
+
+// settle takes the decision about a new name.
+func (s *Set) settle(e *entry, allowed bool, err error) {
+	switch {
+	case e.rule.removed:
+		s.refuse(e, NoRule)
+	case err != nil:
+		s.sched.Complain("cannot decide whether a name may have a certificate", err, "rule", e.rule.conf.Name)
+		s.refuse(e, Undecided)
+	case !allowed:
+		s.refuse(e, Denied)
+	case !s.makeRoom(e.rule):
+		s.refuse(e, Full)
+	default:
+		e.decided = true
+		e.recount()
+		s.sched.Schedule(e)
+	}
+}
+
+// refuse answers the subscribers that wait, and drops the entry unless it has something. The next
+// subscription decides anew.
+func (s *Set) refuse(e *entry, why Refusal) {
+	if e.waiting {
+		e.waiting = false
+		e.rule.refuse(why)
+	}
+	s.notify(e)
+	if !e.held() && e.order == nil && !e.asking() && e.Rotation.Pausing(rotation.Now(s.sched.Now())) == 0 {
+		s.sched.Remove(e)
+		return
+	}
+	s.sched.Schedule(e)
+}
+
+// refusal is an attempt that ended before the authority was asked.
+type refusal struct {
+	why Refusal
+	err error
+}
+
+func (r *refusal) Error() string { return r.err.Error() }
+func (r *refusal) Unwrap() error { return r.err }
+
+var errDenied = ca.Errorf(ca.Denied, "the name may not have a certificate any more, by the rule's ask")
+
+// failed takes an attempt that failed.
+func (s *Set) failed(j *job) {
+	e, now := j.entry, s.sched.Now()
+	at := rotation.Now(now)
+	wait := e.Rotation.Failed(at, j.err)
+	if j.why == Denied {
+		wait = max(wait, min(askAgain, e.Rotation.Left(now)))
+		e.Rotation.RetryIn(at, wait)
+	}
+	e.order = nil
+	if j.order != nil && j.sent && j.order.Again(j.err) {
+		e.order = j.order
+	}
+	e.failure = secret.NewFailure(j.err, now, wait)
+	s.reportFailure(j)
+	if !j.sent && !j.held {
+		e.Rotation.RetryIn(at, 0) // to look again costs nothing, and the entry would be kept
+		s.refuse(e, j.why)
+		return
+	}
+	if e.item(now) == nil && (e.order == nil && ca.ActionFor(j.err) != ca.Wait || e.wait.Left(at) < wait) {
+		s.refuse(e, j.why)
+		return
+	}
+	s.sched.Schedule(e)
+}
+
+// reportFailure logs and counts an attempt that failed.
+func (s *Set) reportFailure(j *job) {
+	r, event := j.entry.rule, j.entry.failure.Event()
+	switch {
+	case event.Kind == secret.Waiting:
+	case j.sent:
+		r.counts.failed++
+		if j.conf.Budget != nil && !j.held {
+			j.conf.Budget.Failed(j.name)
+		}
+		s.sched.Complain("cannot get a certificate on demand", j.err, "rule", r.conf.Name, "name", j.name, "next_try", j.entry.failure.NextTry)
+	default:
+		s.sched.Complain("no order for a name on demand", j.err, "rule", r.conf.Name, "name", j.name)
+	}
+	s.observe(r, event)
+}
+
+func (s *Set) observe(r *rule, event secret.Event) {
+	event.Secret, event.Authority = r.conf.Name, r.authority()
+	s.sched.Say(func() { s.cfg.Observe(event) })
+}

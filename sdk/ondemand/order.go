@@ -1,0 +1,142 @@
+package ondemand
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/rotation"
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/internal/schedule"
+	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+// askAgain is when Rule.Ask is asked again about a renewal that it refused.
+const askAgain = time.Hour
+
+// job is one attempt to get a certificate. It touches no mutable state of its entry until it
+// lands.
+type job struct {
+	set   *Set
+	entry *entry
+	conf  *Rule
+	spec  secret.Spec
+	name  string
+	held  bool // it is a renewal
+	ask   bool // Rule.Ask has not decided on this attempt yet
+	read  bool // the record is in Storage only
+
+	before *secret.Item  // held until now
+	order  *secret.Order // nil: make a new one
+	item   *secret.Item
+	sent   bool // to the authority
+	why    Refusal
+	err    error
+}
+
+// request returns the attempt for an entry that is due.
+func (s *Set) request(e *entry, now time.Time) schedule.Job {
+	j := &job{
+		set: s, entry: e, conf: e.rule.conf, spec: e.rule.spec(e.name), name: e.name, held: e.held(), before: e.Item, order: e.order,
+		read: e.stored && e.Item == nil,
+	}
+	j.ask = j.conf.Ask != nil && (j.held || j.read)
+	e.Rotation.Begin(rotation.Now(now))
+	return j
+}
+
+// Run implements [schedule.Job].
+func (j *job) Run(w *schedule.Worker) {
+	j.err = j.run(j.set.sched.Context, w)
+	if refused, ok := errors.AsType[*refusal](j.err); ok {
+		j.why = refused.why
+	} else {
+		j.why = Failing
+	}
+}
+
+func (j *job) run(ctx context.Context, w *schedule.Worker) (err error) {
+	if err := j.allowed(ctx); err != nil {
+		return err
+	}
+	if j.read {
+		if j.before, j.order, err = j.set.restore(ctx, w.Turn, j.spec); err != nil && later(err) {
+			return err
+		}
+	}
+	if j.order == nil {
+		if err := j.begin(); err != nil {
+			return err
+		}
+	}
+	if err := j.save(ctx, w.Turn, j.before, j.order); err != nil && !j.held {
+		return fmt.Errorf("failed to store the order, which is therefore not sent: %w", err)
+	}
+	j.sent = true
+	if j.item, err = w.Signer.Obtain(ctx, j.order, j.accept); err != nil {
+		return err
+	}
+	_ = j.save(ctx, w.Turn, j.item, nil) // it was observed; the certificate is served, as it cannot be had back
+	return nil
+}
+
+// allowed asks about a renewal, or about an order of the last run. A renewal is made if that cannot
+// be determined.
+func (j *job) allowed(ctx context.Context) error {
+	if !j.ask {
+		return nil
+	}
+	allowed, err := j.conf.Ask.Allowed(ctx, j.name)
+	switch {
+	case err == nil && !allowed:
+		return &refusal{Denied, errDenied}
+	case err != nil && !j.held:
+		return &refusal{Undecided, ca.Errorf(ca.Unavailable, "failed to decide about the name: %w", err)}
+	}
+	return nil
+}
+
+// begin takes the order of a new name from the budget, and makes its key.
+func (j *job) begin() (err error) {
+	if j.conf.Budget != nil && !j.held {
+		if err := j.conf.Budget.Take(j.set.sched.Now(), j.name, []string{j.name}, j.conf.Account); err != nil {
+			return &refusal{OverBudget, err}
+		}
+	}
+	j.order, err = secret.NewOrder(j.spec)
+	return err
+}
+
+// accept checks that the certificate is for the name: the rules of the authority may let it choose.
+func (j *job) accept(got pki.Identity) error {
+	if !slices.Contains(got.DNSNames, j.name) {
+		return &pki.CheckError{Check: "names", Detail: "the leaf is not for " + j.name}
+	}
+	return nil
+}
+
+// Land implements [schedule.Job].
+func (j *job) Land(now time.Time) {
+	s, e := j.set, j.entry
+	if j.sent {
+		e.rule.counts.orders++
+	}
+	e.stored = e.stored || s.cfg.Storage != nil && j.sent
+	if e.Gone() {
+		return
+	}
+	if j.err != nil {
+		s.failed(j)
+		return
+	}
+	e.failure, e.order = nil, nil
+	if j.held {
+		e.rule.counts.renewed++
+	} else {
+		e.rule.counts.issued++
+	}
+	s.sched.Issued(e, j.item)
+}

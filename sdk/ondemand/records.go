@@ -1,0 +1,251 @@
+package ondemand
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/call"
+	"github.com/countersign-dev/countersign/internal/rotation"
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+const (
+	// storageTimeout limits each call of a Storage, and indexTimeout that at the start.
+	storageTimeout = 5 * time.Second
+	indexTimeout   = 30 * time.Second
+	// readers is how many records are read and verified at once.
+	readers = 4
+	// readTries is how often a record is read that cannot be, before its name counts as new.
+	readTries = 3
+	// readAgain is the pause between them.
+	readAgain = time.Second
+)
+
+// records are the names in Storage that are not entries.
+type records struct {
+	orphans    map[string]secret.Entry  // that no rule matches
+	discarding map[string]chan struct{} // closed when the record is deleted
+}
+
+// loads are the entries whose records are to be read. The scheduler's lock guards them.
+type loads struct {
+	waiting []*entry
+	readers int
+}
+
+func newRecords() records {
+	return records{orphans: map[string]secret.Entry{}, discarding: map[string]chan struct{}{}}
+}
+
+// readIndex takes the names in Storage as orphans, which adopt makes entries.
+func (s *Set) readIndex() error {
+	if s.cfg.Storage == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(s.sched.Context, indexTimeout)
+	defer cancel()
+	index, err := s.cfg.Storage.Index(ctx)
+	if err != nil {
+		return fmt.Errorf("failed to read which certificates on demand are stored: %w", err)
+	}
+	for _, e := range index {
+		s.orphans[e.Name] = e
+	}
+	return nil
+}
+
+// adopt makes entries of stored names that a rule matches, and drops those that have ended.
+func (s *Set) adopt() {
+	now := s.sched.Now()
+	for name, kept := range s.orphans {
+		r := s.match(name)
+		switch ended := !kept.Ends.IsZero() && !now.Before(kept.Ends); {
+		case ended: // if it is asked for, it is a new name
+			s.discard(name)
+		case r == nil:
+			continue
+		default:
+			s.keep(name, r, kept, now)
+		}
+		delete(s.orphans, name)
+	}
+}
+
+// keep makes the entry of a stored name. Whether it was in use is not known.
+func (s *Set) keep(name string, r *rule, kept secret.Entry, now time.Time) {
+	e := &entry{name: name, rule: r, decided: true, stored: true, asked: now, used: now}
+	if !kept.Ends.IsZero() {
+		e.Rotation.Hold(rotation.Term{Renew: kept.Renew, Ends: kept.Ends})
+	}
+	e.recount()
+	s.names[name] = e
+	s.sched.Schedule(e)
+}
+
+// read reads the record of an entry soon.
+func (s *Set) read(e *entry) {
+	if e.loading {
+		return
+	}
+	e.loading = true
+	s.loads.waiting = append(s.loads.waiting, e)
+	if s.loads.readers < readers && !s.closed {
+		s.loads.readers++
+		s.sched.Go(s.readAll)
+	}
+}
+
+// readAll reads records until none is left to read.
+func (s *Set) readAll() {
+	turn := call.NewTurn()
+	for e := s.nextRead(); e != nil; e = s.nextRead() {
+		item, order, err := s.restore(s.sched.Context, turn, e.rule.spec(e.name))
+		s.restored(e, item, order, err)
+	}
+}
+
+func (s *Set) nextRead() *entry {
+	s.sched.Lock()
+	defer s.sched.Unlock()
+	if len(s.loads.waiting) == 0 || s.closed {
+		s.loads.readers--
+		return nil
+	}
+	e := s.loads.waiting[0]
+	s.loads.waiting = s.loads.waiting[1:]
+	return e
+}
+
+// restored takes what was read for an entry.
+func (s *Set) restored(e *entry, item *secret.Item, order *secret.Order, err error) {
+	s.sched.Lock()
+	defer s.sched.Unlock()
+	e.loading = false
+	if s.closed || e.Gone() || e.Item != nil {
+		return
+	}
+	if err != nil || item == nil {
+		s.unreadable(e, err)
+		return
+	}
+	now := s.sched.Now()
+	if e.Rotation.Asking() || e.Rotation.Waiting() {
+		e.Item = item
+	} else {
+		s.sched.Hold(e, item, now)
+		e.order = order
+	}
+	e.lost, e.waiting = 0, false
+	s.notify(e)
+	s.observe(e.rule, secret.Event{Kind: secret.Restored, NotAfter: item.NotAfter})
+	s.sched.Schedule(e)
+}
+
+// unreadable tries again later, or takes the name for a new one: a record that cannot be read
+// may be readable later, one that is refused may not.
+func (s *Set) unreadable(e *entry, err error) {
+	if err == nil {
+		err = ca.Errorf(ca.Internal, "the record has no certificate")
+	}
+	e.lost++
+	s.sched.Complain("cannot use a stored certificate", err, "rule", e.rule.conf.Name, "name", e.name)
+	if later(err) || e.lost < readTries {
+		e.reread = rotation.NewPause(readAgain, rotation.Now(s.sched.Now()))
+		s.sched.Schedule(e)
+		return
+	}
+	s.observe(e.rule, secret.Event{Kind: secret.StateFailed, Reason: "refused", Failure: secret.NewFailure(err, s.sched.Now(), 0)})
+	e.Rotation.Release()
+	e.stored, e.decided = false, false
+	e.recount()
+	s.decide(e)
+}
+
+// later reports whether a record that could not be used may be usable later.
+func later(err error) bool {
+	reason := ca.ReasonFor(err)
+	return reason == ca.Unavailable || reason == ca.Deadline
+}
+
+// restore reads and verifies a record.
+func (s *Set) restore(ctx context.Context, turn call.Turn, spec secret.Spec) (*secret.Item, *secret.Order, error) {
+	record, err := call.Do(ctx, storageTimeout, turn, func(ctx context.Context) (secret.Record, error) {
+		return s.cfg.Storage.Load(ctx, spec.Name)
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(record.Content) == 0 {
+		return nil, nil, nil
+	}
+	return s.cfg.Manager.Restore(spec, record)
+}
+
+// save stores what is held and what is ordered.
+func (j *job) save(ctx context.Context, turn call.Turn, item *secret.Item, order *secret.Order) error {
+	s := j.set
+	if s.cfg.Storage == nil {
+		return nil
+	}
+	record, err := secret.Keep(j.spec, item, order)
+	if err != nil {
+		return err
+	}
+	index := secret.Entry{Name: j.name}
+	if item != nil {
+		index.Renew, index.Ends = item.RenewAt, item.NotAfter
+	}
+	_, err = call.Do(ctx, storageTimeout, turn, func(ctx context.Context) (struct{}, error) {
+		if err := s.awaitDiscard(ctx, j.name); err != nil {
+			return struct{}{}, err
+		}
+		return struct{}{}, s.cfg.Storage.Store(ctx, index, record)
+	})
+	if err != nil {
+		failure := secret.NewFailure(err, s.sched.Now(), 0)
+		s.cfg.Observe(secret.Event{
+			Kind: secret.StateFailed, Secret: j.conf.Name, Authority: j.spec.Authorities[0], Reason: "store", Failure: failure,
+		})
+	}
+	return err
+}
+
+// discard deletes the record of a name that is dropped.
+func (s *Set) discard(name string) {
+	if s.cfg.Storage == nil || s.closed || s.discarding[name] != nil {
+		return
+	}
+	done := make(chan struct{})
+	s.discarding[name] = done
+	s.sched.Go(func() {
+		turn := call.NewTurn()
+		_, err := call.Do(s.sched.Context, storageTimeout, turn, func(ctx context.Context) (struct{}, error) {
+			return struct{}{}, s.cfg.Storage.Delete(ctx, name)
+		})
+		s.sched.Lock()
+		defer s.sched.Unlock()
+		delete(s.discarding, name)
+		close(done)
+		if err != nil && !s.closed {
+			s.sched.Complain("cannot delete a stored certificate", err)
+		}
+	})
+}
+
+// awaitDiscard waits until the last record of the name is deleted.
+func (s *Set) awaitDiscard(ctx context.Context, name string) error {
+	s.sched.Lock()
+	done := s.discarding[name]
+	s.sched.Unlock()
+	if done == nil {
+		return nil
+	}
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,94 @@
+package secret
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+// keptName is the content of the record of a secret that a Manager does not hold.
+type keptName struct {
+	Version int        `json:"version"`
+	Pair    *keptPair  `json:"pair,omitempty"`
+	Order   *keptOrder `json:"order,omitempty"`
+}
+
+// keptOrder is an [Order] that may have been sent.
+type keptOrder struct {
+	Authority string      `json:"authority"`
+	ID        string      `json:"id"`
+	KeyType   pki.KeyType `json:"key_type"`
+	Key       []byte      `json:"key"` // PEM
+	CSR       []byte      `json:"csr"` // PEM
+}
+
+// Keep returns the record of a secret that the Manager does not hold, for [Manager.Restore]: the
+// item that is held and the order that may be sent to the first authority of spec. Either may be
+// nil. Experimental.
+func Keep(spec Spec, item *Item, o *Order) (Record, error) {
+	spec = spec.withDefaults()
+	kept, by := keptName{Version: recordVersion}, spec.Authorities[0]
+	if o != nil {
+		key, err := pki.EncodeKey(o.order.key)
+		if err != nil {
+			return Record{}, err
+		}
+		keyType, _ := pki.ParseKeyType(string(o.spec.KeyType)) // a key of it was made
+		kept.Order = &keptOrder{Authority: by, ID: o.order.id, KeyType: keyType, Key: key, CSR: o.order.csr}
+	}
+	if item != nil {
+		pair := spec.keep(item)
+		kept.Pair, by = &pair, item.Authority
+	}
+	return Record{Identity: spec.Identity.String(), Authority: by, Content: encode(kept)}, nil
+}
+
+// Restore returns what [Keep] recorded: the item, if it would pass as a reply to a request for spec
+// made now, and the order, if it may still be sent to the first authority of spec. An error is
+// about the item alone. It is [ca.Unavailable] while the authority has no roots to verify the item
+// with; otherwise the item cannot be used. Experimental.
+func (m *Manager) Restore(spec Spec, r Record) (*Item, *Order, error) {
+	spec = spec.withDefaults()
+	if want := spec.Identity.String(); r.Identity != want {
+		return nil, nil, fmt.Errorf("the record is of identity %.256q, not %.256q", r.Identity, want)
+	}
+	var kept keptName
+	if json.Unmarshal(r.Content, &kept) != nil {
+		return nil, nil, errContent
+	}
+	if err := checkVersion(kept.Version); err != nil {
+		return nil, nil, err
+	}
+	order := kept.Order.restore(spec)
+	if kept.Pair == nil {
+		return nil, order, nil
+	}
+	by := m.current.Load().authorities[r.Authority]
+	if by == nil {
+		return nil, order, fmt.Errorf("it was signed by authority %.256q, which is not configured", r.Authority)
+	}
+	if by.bundle.Load().Len() == 0 {
+		return nil, order, ca.Errorf(ca.Unavailable, "authority %q has no roots yet", r.Authority)
+	}
+	a := &attempt{plan: plan{spec: spec}, leaf: by.standIn, by: by}
+	if err := a.restore(*kept.Pair); err != nil {
+		return nil, order, err
+	}
+	by.recordIssued(a.chain.Ends)
+	return a.item, order, nil
+}
+
+// restore returns the order if it is one for spec; nil if not.
+func (k *keptOrder) restore(spec Spec) *Order {
+	want, _ := pki.ParseKeyType(string(spec.KeyType)) // the caller checked it
+	if k == nil || k.Authority != spec.Authorities[0] || k.KeyType != want {
+		return nil
+	}
+	key, err := pki.ParseKey(k.Key)
+	if err != nil {
+		return nil
+	}
+	return &Order{spec: spec, order: &order{id: k.ID, key: key, csr: k.CSR}}
+}
