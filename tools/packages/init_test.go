@@ -152,7 +152,8 @@ func (m *machine) showsCertificate(t *testing.T, steps printed, site string) {
 	if !m.exists("/var/lib/countersign/nginx/current/chain.pem") {
 		t.Error("--once wrote no file")
 	}
-	m.run(t, "rm", "-rf", nginxSite, rules+"/50-countersign-nginx.rules", configFile+".old", configLock, "/var/lib/countersign")
+	m.run(t, "rm", "-rf", nginxSite, rules+"/50-countersign-nginx.rules", configFile+".old", configLock, "/var/lib/countersign",
+		"/etc/countersign/acme-roots.pem", "/etc/countersign/vault-secret-id")
 	m.run(t, "systemctl", "reload-or-restart", "nginx")
 }
 

@@ -27,6 +27,9 @@ func TestSystemdMachine(t *testing.T) {
 	first := one(t, packed(t, stage, "v0.1.0", "deb"), "*.deb")
 	m.install(t, first)
 	t.Run("serves after two commands", m.servesAfterTwoCommands)
+	secondBuild(t, stage)
+	second := one(t, packed(t, stage, "v0.2.0", "deb"), "*.deb")
+	t.Run("Envoy serves through an upgrade", func(t *testing.T) { m.envoyServesThroughUpgrade(t, second) })
 	t.Run("init configures nginx", m.initConfiguresNginx)
 	t.Run("init leads to a certificate of an ACME CA", m.initLeadsToACME)
 	t.Run("init leads to a certificate of Vault", m.initLeadsToVault)
@@ -40,10 +43,7 @@ func TestSystemdMachine(t *testing.T) {
 	t.Run("missing rights are named", m.missingRightsAreNamed)
 	t.Run("signals with capabilities", m.signals)
 	t.Run("provider has a user", m.providerHasUser)
-	t.Run("is upgraded", func(t *testing.T) {
-		secondBuild(t, stage)
-		m.isUpgraded(t, one(t, packed(t, stage, "v0.2.0", "deb"), "*.deb"))
-	})
+	t.Run("is upgraded", func(t *testing.T) { m.isUpgraded(t, second) })
 	t.Run("is removed and installed again", func(t *testing.T) { m.comesBack(t, first) })
 	t.Run("is purged", m.isPurged)
 }
@@ -192,12 +192,12 @@ secrets: [{name: default, dns_names: [web.example.org]}]
 func (m *machine) isUpgraded(t *testing.T, deb string) {
 	m.write(t, configFile, signalling)
 	m.restart(t)
-	pid := m.run(t, "systemctl", "show", "--property=MainPID", "--value", "countersign")
+	pid := m.agentProcess(t)
 	m.write(t, configFile, signalling+"wrong: true\n")
 	if said := m.install(t, deb); !strings.Contains(said, "countersign.service was not restarted") {
 		t.Errorf("the upgrade printed %s", said)
 	}
-	if now := m.run(t, "systemctl", "show", "--property=MainPID", "--value", "countersign"); now != pid {
+	if now := m.agentProcess(t); now != pid {
 		t.Errorf("process %s was replaced by %s although its configuration is refused", pid, now)
 	}
 	m.write(t, configFile, signalling)
@@ -221,7 +221,7 @@ func (m *machine) isPurged(t *testing.T) {
 	m.run(t, "dpkg", "--purge", "countersign")
 	for _, path := range []string{"/etc/countersign", "/var/lib/countersign", "/usr/lib/countersign", "/etc/systemd/system/multi-user.target.wants/countersign.service"} {
 		if m.exists(path) {
-			t.Errorf("%s is left", path)
+			t.Errorf("%s is left, with %s", path, m.run(t, "ls", "-A", path))
 		}
 	}
 }
