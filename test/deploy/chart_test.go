@@ -524,6 +524,20 @@ func runsChartPage(t *testing.T, c *kubetest.Cluster) {
 	}
 }
 
+// TestRealChartOfPushedRelease has the module tools/dist install what it pushed into a registry.
+func TestRealChartOfPushedRelease(t *testing.T) {
+	c := kubetest.Start(t, kubetest.Options{})
+	config := filepath.Join(t.TempDir(), "kubeconfig")
+	must(t, os.WriteFile(config, c.AdminKubeconfig(), 0o600))
+	programs.Foreign(t, "COUNTERSIGN_HELM")
+	cmd := exec.Command("go", "test", "-vet=off", "-count=1", "-tags", "e2e,grpcnotrace", "-run", "TestChartOfRegistryInstalls", "-v", ".")
+	cmd.Dir = programs.File(t, "tools/dist")
+	cmd.Env = append(os.Environ(), "GOWORK=off", "KUBECONFIG="+config)
+	if said := done(t, cmd); !strings.Contains(said, "--- PASS: TestChartOfRegistryInstalls") {
+		t.Error(said)
+	}
+}
+
 // needsTheNode holds that the agent of a node breaks the restricted standard only in what it needs:
 // a folder of the node, and root, which owns it.
 func needsTheNode(t *testing.T, c *kubetest.Cluster, text string) {

@@ -7,12 +7,15 @@ import (
 	"io"
 	"log"
 	"net/http/httptest"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
 // Helm renders the packed chart as it renders the folder, for all examples.
@@ -45,6 +48,33 @@ func TestRealHelmTakesChartOfRegistry(t *testing.T) {
 	version := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(packed), "countersign-"), ".tgz")
 	if got, want := templated(t, values, "oci://"+at+"/mirror/charts/countersign", "--version", version, "--plain-http"), templated(t, values, filepath.Join(folder, "countersign")); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// From nothing to a DaemonSet: a release is pushed, and its chart installed with the values that the
+// push wrote. A test of the module test runs it beside an API server of its own.
+func TestChartOfRegistryInstalls(t *testing.T) {
+	kubeconfig := os.Getenv("KUBECONFIG")
+	if kubeconfig == "" {
+		t.Skip("KUBECONFIG is not set: TestRealChartOfPushedRelease in test/deploy runs this")
+	}
+	d, _ := smallRelease(t)
+	at, text := pushed(t, d.out)
+	values := filepath.Join(t.TempDir(), "values.yaml")
+	must(t, os.WriteFile(values, []byte(text), 0o600))
+	cmd := exec.Command(program(t, "COUNTERSIGN_HELM"), "install", "node", "oci://"+at+"/mirror/charts/countersign", "--version", "0.1.0", "--plain-http",
+		"--namespace", "countersign-node", "--create-namespace", "--values", filepath.Join(root(t), "deploy/helm/examples/node.yaml"), "--values", values)
+	cmd.Env = []string{"HOME=" + t.TempDir(), "KUBECONFIG=" + kubeconfig}
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "STATUS: deployed") {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	shown, err := exec.Command(filepath.Join(program(t, "COUNTERSIGN_KUBERNETES"), "kubectl"), "--kubeconfig", kubeconfig, "--namespace", "countersign-node",
+		"get", "daemonset", "--output", "jsonpath={.items[0].spec.template.spec.containers[0].image}").Output()
+	must(t, err)
+	image, err := name.NewDigest(string(shown))
+	must(t, err)
+	if _, err := remote.Get(image); err != nil || !strings.HasPrefix(string(shown), at+"/mirror/countersign@") {
+		t.Errorf("the registry does not have %s: %v", shown, err)
 	}
 }
 

@@ -42,7 +42,7 @@ func main() {
 		return
 	}
 	if *registry != "" {
-		if err := push(*out, *registry); err != nil {
+		if err := push(*out, *registry, os.Stdout); err != nil {
 			log.Fatal(err)
 		}
 		return

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -32,8 +33,9 @@ const (
 // push puts the images and the chart of a release into a registry, each with its signature and the
 // images with their bills of materials as referrers (OCI distribution 1.1). The account is that of
 // the Docker or Podman configuration. All files are read before the first is pushed, so that an
-// incomplete release changes nothing. Pushing again changes nothing either.
-func push(from, registry string) error {
+// incomplete release changes nothing. Pushing again changes nothing either. It writes the chart's values
+// for that registry, with the images by their digests.
+func push(from, registry string, values io.Writer) error {
 	images, err := filepath.Glob(filepath.Join(from, "*.oci.tar"))
 	if err != nil {
 		return err
@@ -54,14 +56,34 @@ func push(from, registry string) error {
 		return err
 	}
 	defer os.RemoveAll(temp)
-	p := &pusher{from: from, registry: strings.TrimSuffix(registry, "/"), temp: temp, signed: len(signatures) > 0}
-	return p.all(images, charts[0])
+	p := &pusher{from: from, registry: strings.TrimSuffix(registry, "/"), temp: temp, signed: len(signatures) > 0, digests: map[string]string{}}
+	if err := p.all(images, charts[0]); err != nil {
+		return err
+	}
+	return p.writeValues(values)
 }
 
 type pusher struct {
 	from, registry string
-	temp           string // for images that are unpacked
-	signed         bool   // the release has signatures; without a key, it has none
+	temp           string            // for images that are unpacked
+	signed         bool              // the release has signatures; without a key, it has none
+	digests        map[string]string // of the images, by their programs
+}
+
+// programOf is what runs in the parts of the chart.
+var programOf = []struct{ part, program string }{
+	{"agent", "countersign"}, {"sidecar", "countersign"}, {"discovery", "countersign-discovery"}, {"ra", "countersign-ra"},
+}
+
+func (p *pusher) writeValues(to io.Writer) error {
+	_, err := fmt.Fprintf(to, "image: {registry: %s}\n", p.registry)
+	for _, of := range programOf {
+		if digest := p.digests[of.program]; digest != "" {
+			_, failed := fmt.Fprintf(to, "%s: {image: %q}\n", of.part, of.program+"@"+digest)
+			err = errors.Join(err, failed)
+		}
+	}
+	return err
 }
 
 func (p *pusher) all(images []string, chart string) error {
@@ -106,6 +128,11 @@ func (p *pusher) image(file string) (write func() error, err error) {
 	if err != nil {
 		return nil, err
 	}
+	digest, err := all.Digest()
+	if err != nil {
+		return nil, err
+	}
+	p.digests[program] = digest.String()
 	return func() error {
 		if err := remote.WriteIndex(repository.Tag(strings.TrimPrefix(version, "v")), all, withKeychain); err != nil {
 			return fmt.Errorf("%s: %w", filepath.Base(file), err)

@@ -21,14 +21,18 @@ import (
 )
 
 // pushed is a registry on loopback with a release in it.
-func pushed(t *testing.T, from string) (host string) {
+func pushed(t *testing.T, from string) (host, values string) {
 	t.Helper()
 	server := httptest.NewServer(registry.New(registry.WithReferrersSupport(true), registry.Logger(log.New(io.Discard, "", 0))))
 	t.Cleanup(server.Close)
 	host = strings.TrimPrefix(server.URL, "http://")
-	must(t, push(from, host+"/mirror/"))
-	must(t, push(from, host+"/mirror")) // the second time changes nothing
-	return host
+	var first, second strings.Builder
+	must(t, push(from, host+"/mirror/", &first))
+	must(t, push(from, host+"/mirror", &second)) // the second time changes nothing
+	if first.String() != second.String() {
+		t.Errorf("the second time: %s", second.String())
+	}
+	return host, first.String()
 }
 
 // smallRelease has one image and the chart, signed.
@@ -45,7 +49,7 @@ func smallRelease(t *testing.T) (d *dist, public string) {
 func TestReleaseIsPushedWithWhatRefersToIt(t *testing.T) {
 	command := program(t, "COUNTERSIGN_MINISIGN")
 	d, public := smallRelease(t)
-	at := pushed(t, d.out)
+	at, _ := pushed(t, d.out)
 	for path, want := range map[string]string{"countersign:0.1.0": string(types.OCIImageIndex), "charts/countersign:0.1.0": string(types.OCIManifestSchema1)} {
 		ref, err := name.ParseReference(at + "/mirror/" + path)
 		must(t, err)
@@ -129,19 +133,19 @@ func TestIncompleteReleaseIsNotPushed(t *testing.T) {
 		must(t, os.Remove(filepath.Join(d.out, cmp.Or(missing, d.name("countersign", host())+".cdx.json"))))
 		calls := 0
 		server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { calls++ }))
-		if err := push(d.out, strings.TrimPrefix(server.URL, "http://")+"/x"); !errors.Is(err, os.ErrNotExist) || calls > 0 {
+		if err := push(d.out, strings.TrimPrefix(server.URL, "http://")+"/x", io.Discard); !errors.Is(err, os.ErrNotExist) || calls > 0 {
 			t.Errorf("%s is missing: %v, after %d calls of the registry", missing, err, calls)
 		}
 		server.Close()
 	}
-	if err := push(t.TempDir(), "127.0.0.1:1/x"); err == nil || !strings.Contains(err.Error(), "make the release first") {
+	if err := push(t.TempDir(), "127.0.0.1:1/x", io.Discard); err == nil || !strings.Contains(err.Error(), "make the release first") {
 		t.Error(err)
 	}
 }
 
 func TestAbsentRegistryIsReported(t *testing.T) {
 	d, _ := smallRelease(t)
-	if err := push(d.out, "127.0.0.1:1/x"); err == nil {
+	if err := push(d.out, "127.0.0.1:1/x", io.Discard); err == nil {
 		t.Error("an absent registry takes a release")
 	}
 }

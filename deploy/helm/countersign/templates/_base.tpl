@@ -38,7 +38,7 @@ helm.sh/chart: {{ .root.Chart.Name }}-{{ .root.Chart.Version | replace "+" "_" }
 {{ end -}}
 
 {{- define "countersign.image" -}}
-{{- $registry := required "image.registry is not set: write what comes before the names of the images, such as registry.example.org/countersign." .root.Values.image.registry -}}
+{{- $registry := required "image.registry is not set: write what comes before the names of the images, such as ghcr.io/countersign-dev/countersign." .root.Values.image.registry -}}
 {{- $registry }}/{{ .name }}{{ if not (contains "@" .name) }}:{{ .root.Values.image.tag | default .root.Chart.AppVersion }}{{ end -}}
 {{- end -}}
 
