@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/countersign-dev/countersign/internal/host/reference"
+	"github.com/countersign-dev/countersign/internal/host/selfsigned"
 	"github.com/countersign-dev/countersign/internal/host/verified"
 	"github.com/countersign-dev/countersign/plugin-host/internal/attach"
 	"github.com/countersign-dev/countersign/plugin-host/internal/confine"
@@ -61,7 +62,7 @@ func newPlan(opts Options, entry Entry) (*plan, error) {
 		_ = binary.Close()
 		return nil, &EntryError{entry.Name, err}
 	}
-	program := process.Program{Name: entry.Name, Binary: binary, Env: entry.Env, Hold: hold}
+	program := process.Program{Name: entry.Name, Binary: binary, Env: entry.Env, Hold: hold, Pair: selfsigned.Ahead()}
 	warn := sync.OnceFunc(func() { // a reload that starts nothing makes a plan, too
 		if len(missing) > 0 {
 			opts.Log.Warn(process.LimitsMissing, "provider", entry.Name, "limits", missing.String())

@@ -1,7 +1,7 @@
 // Package selfsigned makes the certificates by which a host and a provider process know each other
 // on a socket: a [Pair] for each end and start, and a TLS configuration that accepts one
-// certificate and no other ([Pair.Accept]). No goroutine and no state; all is safe for concurrent
-// use.
+// certificate and no other ([Pair.Accept]). No state, and no goroutine but that of [Ahead] until its
+// pair is made; all is safe for concurrent use.
 package selfsigned
 
 import (
@@ -57,6 +57,23 @@ func New() (*Pair, error) {
 		KeyPEM:  pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8}),
 		TLS:     tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key},
 	}, nil
+}
+
+// Ahead makes a pair in the background. The first call of the function that it returns waits for that
+// pair; each later one makes another.
+func Ahead() (next func() (*Pair, error)) {
+	first := make(chan func() (*Pair, error), 1)
+	go func() {
+		pair, err := New()
+		first <- func() (*Pair, error) { return pair, err }
+		close(first)
+	}()
+	return func() (*Pair, error) {
+		if made, ok := <-first; ok {
+			return made()
+		}
+		return New()
+	}
 }
 
 // Cert returns the certificate (DER).

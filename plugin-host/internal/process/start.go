@@ -35,6 +35,8 @@ type Program struct {
 	Binary *verified.Binary
 	Env    map[string]string // the entry's own variables
 	Hold   *confine.Restraint
+	// Pair makes the host's key for a process.
+	Pair func() (*selfsigned.Pair, error)
 }
 
 // Start starts a process of the program and returns as soon as it runs;
@@ -48,7 +50,7 @@ func Start(opts Options, program Program, number int) (*Process, error) {
 	for _, protocol := range opts.Protocols {
 		p.protocols = append(p.protocols, protocol.Version)
 	}
-	err := p.prepare(program.Hold)
+	err := p.prepare(program)
 	if err == nil {
 		err = p.start(program)
 	}
@@ -72,14 +74,14 @@ func Start(opts Options, program Program, number int) (*Process, error) {
 }
 
 // prepare makes what the process will inherit.
-func (p *Process) prepare(hold *confine.Restraint) (err error) {
-	if p.host, err = selfsigned.New(); err != nil {
+func (p *Process) prepare(program Program) (err error) {
+	if p.host, err = program.Pair(); err != nil {
 		return fmt.Errorf("make a key for the start: %w", err)
 	}
 	if p.folder, err = NewFolder(p.opts.RuntimeDir); err != nil {
 		return err
 	}
-	if err := hold.Owns(p.folder.Path); err != nil {
+	if err := program.Hold.Owns(p.folder.Path); err != nil {
 		return err
 	}
 	p.pipes, err = newPipes()

@@ -4,6 +4,8 @@ package program
 import (
 	"context"
 
+	"github.com/spf13/cobra"
+
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/agent"
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/catalog"
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/explain"
@@ -18,6 +20,10 @@ import (
 
 // Run is the [cli.Program].
 func Run(ctx context.Context, args []string, env environ.Vars, streams cli.IO) int {
-	return cli.Execute(ctx, cli.Root("countersign", "Get certificates from any CA and keep them fresh in any proxy or program",
-		agent.Command(env), setup.Command(), explain.Command(env), secrets.Command(env), top.Command(env), provider.Command(env), handover.Command(env, catalog.Discovery), handover.Command(env, catalog.RA), cli.Version()), args, streams)
+	below := []*cobra.Command{agent.Command(env)}
+	if len(args) == 0 || args[0] != below[0].Name() { // an agent starts without the others
+		below = append(below, setup.Command(), explain.Command(env), secrets.Command(env), top.Command(env), provider.Command(env),
+			handover.Command(env, catalog.Discovery), handover.Command(env, catalog.RA), cli.Version())
+	}
+	return cli.Execute(ctx, cli.Root("countersign", "Get certificates from any CA and keep them fresh in any proxy or program", below...), args, streams)
 }
