@@ -65,11 +65,10 @@ type Rule struct {
 	// It suits a private CA, where a certificate costs nothing. Default: a new name is
 	// refused when Names is reached.
 	Evict bool
-	// InFlight is the number of concurrent orders, and of concurrent questions to Ask.
-	// Default: 16.
+	// InFlight is the number of concurrent orders. Default: 16.
 	InFlight int
-	// Queue is the most names that wait for a decision or their first certificate.
-	// Default: 1,000.
+	// Queue is the most names that wait for the order of their first certificate. Default:
+	// 1,000.
 	Queue int
 	// Wait is how long a new name is not ready, after its first subscription. It is then
 	// refused while the order goes on. Default: 8 s.

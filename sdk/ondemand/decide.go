@@ -1,6 +1,7 @@
 package ondemand
 
 import (
+	"context"
 	"slices"
 
 	"github.com/countersign-dev/countersign/internal/rotation"
@@ -8,6 +9,9 @@ import (
 	"github.com/countersign-dev/countersign/sdk/internal/schedule"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
+
+// maxDeciding bounds the calls of Rule.Ask that wait. An ask.Memory lets fewer wait, and chooses which.
+const maxDeciding = 4096
 
 // victims is how many unused names are found at once, as each search visits all names.
 const victims = 64
@@ -25,7 +29,7 @@ func (s *Set) admit(e *entry) Refusal {
 		return Denied
 	case known && !s.makeRoom(r):
 		return Full
-	case r.deciding+r.pool.Queued(schedule.First) >= r.conf.Queue:
+	case r.deciding >= maxDeciding, r.pool.Queued(schedule.First) >= r.conf.Queue:
 		return Full
 	}
 	e.decided = known
@@ -74,7 +78,7 @@ func (s *Set) unused(r *rule) []*entry {
 }
 
 // decide asks about a new name in a goroutine of its own: Ask bounds its calls and puts names in
-// order.
+// order. Close does not wait for it.
 func (s *Set) decide(e *entry) {
 	ask := e.rule.conf.Ask
 	if ask == nil {
@@ -83,15 +87,18 @@ func (s *Set) decide(e *entry) {
 	}
 	e.deciding = true
 	e.rule.counts.asked++
-	s.sched.Go(func() {
-		allowed, err := ask.Allowed(s.sched.Context, e.name)
+	ctx, cancel := context.WithCancel(s.sched.Context)
+	e.giveUp = cancel
+	go func() {
+		defer cancel()
+		allowed, err := ask.Allowed(ctx, e.name)
 		s.sched.Lock()
 		defer s.sched.Unlock()
 		e.deciding = false
 		if !s.closed && !e.Gone() {
 			s.settle(e, allowed, err)
 		}
-	})
+	}()
 }
 
 // settle takes the decision about a new name.
@@ -99,6 +106,8 @@ func (s *Set) settle(e *entry, allowed bool, err error) {
 	switch {
 	case e.rule.removed:
 		s.refuse(e, NoRule)
+	case err != nil && !e.waiting: // no client waits
+		s.refuse(e, Undecided)
 	case err != nil:
 		s.sched.Complain("cannot decide whether a name may have a certificate", err, "rule", e.rule.conf.Name)
 		s.refuse(e, Undecided)
@@ -119,8 +128,8 @@ func (s *Set) refuse(e *entry, why Refusal) {
 	if e.waiting {
 		e.waiting = false
 		e.rule.refuse(why)
+		s.notify(e) // not those that hold an expired certificate: nothing changes for them
 	}
-	s.notify(e)
 	if !e.held() && e.order == nil && !e.asking() && e.Rotation.Pausing(rotation.Now(s.sched.Now())) == 0 {
 		s.sched.Remove(e)
 		return

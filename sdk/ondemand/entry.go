@@ -27,7 +27,9 @@ type entry struct {
 
 	decided  bool           // it may be ordered, and counts in rule.held
 	deciding bool           // Ask is being called
+	giveUp   func()         // ends that call
 	waiting  bool           // subscribers wait for a certificate
+	late     bool           // they did so for too long
 	wait     rotation.Pause // for so long
 	counted  *int           // rule.held, rule.deciding, or nil
 	asked    time.Time      // the last subscription
@@ -90,7 +92,7 @@ func (e *entry) wanted(now time.Time) bool {
 	case e.waiting:
 		return true
 	case !e.held():
-		return (e.order != nil || e.stored) && now.Before(e.asked.Add(orderFor))
+		return (e.order != nil || e.stored || e.late) && now.Before(e.asked.Add(orderFor))
 	}
 	return e.inUse(now) && now.Before(clock.Later(e.ends(), e.asked).Add(retryFor))
 }

@@ -33,6 +33,15 @@ type authority struct {
 	hang  atomic.Bool
 	most  atomic.Int64
 	now   atomic.Int64
+	// advises makes the authority advise to renew at once.
+	advises atomic.Bool
+}
+
+func (a *authority) RenewalInfo(context.Context, []byte) (ca.RenewalInfo, error) {
+	if !a.advises.Load() {
+		return ca.RenewalInfo{}, ca.ErrUnimplemented
+	}
+	return ca.RenewalInfo{Start: time.Now().Add(-2 * time.Hour), End: time.Now().Add(-time.Hour)}, nil
 }
 
 func (a *authority) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {

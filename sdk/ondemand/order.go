@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/call"
 	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/internal/schedule"
@@ -14,8 +15,12 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// askAgain is when Rule.Ask is asked again about a renewal that it refused.
-const askAgain = time.Hour
+const (
+	// askAgain is when Rule.Ask is asked again about a renewal that it refused.
+	askAgain = time.Hour
+	// askTimeout bounds a question about a renewal. Rule.Ask has a bound of its own.
+	askTimeout = 30 * time.Second
+)
 
 // job is one attempt to get a certificate. It touches no mutable state of its entry until it
 // lands.
@@ -59,7 +64,7 @@ func (j *job) Run(w *schedule.Worker) {
 }
 
 func (j *job) run(ctx context.Context, w *schedule.Worker) (err error) {
-	if err := j.allowed(ctx); err != nil {
+	if err := j.allowed(ctx, w.Turn); err != nil {
 		return err
 	}
 	if j.read {
@@ -85,11 +90,11 @@ func (j *job) run(ctx context.Context, w *schedule.Worker) (err error) {
 
 // allowed asks about a renewal, or about an order of the last run. A renewal is made if that cannot
 // be determined.
-func (j *job) allowed(ctx context.Context) error {
+func (j *job) allowed(ctx context.Context, turn call.Turn) error {
 	if !j.ask {
 		return nil
 	}
-	allowed, err := j.conf.Ask.Allowed(ctx, j.name)
+	allowed, err := call.Do(ctx, askTimeout, turn, func(ctx context.Context) (bool, error) { return j.conf.Ask.Allowed(ctx, j.name) })
 	switch {
 	case err == nil && !allowed:
 		return &refusal{Denied, errDenied}
@@ -125,6 +130,7 @@ func (j *job) Land(now time.Time) {
 		e.rule.counts.orders++
 	}
 	e.stored = e.stored || s.cfg.Storage != nil && j.sent
+	e.late = false
 	if e.Gone() {
 		return
 	}

@@ -44,9 +44,7 @@ func (s *Set) readIndex() error {
 	if s.cfg.Storage == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(s.sched.Context, indexTimeout)
-	defer cancel()
-	index, err := s.cfg.Storage.Index(ctx)
+	index, err := call.Do(s.sched.Context, indexTimeout, call.NewTurn(), s.cfg.Storage.Index)
 	if err != nil {
 		return fmt.Errorf("failed to read which certificates on demand are stored: %w", err)
 	}

@@ -26,7 +26,7 @@ func (s *Set) look(e *entry, now time.Time) {
 	}
 	e.Rotation.Want(e.wanted(now))
 	if e.waiting && e.wait.Over(rotation.Now(now)) {
-		e.waiting = false
+		e.waiting, e.late = false, e.decided
 		e.rule.refuse(TooLate)
 		s.notify(e)
 		e.Rotation.Want(e.wanted(now))
@@ -70,7 +70,7 @@ func (s *Set) place(e *entry, now time.Time) (p *schedule.Pool[*entry], queue in
 	if e.held() {
 		queue, rank = schedule.Renewals, e.ends()
 	}
-	if e.watchers.Len() == 0 && !e.waiting {
+	if e.held() && e.watchers.Len() == 0 {
 		queue = schedule.Idle
 	}
 	return p, queue, rank

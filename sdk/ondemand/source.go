@@ -136,6 +136,9 @@ func (s *Set) left(e *entry) {
 	e.used = s.sched.Now()
 	if e.watchers.Len() == 0 {
 		e.waiting = false
+		if e.deciding {
+			e.giveUp()
+		}
 	}
 	s.sched.Schedule(e)
 }
