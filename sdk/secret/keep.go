@@ -3,6 +3,7 @@ package secret
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -88,6 +89,10 @@ func (k *keptOrder) restore(spec Spec) *Order {
 	}
 	key, err := pki.ParseKey(k.Key)
 	if err != nil {
+		return nil
+	}
+	csr, err := pki.ParseCSR(k.CSR)
+	if err != nil || !pki.SameKey(key.Public(), csr.PublicKey) || !slices.Equal(csr.DNSNames, spec.Identity.DNSNames) {
 		return nil
 	}
 	return &Order{spec: spec, order: &order{id: k.ID, key: key, csr: k.CSR}}
