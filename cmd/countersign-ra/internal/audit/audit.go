@@ -10,9 +10,10 @@ import (
 	"path/filepath"
 	"sync"
 	"syscall"
-
-	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/config"
 )
+
+// Stdout is the path that stands for standard output.
+const Stdout = "-"
 
 // Log is the file with the audit log, or standard output. It is safe for concurrent use.
 type Log struct {
@@ -74,7 +75,7 @@ func (p *Sink) Sync() error {
 
 // Open opens the log for appending. A new file is for this user alone.
 func Open(path string, stdout io.Writer) (*Log, error) {
-	if path == config.Stdout {
+	if path == Stdout {
 		return &Log{file: standardOutput{stdout}}, nil
 	}
 	file, err := openToAppend(path)
@@ -86,7 +87,7 @@ func Open(path string, stdout io.Writer) (*Log, error) {
 
 // Check returns an error if the log cannot be there.
 func Check(path string) error {
-	if path == config.Stdout {
+	if path == Stdout {
 		return nil
 	}
 	if info, err := os.Stat(path); err == nil && info.IsDir() {

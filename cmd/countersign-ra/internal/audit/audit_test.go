@@ -9,8 +9,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/config"
 )
 
 func TestAuditLogIsAppendedTo(t *testing.T) {
@@ -171,7 +169,7 @@ func TestEndWaitsForNoWriteThatHangs(t *testing.T) {
 }
 
 func TestStandardOutputIsNeverClosed(t *testing.T) {
-	a, err := Open(config.Stdout, os.Stdout)
+	a, err := Open(Stdout, os.Stdout)
 	if err != nil || a.Reopen() != nil || a.Close() != nil || a.file != (standardOutput{os.Stdout}) {
 		t.Errorf("%v, %v", a, err)
 	}

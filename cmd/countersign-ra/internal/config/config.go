@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/audit"
 	agent "github.com/countersign-dev/countersign/cmd/internal/config"
 	"github.com/countersign-dev/countersign/cmd/internal/settings"
 	"github.com/countersign-dev/countersign/kubernetes/kubeconfig"
@@ -245,9 +246,6 @@ type Audit struct {
 	File string `json:"file"`
 }
 
-// Stdout is the audit file that stands for standard output.
-const Stdout = "-"
-
 // Program is the name of the program.
 const Program = "countersign-ra"
 
@@ -270,7 +268,7 @@ func defaults() Config {
 		Cluster:        Cluster{ID: "Kubernetes", SystemNamespace: "countersign"},
 		Budget:         Budget{Holder: 10, HolderEvery: duration(5 * time.Minute), Namespace: 10_000, NamespaceEvery: duration(100 * time.Millisecond)},
 		Istio:          usualIstio(),
-		Audit:          Audit{File: Stdout},
+		Audit:          Audit{File: audit.Stdout},
 		LeaderElection: LeaderElection{Enabled: true, Duration: duration(15 * time.Second)},
 		Status:         settings.Status{Address: settings.StatusAddress},
 		Log:            agent.Log{Level: "info", Format: "text"},

@@ -39,7 +39,7 @@ func TestMinimalConfigurationHasDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Cluster.ID != "Kubernetes" || c.Cluster.SystemNamespace != "countersign" || c.Audit.File != Stdout || !c.LeaderElection.Enabled {
+	if c.Cluster.ID != "Kubernetes" || c.Cluster.SystemNamespace != "countersign" || c.Audit.File != "-" || !c.LeaderElection.Enabled {
 		t.Errorf("%+v", c)
 	}
 	if a := c.Authorities; len(a) != 1 || a[0].Name != "vault" || a[0].Limits != (Limits{5, 5, 32}) || a[0].Roots.Wait.Duration != 10*time.Minute {

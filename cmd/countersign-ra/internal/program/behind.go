@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/config"
+	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/quorum"
 	"github.com/countersign-dev/countersign/kubernetes/fleet"
 	"github.com/countersign-dev/countersign/sdk/authn"
 )
@@ -18,19 +19,19 @@ const catchUp = 15 * time.Minute
 // pods of such a cluster get no certificates until it has the roots: others there would refuse them.
 func (t *leaderSession) leaveBehind(clusters []fleet.Status) {
 	roots := t.config.Mesh.Roots
-	if !roots.Enabled || time.Since(t.written.began) < settling { // what a new leader cannot reach yet is not known
+	if !roots.Enabled || !t.quorum.Settled() { // what a new leader cannot reach yet is not known
 		return
 	}
-	by := meshRoots
+	by := quorum.MeshRoots
 	if roots.As == config.AsTrustBundle {
-		by = trustBundles
+		by = quorum.TrustBundles
 	}
 	behind := t.engine.Behind(roots.Authority)
 	for _, s := range clusters {
 		tried, unreachable := t.tried(s.ID), !s.Serving || !s.Away.IsZero() || s.State == fleet.Failed
 		switch {
 		case !slices.Contains(behind, s.ID):
-			if unreachable && !tried && t.written.left(place{roots.Authority, s.ID, by}) {
+			if unreachable && !tried && t.quorum.IsLeft(quorum.Place{Authority: roots.Authority, Cluster: s.ID, By: by}) {
 				t.log.Error("no new root waits for a cluster any more, as it cannot be reached", "cluster", s.ID, "authority", roots.Authority)
 				t.engine.SetBehind(roots.Authority, s.ID, true)
 			}

@@ -3,9 +3,11 @@ package program
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/config"
+	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/quorum"
 	"github.com/countersign-dev/countersign/kubernetes/certmanager"
 	"github.com/countersign-dev/countersign/kubernetes/fleet"
 	"github.com/countersign-dev/countersign/kubernetes/signing"
@@ -67,7 +69,7 @@ func (o *clusterRun) make(t *leaderSession, former *guard.ClientCA) error {
 	if bundles := bundlesOf(t.config); len(bundles) > 0 {
 		o.bundles, errs[1] = trustbundle.New(trustbundle.Config{
 			Cluster: id, Client: client, Bundles: bundles, Roots: t.engine.Roots,
-			Written: t.written.hook(id, trustBundles), Held: t.held, Log: t.log,
+			Written: t.quorum.Hook(id, quorum.TrustBundles), Held: t.held, Log: t.log,
 		})
 		if errs[1] != nil {
 			return errs[1]
@@ -75,13 +77,13 @@ func (o *clusterRun) make(t *leaderSession, former *guard.ClientCA) error {
 		issuer = o.bundles.Hold(issuer)
 	}
 	door := func(kind string) signing.Config {
-		return signing.Config{Cluster: id, Issuer: issuer, Observe: t.metrics.request(id, kind), Log: t.log}
+		return signing.Config{Cluster: id, Issuer: issuer, Observe: t.metrics.Request(id, kind), Log: t.log}
 	}
 	if pods := podSigners(t.config.Signers); len(pods) > 0 {
 		o.pods, errs[2] = podcert.New(podcert.Config{Config: door("PodCertificateRequest"), Client: client, Signers: pods})
 		o.admission, errs[3] = guard.NewAdmission(guard.AdmissionConfig{Cluster: id, Client: client, Signers: pods, Log: t.log})
 	}
-	errs[5] = o.makeMesh(t, issuer, t.written.hook(id, meshRoots))
+	errs[5] = o.makeMesh(t, issuer, t.quorum.Hook(id, quorum.MeshRoots))
 	if signers := requestSigners(t.config.Signers); len(signers) > 0 {
 		o.requests, errs[4] = csr.New(csr.Config{Config: door("CertificateSigningRequest"), Client: client, Signers: signers})
 	}
@@ -117,6 +119,19 @@ func bundlesOf(c config.Config) (all []trustbundle.Bundle) {
 		all = append(all, trustbundle.Bundle{Signer: config.MeshSigner, Authority: r.Authority, Name: config.MeshBundle, Further: c.Mesh.Further(), Adopt: r.Adopt})
 	}
 	return all
+}
+
+// publishersOf returns what writes an authority's roots in each cluster.
+func publishersOf(c config.Config) func(authority string) []quorum.Publisher {
+	return func(authority string) (all []quorum.Publisher) {
+		if slices.ContainsFunc(bundlesOf(c), func(b trustbundle.Bundle) bool { return b.Authority == authority }) {
+			all = append(all, quorum.TrustBundles)
+		}
+		if c.Mesh.Publishes(authority) && c.Mesh.Roots.As == config.AsConfigMap {
+			all = append(all, quorum.MeshRoots)
+		}
+		return all
+	}
 }
 
 func (o *clusterRun) rootsChanged(authority string, roots *pki.Bundle) {

@@ -54,9 +54,7 @@ func (s *service) openDoor() (err error) {
 		return fmt.Errorf("istio: %w", err)
 	}
 	d.callers.now.Store(&s.config)
-	for _, rare := range []istioca.Result{istioca.Copied, istioca.Unrenewable} { // an alert sees the first one, too
-		s.metrics.calls.WithLabelValues(string(rare))
-	}
+	s.metrics.Serve()
 	if s.dry {
 		return nil
 	}

@@ -31,11 +31,7 @@ func newCounts() *counts {
 
 // called receives the events of the server.
 func (d *door) called(e istioca.Event) {
-	m := d.of.metrics
-	m.calls.WithLabelValues(string(e.Result)).Inc()
-	if e.Took > 0 {
-		m.called.Observe(e.Took.Seconds())
-	}
+	d.of.metrics.Called(e)
 	d.counts.mu.Lock()
 	defer d.counts.mu.Unlock()
 	d.counts.calls[e.Result]++
@@ -46,7 +42,7 @@ func (d *door) called(e istioca.Event) {
 
 // observe receives the events of the engine.
 func (d *door) observe(e ra.Event) {
-	d.of.metrics.outcome(e)
+	d.of.metrics.Outcome(e)
 	d.counts.mu.Lock()
 	defer d.counts.mu.Unlock()
 	d.counts.outcomes[outcomeKey{e.Rule, e.Result}]++

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/config"
+	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/quorum"
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/kubernetes/signing/guard"
 	"github.com/countersign-dev/countersign/ra"
@@ -27,10 +28,10 @@ const (
 // cluster.
 type leaderSession struct {
 	*service
-	engine  *ra.Engine
-	quotas  *quotas
-	issuer  ra.Issuer
-	written *written
+	engine *ra.Engine
+	quotas *quotas
+	issuer ra.Issuer
+	quorum *quorum.Quorum
 
 	mu          sync.Mutex
 	clusterRuns map[string]*clusterRun // by cluster ID
@@ -74,7 +75,7 @@ func (s *service) newLeaderSession() (*leaderSession, error) {
 	if t.engine, err = ra.New(cfg); err != nil {
 		return nil, err
 	}
-	t.written = newWritten(t.engine, publishersOf(s.config))
+	t.quorum = quorum.New(t.engine, publishersOf(s.config))
 	t.issuer = t.engine
 	if s.lease != nil {
 		t.issuer = s.lease.Issuer(t.issuer)
@@ -86,7 +87,7 @@ func (s *service) newLeaderSession() (*leaderSession, error) {
 func (s *service) engineConfig() ra.Config {
 	b, now := s.config.Budget, s.now.Load()
 	return ra.Config{
-		Policy: now.Policy(), Doors: now.Doors(), Audit: s.audit.Sink(), Log: s.log, Observe: s.metrics.outcome, Tracer: s.tracer,
+		Policy: now.Policy(), Doors: now.Doors(), Audit: s.audit.Sink(), Log: s.log, Observe: s.metrics.Outcome, Tracer: s.tracer,
 		Budget: ra.Budget{
 			Holder: int(b.Holder), HolderEvery: b.HolderEvery.Duration, Namespace: int(b.Namespace), NamespaceEvery: b.NamespaceEvery.Duration,
 		},
@@ -142,7 +143,7 @@ func (t *leaderSession) settle(ctx context.Context) {
 			continue // where there is no new one, the old one stays
 		}
 		old.close()
-		t.written.forget(c.ID)
+		t.quorum.Forget(c.ID)
 		t.put(c.ID, t.openClusterRun(ctx, cluster, old.knew()))
 	}
 	t.mu.Lock()
@@ -156,11 +157,11 @@ func (t *leaderSession) settle(ctx context.Context) {
 	t.mu.Unlock()
 	for _, o := range gone {
 		o.close()
-		t.written.forget(o.cluster.ID())
+		t.quorum.Forget(o.cluster.ID())
 	}
 	// A root does not count as published without remotes that are not listed yet; for an hour at most.
-	if t.clusters.Listed() || time.Since(t.written.began) >= exit {
-		t.written.members(ids)
+	if t.clusters.Listed() || t.quorum.Waited() {
+		t.quorum.Members(ids)
 	}
 	t.leaveBehind(clusters)
 }

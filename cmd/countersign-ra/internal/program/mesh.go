@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/config"
+	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/quorum"
 	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/status"
 	"github.com/countersign-dev/countersign/kubernetes/istiodtls"
 	"github.com/countersign-dev/countersign/kubernetes/meshroots"
@@ -27,7 +28,9 @@ func (o *clusterRun) makeMesh(t *leaderSession, issuer ra.Issuer, written func(s
 	if r := m.Roots; r.As == config.AsConfigMap {
 		o.mesh.roots, errs[0] = meshroots.New(meshroots.Config{
 			Cluster: id, Client: client, Namespaces: r.Selector(), Authority: r.Authority, Roots: t.engine.Roots, Further: m.Further(),
-			Written: written, Lacking: func() time.Time { return t.engine.Lacking(r.Authority)[place{r.Authority, id, meshRoots}.key()] },
+			Written: written, Lacking: func() time.Time {
+				return t.engine.Lacking(r.Authority)[quorum.Place{Authority: r.Authority, Cluster: id, By: quorum.MeshRoots}.Key()]
+			},
 			Adopt: r.Adopt, Held: t.held, Log: t.log,
 		})
 	}

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/config"
+	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/metrics"
+	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/quorum"
 	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/status"
 	"github.com/countersign-dev/countersign/internal/test/certtest"
 	"github.com/countersign-dev/countersign/ra"
@@ -20,16 +20,16 @@ import (
 
 // No owner of a namespace has a say in it.
 func TestMeshHasATrustBundleInPlaceOfConfigMaps(t *testing.T) {
-	for as, want := range map[string]publisher{"config_map": meshRoots, "cluster_trust_bundle": trustBundles} {
+	for as, want := range map[string]quorum.Publisher{"config_map": quorum.MeshRoots, "cluster_trust_bundle": quorum.TrustBundles} {
 		c, err := config.Parse("c.yaml", []byte(strings.Replace(brief, "roots: {enabled: true}", "roots: {enabled: true, as: "+as+"}", 1)))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := publishersOf(c)("vault"); !slices.Equal(got, []publisher{want}) {
+		if got := publishersOf(c)("vault"); !slices.Equal(got, []quorum.Publisher{want}) {
 			t.Errorf("%s: %q publish the roots", as, got)
 		}
 		bundles := bundlesOf(c)
-		if len(bundles) > 0 != (want == trustBundles) {
+		if len(bundles) > 0 != (want == quorum.TrustBundles) {
 			t.Errorf("%s: %+v", as, bundles)
 		}
 		for _, b := range bundles {
@@ -40,18 +40,41 @@ func TestMeshHasATrustBundleInPlaceOfConfigMaps(t *testing.T) {
 	}
 }
 
-func TestMetricsOfAMesh(t *testing.T) {
-	got := map[string]float64{}
-	m := &status.Mesh{Roots: &status.MeshRoots{Namespaces: 7, Lacking: 2, Disputed: 1, Left: []string{"shop"}}, Istiod: &status.Istiod{Error: "denied", NotAfter: time.Unix(60, 0)}}
-	gaugeMesh("home", m, func(d *prometheus.Desc, v float64, labels ...string) {
-		if labels[0] != "home" {
-			t.Errorf("labels %q", labels)
+// gathered are the values of roots that are left behind and of meshes, each by its name and labels.
+func gathered(t *testing.T, from metrics.Source) map[string]float64 {
+	t.Helper()
+	from.Report = func() status.Report { return status.Report{} }
+	m, all := metrics.New(), map[string]float64{}
+	m.Watch(from)
+	families, err := m.Registry.Gather()
+	if err != nil {
+		t.Error(err)
+	}
+	for _, f := range families {
+		name := strings.TrimPrefix(f.GetName(), prefix)
+		if !strings.HasPrefix(name, "mesh_") && !strings.HasPrefix(name, "istiod_") && name != "roots_left_behind" {
+			continue
 		}
-		got[d.String()+strings.Join(labels[1:], "")] = v
+		for _, one := range f.GetMetric() {
+			key := name
+			for _, label := range one.GetLabel() { // sorted by name
+				key += " " + label.GetValue()
+			}
+			all[key] = one.GetGauge().GetValue()
+		}
+	}
+	return all
+}
+
+func TestMetricsOfAMesh(t *testing.T) {
+	m := &status.Mesh{Roots: &status.MeshRoots{Namespaces: 7, Lacking: 2, Disputed: 1, Left: []string{"shop"}}, Istiod: &status.Istiod{Error: "denied", NotAfter: time.Unix(60, 0)}}
+	got := gathered(t, metrics.Source{
+		Left:   func() []quorum.Place { return nil },
+		Meshes: func() map[string]*status.Mesh { return map[string]*status.Mesh{"home": m} },
 	})
 	want := map[string]float64{
-		meshNamespacesDesc.String() + "current": 5, meshNamespacesDesc.String() + "lacking": 2, meshNamespacesDesc.String() + "disputed": 1,
-		meshLeftDesc.String() + "shop": 1, istiodCurrentDesc.String(): 0, istiodExpiryDesc.String(): 60,
+		"mesh_namespaces home current": 5, "mesh_namespaces home lacking": 2, "mesh_namespaces home disputed": 1,
+		"mesh_left_behind home shop": 1, "istiod_certificate_current home": 0, "istiod_certificate_expiry_timestamp_seconds home": 60,
 	}
 	if !maps.Equal(got, want) {
 		t.Errorf("got %v", got)

@@ -20,7 +20,7 @@ func (s *service) content() daemon.Content {
 		operatorpage.Say(http.StatusOK, "ok")(w, r)
 	})
 	return daemon.Content{
-		Probes: probes, Metrics: s.metrics.registry,
+		Probes: probes, Metrics: s.metrics.Registry,
 		Report: func() any { return s.report() }, Page: func(w http.ResponseWriter) { status.Show(w, s.report()) },
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/quorum"
 	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/status"
 	"github.com/countersign-dev/countersign/internal/program/buildinfo"
 	"github.com/countersign-dev/countersign/kubernetes/signing"
@@ -41,7 +42,7 @@ func (t *leaderSession) report(r *status.Report) {
 		o := t.clusterRuns[r.Clusters[i].ID]
 		t.mu.Unlock()
 		t.reportBehind(&r.Clusters[i])
-		r.Clusters[i].Left = t.written.leftIn(r.Clusters[i].ID)
+		r.Clusters[i].Left = t.quorum.LeftIn(r.Clusters[i].ID)
 		if o == nil {
 			r.Clusters[i].NotReady = "it is not connected"
 			continue
@@ -69,6 +70,27 @@ func (t *leaderSession) dangerous(o *clusterRun) (all []string) {
 	for _, a := range t.config.Authorities {
 		if err := o.clientCA.Check(a.Name, t.engine.Roots(a.Name)); err != nil {
 			all = append(all, err.Error())
+		}
+	}
+	return all
+}
+
+// left returns the places that no new root waits for.
+func (s *service) left() []quorum.Place {
+	if t := s.session.Load(); t != nil {
+		return t.quorum.Left()
+	}
+	return nil
+}
+
+// meshes returns what is written for a mesh, by cluster ID.
+func (s *service) meshes() map[string]*status.Mesh {
+	all := map[string]*status.Mesh{}
+	if t := s.session.Load(); t != nil {
+		for _, o := range t.all() {
+			if m := o.mesh.report(); m != nil {
+				all[o.cluster.ID()] = m
+			}
 		}
 	}
 	return all

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/config"
+	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/metrics"
 	"github.com/countersign-dev/countersign/cmd/internal/cli"
 	"github.com/countersign-dev/countersign/cmd/internal/daemon"
 	"github.com/countersign-dev/countersign/cmd/internal/environ"
@@ -58,18 +59,18 @@ func serve(ctx context.Context, c config.Config, in *daemon.Flags[*config.Config
 		return cli.Wrong(err)
 	}
 	defer traces.Close()
-	s := &service{config: c, log: log, metrics: newMetrics(), life: life, env: in.Env, stdout: streams.Out, read: in.Read, tracer: traces.Tracer()}
+	s := &service{config: c, log: log, metrics: metrics.New(), life: life, env: in.Env, stdout: streams.Out, read: in.Read, tracer: traces.Tracer()}
 	defer func() { err = errors.Join(err, s.close()) }()
 	if err := s.make(ctx); err != nil {
 		return err
 	}
-	s.metrics.watch(s)
+	s.metrics.Watch(metrics.Source{Report: s.report, Left: s.left, Meshes: s.meshes})
 	pages.Show(s.content())
 	return s.run(ctx)
 }
 
 // verify makes everything that serve does, and closes it.
 func verify(ctx context.Context, env environ.Vars, c *config.Config) error {
-	s := &service{config: *c, log: slog.New(slog.DiscardHandler), metrics: newMetrics(), env: env, dry: true}
+	s := &service{config: *c, log: slog.New(slog.DiscardHandler), metrics: metrics.New(), env: env, dry: true}
 	return errors.Join(s.make(ctx), s.close())
 }

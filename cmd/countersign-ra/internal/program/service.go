@@ -16,6 +16,7 @@ import (
 
 	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/audit"
 	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/config"
+	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/metrics"
 	"github.com/countersign-dev/countersign/cmd/internal/cli"
 	"github.com/countersign-dev/countersign/cmd/internal/daemon"
 	"github.com/countersign-dev/countersign/cmd/internal/environ"
@@ -34,7 +35,7 @@ type service struct {
 	env     environ.Vars
 	stdout  io.Writer // for an audit log that goes there
 	log     *slog.Logger
-	metrics *metrics
+	metrics *metrics.Metrics
 	life    *daemon.Life // nil: nothing is shown
 
 	audit     *audit.Log

@@ -1,20 +1,25 @@
-package program
+// Package metrics has the metrics of countersign-ra.
+package metrics
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/quorum"
 	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/status"
 	"github.com/countersign-dev/countersign/kubernetes/signing"
 	"github.com/countersign-dev/countersign/ra"
+	"github.com/countersign-dev/countersign/ra/istioca"
 )
 
-const namespace = "countersign_ra"
+// Namespace begins the name of each metric.
+const Namespace = "countersign_ra"
 
-// metrics counts outcomes; all other values are collected on each scrape. Labels come from
+// Metrics counts outcomes; all other values are collected on each scrape. Labels come from
 // the configuration, from kubeconfigs and from fixed lists, never from a caller.
-type metrics struct {
-	registry *prometheus.Registry
+type Metrics struct {
+	Registry *prometheus.Registry
+
 	outcomes *prometheus.CounterVec
 	requests *prometheus.CounterVec
 	waited   *prometheus.HistogramVec
@@ -23,35 +28,36 @@ type metrics struct {
 	called   prometheus.Histogram
 }
 
-func newMetrics() *metrics {
-	m := &metrics{
-		registry: prometheus.NewRegistry(),
+// New returns the metrics without any that are collected, see [Metrics.Watch].
+func New() *Metrics {
+	m := &Metrics{
+		Registry: prometheus.NewRegistry(),
 		outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: namespace, Name: "outcomes_total", Help: "Outcomes of the engine: issued, or why not.",
+			Namespace: Namespace, Name: "outcomes_total", Help: "Outcomes of the engine: issued, or why not.",
 		}, []string{"authority", "rule", "result"}),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: namespace, Name: "requests_total", Help: "Kubernetes objects by what became of them; a pending one is counted each time.",
+			Namespace: Namespace, Name: "requests_total", Help: "Kubernetes objects by what became of them; a pending one is counted each time.",
 		}, []string{"cluster", "kind", "signer", "result"}),
 		waited: histogram("queue_seconds", "Time in an authority's queue.", prometheus.ExponentialBuckets(0.01, 4, 10)),
 		took:   histogram("call_seconds", "Time of an authority's call.", prometheus.ExponentialBuckets(0.005, 2, 14)),
 	}
 	m.calls = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Namespace: namespace, Name: "istio_calls_total", Help: "Calls of Istio's CA API by how they ended; an excess connection counts as one.",
+		Namespace: Namespace, Name: "istio_calls_total", Help: "Calls of Istio's CA API by how they ended; an excess connection counts as one.",
 	}, []string{"result"})
 	m.called = prometheus.NewHistogram(prometheus.HistogramOpts{
-		Namespace: namespace, Name: "istio_call_seconds", Help: "Time of a call of Istio's CA API.", Buckets: prometheus.ExponentialBuckets(0.005, 2, 14),
+		Namespace: Namespace, Name: "istio_call_seconds", Help: "Time of a call of Istio's CA API.", Buckets: prometheus.ExponentialBuckets(0.005, 2, 14),
 	})
-	m.registry.MustRegister(m.outcomes, m.requests, m.waited, m.took, m.calls, m.called,
+	m.Registry.MustRegister(m.outcomes, m.requests, m.waited, m.took, m.calls, m.called,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 
 func histogram(name, help string, buckets []float64) *prometheus.HistogramVec {
-	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: name, Help: help, Buckets: buckets}, []string{"authority"})
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: Namespace, Name: name, Help: help, Buckets: buckets}, []string{"authority"})
 }
 
-// outcome receives the events of the engine.
-func (m *metrics) outcome(e ra.Event) {
+// Outcome receives the events of the engine.
+func (m *Metrics) Outcome(e ra.Event) {
 	m.outcomes.WithLabelValues(e.Authority, e.Rule, e.Result).Inc()
 	if e.Took > 0 {
 		m.waited.WithLabelValues(e.Authority).Observe(e.Waited.Seconds())
@@ -59,16 +65,40 @@ func (m *metrics) outcome(e ra.Event) {
 	}
 }
 
-// request counts the outcomes of a kind of requests.
-func (m *metrics) request(cluster, kind string) func(signing.Event) {
+// Request counts the outcomes of a kind of requests.
+func (m *Metrics) Request(cluster, kind string) func(signing.Event) {
 	return func(e signing.Event) { m.requests.WithLabelValues(cluster, kind, e.Signer, e.Result).Inc() }
 }
 
-// watch adds the values collected on each scrape.
-func (m *metrics) watch(s *service) { m.registry.MustRegister(collector{s}, meshCollector{s}) }
+// Serve adds the counters of rare calls of Istio's CA API: an alert sees the first one, too.
+func (m *Metrics) Serve() {
+	for _, rare := range []istioca.Result{istioca.Copied, istioca.Unrenewable} {
+		m.calls.WithLabelValues(string(rare))
+	}
+}
+
+// Called counts a call of Istio's CA API.
+func (m *Metrics) Called(e istioca.Event) {
+	m.calls.WithLabelValues(string(e.Result)).Inc()
+	if e.Took > 0 {
+		m.called.Observe(e.Took.Seconds())
+	}
+}
+
+// Source has the current values. Its functions are called on each scrape.
+type Source struct {
+	Report func() status.Report
+	// Left returns the places that no new root waits for, and Meshes what is written for a mesh, by
+	// cluster ID. Only the leader has any.
+	Left   func() []quorum.Place
+	Meshes func() map[string]*status.Mesh
+}
+
+// Watch adds the values collected on each scrape.
+func (m *Metrics) Watch(s Source) { m.Registry.MustRegister(collector{s}) }
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc(namespace+"_"+name, help, labels, nil)
+	return prometheus.NewDesc(Namespace+"_"+name, help, labels, nil)
 }
 
 var (
@@ -99,15 +129,15 @@ var (
 	istioExpiryDesc = desc("istio_certificate_expiry_timestamp_seconds", "When the certificate of Istio's CA API ends.")
 )
 
-// collector collects the service's current state.
-type collector struct{ *service }
+// collector collects the current values.
+type collector struct{ Source }
 
 // Describe implements [prometheus.Collector].
 func (c collector) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		readyDesc, needDesc, leaderDesc, providerDesc, waitingDesc, ageDesc, shutDesc, inFlightDesc, rateDesc, rateLimitDesc, heldDesc, stoppedDesc, rootsDesc, unplannedDesc,
 		rootExpiryDesc, clusterDesc, bundleDesc, protectionDesc, dangerousDesc, rulesUnableDesc, istioReadyDesc, istioExpiryDesc, sharedDesc,
-		renewalsDesc, rootRecordDesc,
+		renewalsDesc, rootRecordDesc, meshNamespacesDesc, meshLeftDesc, rootsLeftDesc, istiodCurrentDesc, istiodExpiryDesc,
 	} {
 		to <- d
 	}
@@ -118,7 +148,7 @@ func (c collector) Collect(to chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
-	r := c.report()
+	r := c.Report()
 	gauge(readyDesc, number(r.NotReady == ""))
 	for _, n := range r.Needs {
 		gauge(needDesc, number(n.Error == ""), n.Name)
@@ -138,6 +168,12 @@ func (c collector) Collect(to chan<- prometheus.Metric) {
 		gaugeCluster(k, gauge)
 	}
 	gauge(rulesUnableDesc, number(r.Unable != ""))
+	for _, p := range c.Left() {
+		gauge(rootsLeftDesc, 1, p.Authority, p.Cluster, string(p.By))
+	}
+	for cluster, m := range c.Meshes() {
+		gaugeMesh(cluster, m, gauge)
+	}
 }
 
 type gauge = func(d *prometheus.Desc, v float64, labels ...string)

@@ -1,11 +1,10 @@
-package program
+package config
 
 import (
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/config"
 	agent "github.com/countersign-dev/countersign/cmd/internal/config"
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 )
@@ -24,7 +23,7 @@ func TestValidateNamesRulesThatCannotDoWhatTheySay(t *testing.T) {
 	for name, c := range map[string]struct {
 		provider string
 		subjects any
-		rule     func(r *config.Rule)
+		rule     func(r *Rule)
 		want     string // empty: nothing
 	}{
 		"a mesh with citadel":          {"citadel", nil, istioRule(spiffe), itself},
@@ -43,40 +42,72 @@ func TestValidateNamesRulesThatCannotDoWhatTheySay(t *testing.T) {
 		"half an hour of pods":         {"vault", nil, podRule(spiffe), ""},
 		"a node's name":                {"vault", nil, podRule("", "{node}.example.org"), ofNode},
 		"a node's name in a mesh":      {"vault", nil, istioRule("spiffe://cluster.local/{node}"), ofNode},
-		"a node's name for nodes": {"vault", nil, func(r *config.Rule) {
+		"a node's name for nodes": {"vault", nil, func(r *Rule) {
 			podRule("", "{node}.example.org")(r)
 			r.Match.Kinds = []string{"node"}
 		}, ""},
 	} {
-		conf := &config.Config{Signers: []config.Signer{{Name: "example.com/pods", PodCertificates: config.PodCertificates{Enabled: true}}}}
+		conf := &Config{Signers: []Signer{{Name: "example.com/pods", PodCertificates: PodCertificates{Enabled: true}}}}
 		provider := mesh
 		provider.Provider, provider.Settings = c.provider, map[string]any{"subject_mode": c.subjects}
 		conf.Hosted().Providers = []agent.Provider{provider}
-		rule := config.Rule{Name: "one", Authority: "ca"}
+		rule := Rule{Name: "one", Authority: "ca"}
 		rule.MaxTTL.Duration = 24 * time.Hour
 		c.rule(&rule)
-		conf.Rules = []config.Rule{rule}
-		got := ruleNotes(conf)
+		conf.Rules = []Rule{rule}
+		got := conf.ruleNotes()
 		if c.want == "" && len(got) > 0 || c.want != "" && (len(got) != 1 || !strings.HasPrefix(got[0], "rules.one: ") || !strings.Contains(got[0], c.want)) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
 }
 
-func podRule(spiffe string, dns ...string) func(*config.Rule) {
-	return func(r *config.Rule) { r.Names = config.Names{SPIFFEID: spiffe, DNSNames: dns} }
+func podRule(spiffe string, dns ...string) func(*Rule) {
+	return func(r *Rule) { r.Names = Names{SPIFFEID: spiffe, DNSNames: dns} }
 }
 
-func istioRule(spiffe string, dns ...string) func(*config.Rule) {
-	return func(r *config.Rule) {
+func istioRule(spiffe string, dns ...string) func(*Rule) {
+	return func(r *Rule) {
 		podRule(spiffe, dns...)(r)
-		r.Match.Requests = []string{config.IstioRequests}
+		r.Match.Requests = []string{IstioRequests}
 	}
 }
 
-func certManagerRule(longest time.Duration) func(*config.Rule) {
-	return func(r *config.Rule) {
-		r.Match.Requests, r.MaxTTL.Duration = []string{config.CertManagerRequests}, longest
+func certManagerRule(longest time.Duration) func(*Rule) {
+	return func(r *Rule) {
+		r.Match.Requests, r.MaxTTL.Duration = []string{CertManagerRequests}, longest
 		r.Names.Requested = []string{"*.{namespace}.example.org"}
+	}
+}
+
+func TestValidateNamesLimitsOfAGateway(t *testing.T) {
+	c := &Config{}
+	c.Istio.Listen, c.Istio.Limits = ":15012", IstioLimits{AuthenticationsOfAddress: 600, ConnectionsOfAddress: 2000}
+	named := func() bool {
+		return strings.Contains(strings.Join(c.istioNotes(), "\n"), "authentications_of_address is 600, connections_of_address 2000")
+	}
+	if named() {
+		t.Error("a service without remote clusters is warned of gateways")
+	}
+	c.Remotes.Secrets = true
+	if !named() {
+		t.Errorf("the limits are not named: %q", c.istioNotes())
+	}
+}
+
+func TestValidateNamesBudgetsOfMachines(t *testing.T) {
+	c := &Config{}
+	c.Budget = Budget{Holder: 10}
+	c.Rules = []Rule{{Name: "machines", Holders: 100, Match: Match{Requests: []string{IstioRequests}}}, {Name: "pods", Holders: 7}}
+	c.Budget.HolderEvery.Duration = 5 * time.Minute
+	named := func() bool {
+		return strings.Contains(strings.Join(c.istioNotes(), "\n"), "rules.machines.holders is 100: on each replica, the tokens of one account get 1000 certificates at once and 1200 an hour, so a caller that reaches N replicas") && !strings.Contains(strings.Join(c.istioNotes(), "\n"), "rules.pods.holders")
+	}
+	if named() {
+		t.Error("a service without machines is warned of their budgets")
+	}
+	c.Istio.Renewals.Identities = []string{"spiffe://vm.example.org/host/db-1"}
+	if !named() {
+		t.Errorf("the budgets are not named: %q", c.istioNotes())
 	}
 }

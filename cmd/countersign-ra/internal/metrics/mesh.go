@@ -1,8 +1,6 @@
-package program
+package metrics
 
 import (
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/status"
 )
 
@@ -16,34 +14,6 @@ var (
 
 // mostLeft bounds the namespaces of a cluster that are named: their owners choose the names.
 const mostLeft = 100
-
-// meshCollector collects what is written for a mesh.
-type meshCollector struct{ *service }
-
-// Describe implements [prometheus.Collector].
-func (c meshCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{meshNamespacesDesc, meshLeftDesc, rootsLeftDesc, istiodCurrentDesc, istiodExpiryDesc} {
-		to <- d
-	}
-}
-
-// Collect implements [prometheus.Collector]. Only the leader has anything to collect.
-func (c meshCollector) Collect(to chan<- prometheus.Metric) {
-	t := c.session.Load()
-	if t == nil {
-		return
-	}
-	for _, p := range t.written.allLeft() {
-		to <- prometheus.MustNewConstMetric(rootsLeftDesc, prometheus.GaugeValue, 1, p.authority, p.cluster, string(p.by))
-	}
-	for _, o := range t.all() {
-		if m := o.mesh.report(); m != nil {
-			gaugeMesh(o.cluster.ID(), m, func(d *prometheus.Desc, v float64, labels ...string) {
-				to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
-			})
-		}
-	}
-}
 
 func gaugeMesh(cluster string, m *status.Mesh, gauge gauge) {
 	if r := m.Roots; r != nil {
