@@ -32,7 +32,7 @@ func TestMachinesOfOneAccountAllHoldCertificates(t *testing.T) {
 	}, func(t *testing.T, m *mesh) {
 		count := 500
 		if testing.Short() {
-			count = 120 // far beyond the budget of one holder, 10; 500 take 11 s of a core
+			count = 30 // beyond the budget of one holder, 10; 500 take 11 s of a core
 		}
 		began := time.Now()
 		machines := make([]*holder, count)

@@ -597,7 +597,10 @@ func TestMachinesThatEnrollTogetherLoseNoCertificate(t *testing.T) {
 		p.door.Limits.CallsOfCaller = 1000
 		p.engine.Audit = log
 	}, func(t *testing.T, m *mesh) {
-		const machines = 480
+		machines := 480
+		if testing.Short() {
+			machines = 60
+		}
 		var all []<-chan error
 		for i := range machines {
 			conn := m.dial("192.0.2.9")
