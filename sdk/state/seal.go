@@ -32,6 +32,16 @@ type header struct {
 	Record    string `json:"record"`
 	Identity  string `json:"identity"`
 	Authority string `json:"authority"`
+	position
+}
+
+// position binds a record of a [Log] to its place; it is zero in a folder's file.
+type position struct {
+	Log     string `json:"log,omitempty"`     // the random ID of the log
+	At      int64  `json:"at,omitempty"`      // where its frame begins in the log, in bytes
+	Renew   int64  `json:"renew,omitempty"`   // in seconds since 1970, as
+	Ends    int64  `json:"ends,omitempty"`    // [secret.Entry] has them
+	Deleted bool   `json:"deleted,omitempty"` // the record says that there is none
 }
 
 // errSealed is the one error for content that cannot be decrypted.
@@ -43,7 +53,12 @@ var errSealed = errors.New("it cannot be decrypted: the key is another one, or t
 //
 // Everything before the nonce is additional authenticated data.
 func seal(key []byte, name string, r secret.Record, random io.Reader) ([]byte, error) {
-	text, err := json.Marshal(header{name, r.Identity, r.Authority})
+	return sealAs(key, header{Record: name, Identity: r.Identity, Authority: r.Authority}, r.Content, random)
+}
+
+// sealAs is seal with any header.
+func sealAs(key []byte, h header, content []byte, random io.Reader) ([]byte, error) {
+	text, err := json.Marshal(h)
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +78,7 @@ func seal(key []byte, name string, r secret.Record, random io.Reader) ([]byte, e
 		return nil, err
 	}
 	before := out.Bytes()
-	sealed := aead.Seal(bytes.Clone(before), nil, r.Content, before) //nolint:gosec // G407: this cipher draws its nonce itself
+	sealed := aead.Seal(bytes.Clone(before), nil, content, before) //nolint:gosec // G407: this cipher draws its nonce itself
 	if len(sealed) > maxFile {
 		return nil, fmt.Errorf("its file would have %d bytes, %d are allowed", len(sealed), maxFile)
 	}
@@ -72,22 +87,33 @@ func seal(key []byte, name string, r secret.Record, random io.Reader) ([]byte, e
 
 // open returns the record in a file if it has that name.
 func open(key []byte, name string, file []byte) (secret.Record, error) {
+	h, content, err := openAny(key, file)
+	switch {
+	case err != nil:
+		return secret.Record{}, err
+	case h.Record != name:
+		return secret.Record{}, fmt.Errorf("it is the record %.256q under the name of another", h.Record)
+	case h.position != position{}:
+		return secret.Record{}, errors.New("it is a record of a log")
+	}
+	return secret.Record{Identity: h.Identity, Authority: h.Authority, Content: content}, nil
+}
+
+// openAny returns the header and the content of a file, whose names the caller has to check.
+func openAny(key, file []byte) (header, []byte, error) {
 	h, size, err := parse(file)
 	if err != nil {
-		return secret.Record{}, err
+		return header{}, nil, err
 	}
 	aead, err := cipherOf(key, file[size-saltSize:size])
 	if err != nil {
-		return secret.Record{}, err
+		return header{}, nil, err
 	}
 	content, err := aead.Open(nil, nil, file[size:], file[:size])
-	switch {
-	case err != nil:
-		return secret.Record{}, errSealed
-	case h.Record != name:
-		return secret.Record{}, fmt.Errorf("it is the record %.256q under the name of another", h.Record)
+	if err != nil {
+		return header{}, nil, errSealed
 	}
-	return secret.Record{Identity: h.Identity, Authority: h.Authority, Content: content}, nil
+	return h, content, nil
 }
 
 // parse reads the part before the nonce and returns its size in bytes.

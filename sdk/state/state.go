@@ -1,8 +1,9 @@
 // Package state (experimental) stores an agent's secrets in an encrypted folder, so that they
-// survive a restart. [Open] returns the [secret.Storage] for [secret.Config]. The caller provides
-// the key; [ReadKey] reads one from a file. There are no goroutines; a lock serializes writes.
+// survive a restart. [Open] returns the [secret.Storage] for [secret.Config]; [OpenLog] returns one
+// for the thousands of names of sdk/ondemand. The caller provides the key; [ReadKey] reads one from
+// a file. A lock serializes writes.
 //
-// Each record is one file: a line with the format's version, a line of JSON that describes
+// Each record of a [Folder] is one file: a line with the format's version, a line of JSON that describes
 // the record, and the content, encrypted with AES-256-GCM. Each write uses a new
 // key, derived from the folder's key and a random salt by HKDF-SHA256. Both lines are
 // authenticated with the content, so no file can be changed or pass for another.
