@@ -1,7 +1,6 @@
 package awspca
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"testing"
@@ -13,56 +12,23 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 )
 
-// watching is a RootWatcher's end.
-type watching struct {
-	told  chan string
-	ended chan error
-	stop  context.CancelFunc
-}
-
-func watch(t *testing.T, c *CA) *watching {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	w := &watching{told: make(chan string, 100), ended: make(chan error, 1), stop: cancel}
-	go func() {
-		w.ended <- c.WatchRoots(ctx, func(roots []byte) error { w.told <- string(roots); return nil })
-	}()
-	t.Cleanup(cancel)
-	return w
-}
-
-// must waits within the limit for the roots.
-func (w *watching) must(t *testing.T, limit time.Duration, want []byte) {
-	t.Helper()
-	select {
-	case got := <-w.told:
-		if got != string(want) {
-			t.Fatalf("notified %s", got)
-		}
-	case err := <-w.ended:
-		t.Fatalf("the watch ended: %v", err)
-	case <-time.After(limit):
-		t.Fatalf("no roots arrived in %s", limit)
-	}
-}
-
 func TestWatcherSendsRootNowAndAfterItsChange(t *testing.T) {
 	virtual(t, func(t *testing.T, s *service) {
 		c := s.opened(t, theSettings())
-		w := watch(t, c)
-		w.must(t, time.Second, s.roots())
-		time.Sleep(time.Hour)
-		if n := s.count("GetCertificateAuthorityCertificate"); n < 10 || n > 15 || len(w.told) > 0 {
-			t.Errorf("%d calls in an hour, roots sent %d times", n, len(w.told))
+		w := testkit.WatchRoots(t, c)
+		w.Gets(t, time.Second, s.roots())
+		w.Silent(t, time.Hour)
+		if n := s.count("GetCertificateAuthorityCertificate"); n < 10 || n > 15 {
+			t.Errorf("%d calls in an hour", n)
 		}
 		s.set(func() { s.by = newAuthority(pki.ECDSAP256) })
-		w.must(t, 6*time.Minute, s.roots())
+		w.Gets(t, 6*time.Minute, s.roots())
 		s.set(func() { s.by = newAuthority(pki.ECDSAP256) })
 		synctest.Wait()
 		mustSign(t, c) // under an unknown root
-		w.must(t, time.Second, s.roots())
+		w.Gets(t, time.Second, s.roots())
 		s.next("GetCertificateAuthorityCertificate", refuse(http.StatusBadRequest, "InvalidStateException", "is PENDING_CERTIFICATE"))
-		if err := <-w.ended; !errors.Is(err, ca.ErrUnavailable) {
+		if err := w.Ended(); !errors.Is(err, ca.ErrUnavailable) {
 			t.Errorf("the watch ended with %v", err)
 		}
 	})
@@ -109,7 +75,7 @@ func TestWatchWaitsForTheTokenOfARequest(t *testing.T) {
 		settings := byToken()
 		settings.Log = log.Logger()
 		c := s.opened(t, settings)
-		w := watch(t, c)
+		w := testkit.WatchRoots(t, c)
 		time.Sleep(time.Hour)
 		_, err := c.Roots(t.Context())
 		mustBe(t, err, ca.ErrUnavailable, "there was none yet")
@@ -121,7 +87,7 @@ func TestWatchWaitsForTheTokenOfARequest(t *testing.T) {
 		req, key := ask(t)
 		req.Token = got.AccessToken
 		mustSignThis(t, c, req, key)
-		w.must(t, time.Second, s.roots())
+		w.Gets(t, time.Second, s.roots())
 		s.next("GetCertificateAuthorityCertificate", refuse(http.StatusBadRequest, "ExpiredTokenException", "expired"))
 		time.Sleep(time.Hour)
 		asked := s.count("GetCertificateAuthorityCertificate")
@@ -133,7 +99,7 @@ func TestWatchWaitsForTheTokenOfARequest(t *testing.T) {
 		req, key = ask(t)
 		req.Token = got.AccessToken
 		mustSignThis(t, c, req, key)
-		w.must(t, time.Second, s.roots())
+		w.Gets(t, time.Second, s.roots())
 		mustHide(t, log.Take())
 	})
 }

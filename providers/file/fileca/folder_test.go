@@ -10,6 +10,7 @@ import (
 
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/provider/filewatch"
+	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 )
 
 // mount lays files out as Kubernetes does: ca-cert.pem -> ..data/ca-cert.pem,
@@ -52,12 +53,12 @@ func TestTwentySwapsAreEachSeen(t *testing.T) {
 	mount(t, dir, 1, authority.IstioFiles())
 	log := newLogged()
 	c := mustOpen(t, settingsWithLog(dir, log))
-	roots := following(t, c)
-	roots.mustSee(t, "the first", authority)
+	roots := testkit.WatchRoots(t, c)
+	roots.Gets(t, patience, authority.Bundle().PEM())
 	for swap := 2; swap <= 21; swap++ {
 		authority.Rotate()
 		mount(t, dir, swap, authority.IstioFiles())
-		roots.mustSee(t, fmt.Sprintf("swap %d", swap), authority)
+		roots.Gets(t, patience, authority.Bundle().PEM())
 	}
 	log.mustBeSilent(t)
 	req, check := web.request(t, "")
@@ -115,14 +116,14 @@ func TestChangeIsSeenHoweverMade(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			authority := catest.NewCA(catest.Options{Intermediates: 1})
 			dir := folderOf(t, authority.IstioFiles())
-			roots := following(t, mustOpen(t, settingsWithLog(dir, newLogged())))
-			roots.mustSee(t, "the first", authority)
+			roots := testkit.WatchRoots(t, mustOpen(t, settingsWithLog(dir, newLogged())))
+			roots.Gets(t, patience, authority.Bundle().PEM())
 			authority.Rotate()
 			change(t, dir, authority.IstioFiles())
-			roots.mustSee(t, "the first change", authority)
+			roots.Gets(t, patience, authority.Bundle().PEM())
 			authority.Rotate()
 			writeFiles(t, dir, authority.IstioFiles())
-			roots.mustSee(t, "a change after that", authority)
+			roots.Gets(t, patience, authority.Bundle().PEM())
 		})
 	}
 }
@@ -131,8 +132,8 @@ func TestReturningFolderIsSeen(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
 	dir := folderOf(t, authority.IstioFiles())
 	log := newLogged()
-	roots := following(t, mustOpen(t, settingsWithLog(dir, log)))
-	roots.mustSee(t, "the first", authority)
+	roots := testkit.WatchRoots(t, mustOpen(t, settingsWithLog(dir, log)))
+	roots.Gets(t, patience, authority.Bundle().PEM())
 	if err := os.Rename(dir, dir+".old"); err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +144,7 @@ func TestReturningFolderIsSeen(t *testing.T) {
 	if err := os.Rename(folderOf(t, authority.IstioFiles()), dir); err != nil {
 		t.Fatal(err)
 	}
-	roots.mustSee(t, "its return", authority)
+	roots.Gets(t, patience, authority.Bundle().PEM())
 }
 
 func TestLinkChainIsWatchedThroughEachFolder(t *testing.T) {
@@ -154,12 +155,12 @@ func TestLinkChainIsWatchedThroughEachFolder(t *testing.T) {
 	for name := range authority.IstioFiles() {
 		link(t, filepath.Join(versions, "current", name), filepath.Join(dir, name))
 	}
-	roots := following(t, mustOpen(t, settingsWithLog(dir, newLogged())))
-	roots.mustSee(t, "the first", authority)
+	roots := testkit.WatchRoots(t, mustOpen(t, settingsWithLog(dir, newLogged())))
+	roots.Gets(t, patience, authority.Bundle().PEM())
 	for range 3 {
 		authority.Rotate()
 		link(t, folderOf(t, authority.IstioFiles()), filepath.Join(versions, "current"))
-		roots.mustSee(t, "another version", authority)
+		roots.Gets(t, patience, authority.Bundle().PEM())
 	}
 }
 
@@ -171,9 +172,9 @@ func TestPollFindsChangeWithoutEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	roots := following(t, c)
-	roots.mustSee(t, "the first", authority)
+	roots := testkit.WatchRoots(t, c)
+	roots.Gets(t, patience, authority.Bundle().PEM())
 	authority.Rotate()
 	writeFiles(t, dir, authority.IstioFiles())
-	roots.mustSee(t, "the change", authority)
+	roots.Gets(t, patience, authority.Bundle().PEM())
 }

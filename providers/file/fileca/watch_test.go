@@ -14,46 +14,11 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 )
 
 func settingsWithLog(dir string, log *logged) Settings {
 	return Settings{Dir: dir, PollInterval: time.Hour, Log: slog.New(log)} // events alone must do
-}
-
-// following calls WatchRoots until the test ends.
-func following(t *testing.T, c *CA) *follower {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	f := &follower{make(chan []byte), make(chan error, 1)}
-	go func() {
-		f.ended <- c.WatchRoots(ctx, func(roots []byte) error {
-			select {
-			case f.roots <- roots:
-				return nil
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		})
-	}()
-	t.Cleanup(func() { cancel(); <-f.ended })
-	return f
-}
-
-type follower struct {
-	roots chan []byte
-	ended chan error
-}
-
-func (f *follower) mustSee(t *testing.T, what string, authority *catest.CA) {
-	t.Helper()
-	select {
-	case got := <-f.roots:
-		if !bytes.Equal(got, authority.Bundle().PEM()) {
-			t.Fatalf("%s: other roots were sent", what)
-		}
-	case <-time.After(patience):
-		t.Fatalf("%s was not noticed", what)
-	}
 }
 
 // unwatched is a CA that nothing was read of yet.
@@ -155,8 +120,8 @@ func TestWatchersGetOnlyRootChanges(t *testing.T) {
 	authority := catest.NewCA(catest.Options{Intermediates: 1})
 	dir := folderOf(t, authority.IstioFiles())
 	c := mustOpen(t, settingsWithLog(dir, newLogged()))
-	roots := following(t, c)
-	roots.mustSee(t, "the first", authority)
+	roots := testkit.WatchRoots(t, c)
+	roots.Gets(t, patience, authority.Bundle().PEM())
 	// The same CA without its chain file is another set with the same roots.
 	before := c.current.Load()
 	if err := os.Remove(filepath.Join(dir, chainFile)); err != nil {
@@ -169,7 +134,7 @@ func TestWatchersGetOnlyRootChanges(t *testing.T) {
 	}
 	authority.Rotate()
 	writeFiles(t, dir, authority.IstioFiles())
-	roots.mustSee(t, "the roots' change", authority) // and nothing in between
+	roots.Gets(t, patience, authority.Bundle().PEM()) // and nothing in between
 }
 
 func TestWatchEndsWithContextCallerOrCA(t *testing.T) {
@@ -195,8 +160,8 @@ func TestRequestsAreSignedWhileFolderChanges(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
 	dir := folderOf(t, authority.IstioFiles())
 	c := mustOpen(t, settingsWithLog(dir, newLogged()))
-	roots := following(t, c)
-	roots.mustSee(t, "the first", authority)
+	roots := testkit.WatchRoots(t, c)
+	roots.Gets(t, patience, authority.Bundle().PEM())
 	req, check := web.request(t, "")
 	stop, failed := make(chan struct{}), make(chan error, 1)
 	go func() {
@@ -205,7 +170,7 @@ func TestRequestsAreSignedWhileFolderChanges(t *testing.T) {
 	for range 3 {
 		authority.Rotate()
 		writeFiles(t, dir, authority.IstioFiles())
-		roots.mustSee(t, "a change", authority)
+		roots.Gets(t, patience, authority.Bundle().PEM())
 	}
 	close(stop)
 	if err := <-failed; err != nil {

@@ -15,68 +15,24 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 )
 
-// watching is a RootWatcher's end.
-type watching struct {
-	told  chan string
-	ended chan error
-	stop  context.CancelFunc
-}
-
-func watch(t *testing.T, c *CA) *watching {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	w := &watching{told: make(chan string, 100), ended: make(chan error, 1), stop: cancel}
-	go func() {
-		w.ended <- c.WatchRoots(ctx, func(roots []byte) error { w.told <- string(roots); return nil })
-	}()
-	t.Cleanup(cancel)
-	return w
-}
-
-// must returns the next roots that the watcher gets within the limit.
-func (w *watching) must(t *testing.T, limit time.Duration, want []byte) {
-	t.Helper()
-	select {
-	case got := <-w.told:
-		if got != string(want) {
-			t.Fatalf("notified %s", got)
-		}
-	case err := <-w.ended:
-		t.Fatalf("the watch ended: %v", err)
-	case <-time.After(limit):
-		t.Fatalf("no roots arrived in %s", limit)
-	}
-}
-
-func (w *watching) silent(t *testing.T, span time.Duration) {
-	t.Helper()
-	select {
-	case got := <-w.told:
-		t.Fatalf("notified %s", got)
-	case err := <-w.ended:
-		t.Fatalf("the watch ended: %v", err)
-	case <-time.After(span):
-	}
-}
-
 func TestWatcherGetsRootsNowAndAfterRotation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := start(t)
 		c := server.open(t, server.settings())
 		mustSign(t, c)
-		w := watch(t, c)
-		w.must(t, time.Second, server.pool.Bundle().PEM())
-		w.silent(t, time.Hour) // it is asked, and nothing changes
+		w := testkit.WatchRoots(t, c)
+		w.Gets(t, time.Second, server.pool.Bundle().PEM())
+		w.Silent(t, time.Hour) // it is asked, and nothing changes
 		if n := len(server.fetches()); n < 10 || n > 15 {
 			t.Errorf("there were %d questions in an hour", n)
 		}
 		before := server.pool.Bundle()
 		server.pool.Rotate()
-		w.must(t, 6*time.Minute, server.pool.Bundle().PEM())
+		w.Gets(t, 6*time.Minute, server.pool.Bundle().PEM())
 		server.pool.SetRoots(server.pool.Bundle().Union(before))
-		w.must(t, 6*time.Minute, server.pool.Bundle().PEM())
-		w.stop()
-		if err := <-w.ended; !errors.Is(err, context.Canceled) {
+		w.Gets(t, 6*time.Minute, server.pool.Bundle().PEM())
+		w.Stop()
+		if err := w.Ended(); !errors.Is(err, context.Canceled) {
 			t.Errorf("the watch ended with %v", err)
 		}
 	})
@@ -87,8 +43,8 @@ func TestReplyUnderUnknownRootRefreshesRootsAtOnce(t *testing.T) {
 		server := start(t)
 		c := server.open(t, server.settings())
 		mustSign(t, c)
-		w := watch(t, c)
-		w.must(t, time.Second, server.pool.Bundle().PEM())
+		w := testkit.WatchRoots(t, c)
+		w.Gets(t, time.Second, server.pool.Bundle().PEM())
 		server.pool.Rotate()
 		req, check := ask(t)
 		req.ID = "7c1d6f6e-0c3c-4f5e-9a3a-2f1f6f0f9a10"
@@ -97,7 +53,7 @@ func TestReplyUnderUnknownRootRefreshesRootsAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		testkit.Passes(t, reply, check) // it brings its own root
-		w.must(t, time.Second, server.pool.Bundle().PEM())
+		w.Gets(t, time.Second, server.pool.Bundle().PEM())
 	})
 }
 
@@ -107,20 +63,20 @@ func TestRootsAreFetchedWithNewestRequestToken(t *testing.T) {
 		settings := server.settings()
 		settings.Log = log.Logger()
 		c := server.open(t, settings)
-		w := watch(t, c)
-		w.silent(t, time.Hour)
+		w := testkit.WatchRoots(t, c)
+		w.Silent(t, time.Hour)
 		if _, err := c.Roots(t.Context()); !errors.Is(err, ca.ErrUnavailable) || len(server.fetches()) > 0 {
 			t.Errorf("got %v and %d questions", err, len(server.fetches()))
 		}
 		mustSign(t, c)
-		w.must(t, time.Second, server.pool.Bundle().PEM())
+		w.Gets(t, time.Second, server.pool.Bundle().PEM())
 		if got := server.fetches()[0].metadata["authorization"]; got[0] != "Bearer "+theToken.Reveal() {
 			t.Error("it was not asked for with the request's token")
 		}
 		server.set(func() { server.refuse = status.Error(codes.Unauthenticated, "expired "+theToken.Reveal()) })
-		w.silent(t, time.Hour)
+		w.Silent(t, time.Hour)
 		before := len(server.fetches())
-		w.silent(t, time.Hour)
+		w.Silent(t, time.Hour)
 		if n := len(server.fetches()) - before; n > 0 {
 			t.Errorf("the token that was refused was shown %d times more", n)
 		}
@@ -131,7 +87,7 @@ func TestRootsAreFetchedWithNewestRequestToken(t *testing.T) {
 		if _, err := c.CSRSign(t.Context(), req); err != nil {
 			t.Fatal(err)
 		}
-		w.must(t, time.Second, server.pool.Bundle().PEM())
+		w.Gets(t, time.Second, server.pool.Bundle().PEM())
 		if got := server.fetches()[len(server.fetches())-1].metadata["authorization"]; got[0] != "Bearer another.token" {
 			t.Error("it was not asked for with the newest token")
 		}
