@@ -104,20 +104,16 @@ func TestRandomNamesDelayNoHonestName(t *testing.T) {
 }
 
 func TestHangingAskKeepsHeldNames(t *testing.T) {
-	hang := false
-	decider := &asker{say: func(ctx context.Context, _ string) (bool, error) {
-		if hang {
-			<-ctx.Done()
-			return false, ctx.Err()
-		}
-		return true, nil
-	}}
+	decider := &asker{say: answers(true, nil)}
 	bubble(t, func(_ *engine, c *ondemand.Config) { c.Rules[0].Ask = decider }, func(e *engine) {
 		for i := range 100 {
 			e.subscribe(fmt.Sprintf("n%d.shop.example.org", i))
 		}
 		e.orders(100)
-		hang = true
+		decider.set(func(ctx context.Context, _ string) (bool, error) {
+			<-ctx.Done()
+			return false, ctx.Err()
+		})
 		new := e.subscribe("new.shop.example.org")
 		after(9 * time.Second)
 		e.answer("new.shop.example.org", secret.ErrUnknown)
@@ -211,7 +207,7 @@ func TestHangingStorage(t *testing.T) {
 		e.subscribe("a.shop.example.org")
 		e.has("a.shop.example.org")
 		release := make(chan struct{})
-		e.storage().fault = func(string, string) error { <-release; return nil }
+		e.storage().fail(func() error { <-release; return nil })
 		e.subscribe("b.shop.example.org")
 		after(10 * time.Second)
 		e.answer("b.shop.example.org", secret.ErrUnknown)

@@ -95,7 +95,11 @@ func (s *Set) decide(e *entry) {
 		s.sched.Lock()
 		defer s.sched.Unlock()
 		e.deciding = false
-		if !s.closed && !e.Gone() {
+		switch {
+		case s.closed || e.Gone():
+		case err != nil && ctx.Err() != nil && e.waiting: // given up, and then a client came
+			s.decide(e)
+		default:
 			s.settle(e, allowed, err)
 		}
 	}()
@@ -186,8 +190,9 @@ func (s *Set) reportFailure(j *job) {
 			j.conf.Budget.Failed(j.name)
 		}
 		s.sched.Complain("cannot get a certificate on demand", j.err, "rule", r.conf.Name, "name", j.name, "next_try", j.entry.failure.NextTry)
-	default:
+	default: // a flood of refusals is no failure
 		s.sched.Complain("no order for a name on demand", j.err, "rule", r.conf.Name, "name", j.name)
+		return
 	}
 	s.observe(r, event)
 }

@@ -11,8 +11,10 @@ import (
 )
 
 const (
-	// orderFor is how long an order that was begun goes on after the last subscription.
+	// orderFor is how long an order that was sent goes on after the last subscription, and
+	// lateFor how long one waits to be sent.
 	orderFor = time.Hour
+	lateFor  = time.Minute
 	// retryFor is how long a renewal is tried after the end of the certificate, and after the
 	// last subscription: the DNS records of the name may lead elsewhere by now.
 	retryFor = 24 * time.Hour
@@ -92,7 +94,8 @@ func (e *entry) wanted(now time.Time) bool {
 	case e.waiting:
 		return true
 	case !e.held():
-		return (e.order != nil || e.stored || e.late) && now.Before(e.asked.Add(orderFor))
+		sent := e.order != nil || e.stored
+		return sent && now.Before(e.asked.Add(orderFor)) || e.late && now.Before(e.asked.Add(lateFor))
 	}
 	return e.inUse(now) && now.Before(clock.Later(e.ends(), e.asked).Add(retryFor))
 }

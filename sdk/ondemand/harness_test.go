@@ -58,12 +58,27 @@ func (a *authority) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certifi
 // asker decides as it is set to.
 type asker struct {
 	calls atomic.Int64
+	mu    sync.Mutex
 	say   func(ctx context.Context, name string) (bool, error)
 }
 
 func (a *asker) Allowed(ctx context.Context, name string) (bool, error) {
 	a.calls.Add(1)
-	return a.say(ctx, name)
+	a.mu.Lock()
+	say := a.say
+	a.mu.Unlock()
+	return say(ctx, name)
+}
+
+func (a *asker) set(say func(ctx context.Context, name string) (bool, error)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.say = say
+}
+
+// answers returns a decider with one answer.
+func answers(allowed bool, err error) func(context.Context, string) (bool, error) {
+	return func(context.Context, string) (bool, error) { return allowed, err }
 }
 
 // budget is a number of orders.
@@ -88,7 +103,14 @@ type storage struct {
 	records map[string]secret.Record
 	index   map[string]secret.Entry
 	loads   int
-	fault   func(what, name string) error
+	fault   func() error
+}
+
+// fail sets what happens at each change.
+func (s *storage) fail(fault func() error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fault = fault
 }
 
 func newStorage() *storage {
@@ -110,12 +132,15 @@ func (s *storage) Load(_ context.Context, name string) (secret.Record, error) {
 
 func (s *storage) Store(_ context.Context, e secret.Entry, r secret.Record) error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.fault != nil {
-		if err := s.fault("store", e.Name); err != nil {
+	fault := s.fault
+	s.mu.Unlock()
+	if fault != nil {
+		if err := fault(); err != nil {
 			return err
 		}
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.records[e.Name], s.index[e.Name] = r, e
 	return nil
 }

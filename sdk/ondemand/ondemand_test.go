@@ -97,12 +97,11 @@ func TestRefusedNameIsUnknownAtOnce(t *testing.T) {
 }
 
 func TestUndecidedNewNameIsRefusedAndHeldOneRenewed(t *testing.T) {
-	var answer error
-	ask := &asker{say: func(context.Context, string) (bool, error) { return true, answer }}
+	ask := &asker{say: answers(true, nil)}
 	bubble(t, func(_ *engine, c *ondemand.Config) { c.Rules[0].Ask = ask }, func(e *engine) {
 		e.subscribe("a.shop.example.org")
 		first := e.has("a.shop.example.org")
-		answer = errors.New("away")
+		ask.set(answers(false, errors.New("away")))
 		e.subscribe("b.shop.example.org")
 		e.answer("b.shop.example.org", secret.ErrUnknown)
 		after(18 * time.Hour)
@@ -114,12 +113,11 @@ func TestUndecidedNewNameIsRefusedAndHeldOneRenewed(t *testing.T) {
 }
 
 func TestNameThatAskRefusesLaterIsServedToItsEnd(t *testing.T) {
-	allowed := true
-	ask := &asker{say: func(context.Context, string) (bool, error) { return allowed, nil }}
+	ask := &asker{say: answers(true, nil)}
 	bubble(t, func(_ *engine, c *ondemand.Config) { c.Rules[0].Ask = ask }, func(e *engine) {
 		h := e.subscribe("a.shop.example.org")
 		item := e.has("a.shop.example.org")
-		allowed = false
+		ask.set(answers(false, nil))
 		after(item.NotAfter.Sub(e.now()) - time.Second)
 		if e.has("a.shop.example.org") != item || ask.calls.Load() > 20 {
 			t.Errorf("another item, or %d questions", ask.calls.Load())
@@ -253,9 +251,10 @@ func TestIdleNameIsNotRenewedAndDropped(t *testing.T) {
 		idle, used := e.subscribe("idle.shop.example.org"), e.subscribe("used.shop.example.org")
 		e.has("idle.shop.example.org")
 		idle.stop()
-		after(23 * time.Hour)
-		e.has("idle.shop.example.org")
+		after(19 * time.Hour)
 		e.orders(3)
+		after(4 * time.Hour)
+		e.has("idle.shop.example.org")
 		after(2 * time.Hour)
 		e.answer("idle.shop.example.org", secret.ErrUnknown)
 		e.has("used.shop.example.org")
@@ -307,5 +306,75 @@ func TestCertificateForAnotherNameIsRefused(t *testing.T) {
 		e.subscribe("a.shop.example.org")
 		e.answer("a.shop.example.org", secret.ErrUnknown)
 		e.answer("b.shop.example.org", secret.ErrUnknown)
+	})
+}
+
+func TestClientThatComesWhileQuestionEndsIsServed(t *testing.T) {
+	ask := &asker{say: func(ctx context.Context, _ string) (bool, error) {
+		select {
+		case <-time.After(time.Second):
+			return true, nil
+		case <-ctx.Done():
+			time.Sleep(100 * time.Millisecond) // it notices late
+			return false, ctx.Err()
+		}
+	}}
+	bubble(t, func(_ *engine, c *ondemand.Config) { c.Rules[0].Ask = ask }, func(e *engine) {
+		h := e.subscribe("a.shop.example.org")
+		after(500 * time.Millisecond)
+		h.stop()
+		after(50 * time.Millisecond)
+		e.subscribe("a.shop.example.org")
+		after(2 * time.Second)
+		e.has("a.shop.example.org")
+		e.refused(map[ondemand.Refusal]uint64{})
+	})
+}
+
+func TestQueuedNameIsOrderedAfterItsClientsWaitedInVain(t *testing.T) {
+	bubble(t, func(_ *engine, c *ondemand.Config) { c.Rules[0].InFlight = 1 }, func(e *engine) {
+		e.ca.delay.Store(int64(10 * time.Second))
+		for _, name := range []string{"a", "b", "c"} {
+			h := e.subscribe(name + ".shop.example.org")
+			go func() {
+				time.Sleep(9 * time.Second)
+				h.stop()
+			}()
+		}
+		after(40 * time.Second)
+		e.has("c.shop.example.org")
+		e.orders(3)
+	})
+}
+
+func TestRefusalsAreNoFailures(t *testing.T) {
+	limit := &budget{}
+	bubble(t, func(_ *engine, c *ondemand.Config) { c.Rules[0].Budget = limit }, func(e *engine) {
+		e.subscribe("a.shop.example.org")
+		e.answer("a.shop.example.org", secret.ErrUnknown)
+		if e.count(secret.Failed) != 0 || e.rule().Failing != 0 {
+			t.Errorf("events %v, %+v", e.events, e.rule())
+		}
+		e.refused(map[ondemand.Refusal]uint64{ondemand.OverBudget: 1})
+	})
+}
+
+// An expired certificate stays where it is until there is another.
+func TestFailedRenewalRemovesNothing(t *testing.T) {
+	bubble(t, nil, func(e *engine) {
+		h := e.subscribe("a.shop.example.org")
+		e.has("a.shop.example.org")
+		e.ca.Always(catest.Fault{Err: ca.Errorf(ca.Denied, "no")})
+		before := h.notices.Load()
+		after(30 * time.Hour)
+		if n := h.notices.Load(); n != before || e.count(secret.Expired) != 1 {
+			t.Errorf("%d notices, events %v", n-before, e.events)
+		}
+		e.ca.Always(catest.Fault{})
+		e.Kick("")
+		e.has("a.shop.example.org")
+		if h.notices.Load() == before {
+			t.Error("no notice of the new one")
+		}
 	})
 }

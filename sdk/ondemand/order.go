@@ -64,15 +64,15 @@ func (j *job) Run(w *schedule.Worker) {
 }
 
 func (j *job) run(ctx context.Context, w *schedule.Worker) (err error) {
-	if err := j.allowed(ctx, w.Turn); err != nil {
-		return err
-	}
 	if j.read {
 		if j.before, j.order, err = j.set.restore(ctx, w.Turn, j.spec); err != nil && later(err) {
 			return err
 		}
 	}
-	if j.order == nil {
+	if j.order == nil { // one that was begun is decided and paid for
+		if err := j.allowed(ctx, w.Turn); err != nil {
+			return err
+		}
 		if err := j.begin(); err != nil {
 			return err
 		}
@@ -88,7 +88,7 @@ func (j *job) run(ctx context.Context, w *schedule.Worker) (err error) {
 	return nil
 }
 
-// allowed asks about a renewal, or about an order of the last run. A renewal is made if that cannot
+// allowed asks about a renewal, or about a name of the last run. A renewal is made if that cannot
 // be determined.
 func (j *job) allowed(ctx context.Context, turn call.Turn) error {
 	if !j.ask {

@@ -156,6 +156,7 @@ func (s *Set) unreadable(e *entry, err error) {
 	}
 	s.observe(e.rule, secret.Event{Kind: secret.StateFailed, Reason: "refused", Failure: secret.NewFailure(err, s.sched.Now(), 0)})
 	e.Rotation.Release()
+	s.discard(e.name)
 	e.stored, e.decided = false, false
 	e.recount()
 	s.decide(e)

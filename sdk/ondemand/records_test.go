@@ -1,7 +1,6 @@
 package ondemand_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -18,7 +17,7 @@ func stored(_ *engine, c *ondemand.Config) { c.Storage = newStorage() }
 func (e *engine) storage() *storage { return e.config.Storage.(*storage) }
 
 func TestHeldNameIsNotOrderedAgainAfterRestart(t *testing.T) {
-	ask := &asker{say: func(context.Context, string) (bool, error) { return true, nil }}
+	ask := &asker{say: answers(true, nil)}
 	limit := &budget{}
 	limit.left.Store(100)
 	bubble(t, func(e *engine, c *ondemand.Config) {
@@ -31,7 +30,8 @@ func TestHeldNameIsNotOrderedAgainAfterRestart(t *testing.T) {
 			e.subscribe(name)
 			before[name] = e.has(name)
 		}
-		ask.say = func(context.Context, string) (bool, error) { return false, errors.New("away") }
+		ask.set(answers(false, errors.New("away")))
+		limit.left.Store(0)
 		e.ca.hang.Store(true)
 		e.restart()
 		if s := e.rule(); s.Held != 100 || e.storage().loads != 0 {
@@ -74,17 +74,17 @@ func TestOrderIsResumedAfterKill(t *testing.T) {
 			bubble(t, stored, func(e *engine) {
 				dead := errors.New("killed")
 				writes := 0
-				e.storage().fault = func(string, string) error {
+				e.storage().fail(func() error {
 					if writes++; writes > at {
 						return dead
 					}
 					return nil
-				}
+				})
 				h := e.subscribe("a.shop.example.org")
 				after(time.Second)
 				h.stop()
 				e.orders(at)
-				e.storage().fault = nil
+				e.storage().fail(nil)
 				e.restart()
 				after(time.Second)
 				if at == 1 { // the order goes on by itself
@@ -108,7 +108,7 @@ func TestOrderThatCannotBeStoredIsNotSent(t *testing.T) {
 	bubble(t, stored, func(e *engine) {
 		e.subscribe("held.shop.example.org")
 		held := e.has("held.shop.example.org")
-		e.storage().fault = func(string, string) error { return errors.New("no space left on device") }
+		e.storage().fail(func() error { return errors.New("no space left on device") })
 		e.subscribe("a.shop.example.org")
 		e.answer("a.shop.example.org", secret.ErrUnknown)
 		e.orders(1)
@@ -116,7 +116,7 @@ func TestOrderThatCannotBeStoredIsNotSent(t *testing.T) {
 		if e.has("held.shop.example.org") == held || e.count(secret.StateFailed) == 0 {
 			t.Errorf("a held name is not renewed; events %v", e.events)
 		}
-		e.storage().fault = nil
+		e.storage().fail(nil)
 		e.subscribe("a.shop.example.org")
 		e.has("a.shop.example.org")
 	})
