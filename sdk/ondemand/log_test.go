@@ -18,7 +18,7 @@ import (
 func onDisk(t *testing.T, m *secret.Manager, folder string) (s *ondemand.Set, stop func()) {
 	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
-	kept, err := state.OpenLog(folder, bytes.Repeat([]byte("k"), 32), quiet)
+	kept, err := state.OpenLog(folder, []byte("8f1c0b5a7e93d24466fab01c9d85e2374b6a90c1de58f7320467bb18a95c3e0d"), quiet)
 	if err != nil {
 		t.Fatal(err)
 	}

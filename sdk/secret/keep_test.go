@@ -97,7 +97,7 @@ func TestRecordThatDoesNotFitIsRefused(t *testing.T) {
 			order  bool // it is usable still
 		}{
 			"of another name":          {other, good, false},
-			"said to be of that name":  {other, renamed, false},
+			"renamed to that name":     {other, renamed, false},
 			"of an unknown authority":  {spec, elsewhere, true},
 			"cut off":                  {spec, garbled, false},
 			"with another type of key": {rsa, good, false},
