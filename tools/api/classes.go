@@ -62,6 +62,7 @@ var classes = map[string]class{
 	"sdk/keysource/pkcs11":  experimental,
 	"sdk/ondemand":          experimental,
 	"sdk/ondemand/ask":      experimental,
+	"sdk/ondemand/budget":   experimental,
 	"sdk/ondemand/names":    experimental,
 	"sdk/revocation":        experimental,
 	"sdk/state":             experimental,
