@@ -14,14 +14,16 @@ import (
 	"github.com/countersign-dev/countersign/ra"
 )
 
-// pauses bounds the pauses between certificates that are asked for while statuses cannot be written.
-// A trial's certificate is written again for almost 5 minutes, so that the end of a long fault is
-// noticed soon, too.
+// pauses bounds the pauses between certificates that are asked for while statuses cannot be written, though
+// their dry runs succeed.
 var pauses = rotation.Row{First: 10 * time.Second, Most: 10 * time.Minute}
 
 // mostFailed is how many owners' writes must fail in a row for the writes of others to be in doubt. One
 // owner may be at fault itself, for example with requests that exceed etcd's limit once they have a chain.
 const mostFailed = 3
+
+// againDry is how long an owner waits after a failed dry run, at least.
+const againDry = 40 * time.Second
 
 // mostShut is how many owners the gate may be shut for before it forgets those that did not come back.
 const mostShut = 1000
@@ -156,8 +158,19 @@ func (g *Gate) try(w *waiter) {
 		g.general = g.general || !own
 		g.note(err)
 		g.close(w.owner)
+		g.soon(w.owner)
 		w.cancel() // a trial
 	}
+}
+
+// soon has an owner whose dry run failed try again after a minute at most: that costs nothing. The lock is
+// held.
+func (g *Gate) soon(owner string) {
+	t := g.shut[owner]
+	if next := time.Now().Add(Spread(againDry)); next.Before(t.next) {
+		t.next = next
+	}
+	g.shut[owner] = t
 }
 
 // saysNothing reports whether an error of a write does not show that others fail: anyone who may change a

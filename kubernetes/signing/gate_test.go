@@ -172,6 +172,22 @@ func TestDryRunsThatFailCostNoCertificate(t *testing.T) {
 	})
 }
 
+// The end of a long fault is noticed within a minute, as a dry run that fails costs nothing.
+func TestDryRunsThatFailAreMadeAgainSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, ca, tried := NewGate(), &issues{}, 0
+		g.Wrote("shop", "1", errWrite)
+		g.Wrote("shop", "2", errWrite)
+		for range 2 * 3600 {
+			_, _ = g.Issue(t.Context(), ca, "shop", nil, func(context.Context) error { tried++; return errWrite })
+			time.Sleep(time.Second)
+		}
+		if tried < 110 || tried > 190 || ca.asked > 0 {
+			t.Errorf("%d dry runs in two hours, %d certificates", tried, ca.asked)
+		}
+	})
+}
+
 // A request that changed, or is gone, shows nothing about others. Nor does one whose call has ended.
 func TestDryRunsThatSayNothingShutNoGate(t *testing.T) {
 	of := schema.GroupResource{Resource: "podcertificaterequests"}
