@@ -21,6 +21,7 @@ func trimmed(cr *cmapi.CertificateRequest) *cmapi.CertificateRequest {
 	small := &cmapi.CertificateRequest{ObjectMeta: metav1.ObjectMeta{
 		Namespace: cr.Namespace, Name: cr.Name, UID: cr.UID, CreationTimestamp: cr.CreationTimestamp, ResourceVersion: cr.ResourceVersion,
 	}}
+	signing.NoteSize(small, cr, len(cr.Spec.Request))
 	ref := cr.Spec.IssuerRef
 	small.Spec.IssuerRef = cmmeta.IssuerReference{Group: signing.KeepName(ref.Group), Kind: signing.KeepName(ref.Kind), Name: signing.KeepName(ref.Name)}
 	for _, c := range cr.Status.Conditions {

@@ -22,7 +22,7 @@ func Feed[T metav1.Object](w *Work[T], open func(T) bool, owner func(T) string) 
 		switch {
 		case !ok:
 		case open(o):
-			w.Put(o.GetUID(), owner(o), o.GetCreationTimestamp().Time, o)
+			w.put(o.GetUID(), owner(o), o.GetCreationTimestamp().Time, Weight(o), o)
 		default:
 			w.Drop(o.GetUID())
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -116,4 +117,47 @@ func TestInformersEndThoughTheAPIServerIsAway(t *testing.T) {
 		}
 		time.Sleep(time.Minute) // client-go's pause
 	})
+}
+
+// Large requests take the room of several: those of one owner leave as much for others as usual ones.
+func TestLargeObjectsTakeTheRoomOfSeveral(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var large, small atomic.Int64
+		w := signing.NewWork(t.Context(), 180, func(ctx context.Context, c *csr) time.Duration {
+			map[string]*atomic.Int64{"large": &large, "small": &small}[c.Spec.Username].Add(1)
+			<-ctx.Done()
+			return 0
+		})
+		defer w.Close()
+		feed := signing.Feed(w, func(*csr) bool { return true }, func(c *csr) string { return c.Spec.Username })
+		put := func(owner string, n, size int) {
+			c := &csr{ObjectMeta: metav1.ObjectMeta{UID: types.UID(fmt.Sprint(owner, n))}}
+			c.Spec.Username = owner
+			signing.NoteSize(c, c, size)
+			feed.OnAdd(c, false)
+		}
+		for n := range 100 {
+			put("large", n, 1<<20)
+		}
+		synctest.Wait()
+		if n := large.Load(); n != 10 {
+			t.Errorf("%d are handled, want 10: with a weight of 9, they have half of the room", n)
+		}
+		for n := range 100 {
+			put("small", n, 1000)
+		}
+		synctest.Wait()
+		if n := small.Load(); n != 46 {
+			t.Errorf("%d usual ones are handled, want half of what is left", n)
+		}
+	})
+}
+
+func TestWeightIsBounded(t *testing.T) {
+	for size, want := range map[int]int{0: 1, 4095: 1, 4096: 2, 32 << 10: 9, 1 << 30: 9} {
+		c := &csr{}
+		if signing.NoteSize(c, c, size); signing.Weight(c) != want {
+			t.Errorf("%d bytes weigh %d, want %d", size, signing.Weight(c), want)
+		}
+	}
 }

@@ -11,8 +11,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// MaxHandled is how many requests may be worked on at once. It is more than an authority's queue has
-// places, so that the engine decides whose turn it is.
+// MaxHandled is how many requests of the usual size may be worked on at once. It is more than an
+// authority's queue has places, so that the engine decides whose turn it is.
 const MaxHandled = 20000
 
 // Follower works on the requests for some signers, term after term. Its fields are set before it is

@@ -13,7 +13,8 @@ import (
 // handler may block for as long as its object waits for a certificate. Objects without room wait
 // without a goroutine. The owner with the fewest handled objects goes first, and of its objects the
 // oldest. An owner gets no more room than is still free for all others, so that no number of
-// floods takes all of it.
+// floods takes all of it. A large object takes the room of several ([Weight]), so that the room bounds
+// the memory of all handlers in sum.
 //
 //	Put ──▶ ready ── room ──▶ handled ──┬─ again > 0 ─▶ sleeps ── the time ──▶ ready
 //	          ▲                 │       ├─ again = 0 ─▶ rests  ── Put ───────▶ ready
@@ -30,7 +31,7 @@ type Work[T any] struct {
 	mu      sync.Mutex
 	jobs    map[types.UID]*job[T]
 	ready   map[string]*line[T] // by owner; none is empty
-	handled map[string]int      // by owner; none is 0
+	handled map[string]int      // the weight by owner; none is 0
 	busy    int                 // sum of handled
 	closed  bool
 }
@@ -54,6 +55,7 @@ type job[T any] struct {
 	owner  string
 	object T
 	made   time.Time
+	weight int
 	state  state
 	place  int                // in line, while it is ready
 	timer  *time.Timer        // while it sleeps
@@ -62,7 +64,7 @@ type job[T any] struct {
 	gone   bool               // it was dropped meanwhile
 }
 
-// NewWork returns a Work that ends with ctx and calls at most room handlers at once. The
+// NewWork returns a Work that ends with ctx and handles objects of at most so much weight at once. The
 // handler's context ends when its object is dropped, and with ctx. It returns when to call it
 // again: after that time, if that is zero, once the object has changed, and if it is [Over],
 // never: an informer may be late and show the object as it was before.
@@ -76,6 +78,10 @@ func NewWork[T any](ctx context.Context, room int, handle func(context.Context, 
 // the one with the same UID, which is handled again. It does not wake an object that
 // sleeps: a client must not be able to shorten the wait by changing the object.
 func (w *Work[T]) Put(uid types.UID, owner string, made time.Time, object T) {
+	w.put(uid, owner, made, 1, object)
+}
+
+func (w *Work[T]) put(uid types.UID, owner string, made time.Time, weight int, object T) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
@@ -83,7 +89,7 @@ func (w *Work[T]) Put(uid types.UID, owner string, made time.Time, object T) {
 	}
 	j := w.jobs[uid]
 	if j == nil {
-		j = &job[T]{uid: uid, owner: owner, made: made}
+		j = &job[T]{uid: uid, owner: owner, made: made, weight: min(weight, w.room)}
 		w.jobs[uid] = j
 	}
 	j.object, j.gone = object, false
@@ -172,15 +178,19 @@ func (w *Work[T]) enter(j *job[T]) {
 func (w *Work[T]) next() {
 	for w.ctx.Err() == nil {
 		owner, found := w.neediest()
-		if free := w.room - w.busy; !found || free <= 0 || w.handled[owner] > free {
+		if !found {
 			return
 		}
-		j := heap.Pop(w.ready[owner]).(*job[T])
+		j := (*w.ready[owner])[0]
+		if free := w.room - w.busy; j.weight > free || w.handled[owner]+j.weight-1 > free {
+			return
+		}
+		heap.Pop(w.ready[owner])
 		w.tidy(owner)
 		ctx, end := context.WithCancel(w.ctx)
 		j.state, j.end, j.again = handled, end, false
-		w.handled[owner]++
-		w.busy++
+		w.handled[owner] += j.weight
+		w.busy += j.weight
 		object := j.object
 		w.tasks.Go(func() {
 			defer end()
@@ -215,8 +225,8 @@ func (w *Work[T]) tidy(owner string) {
 func (w *Work[T]) done(j *job[T], again time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.busy--
-	w.handled[j.owner]--
+	w.busy -= j.weight
+	w.handled[j.owner] -= j.weight
 	w.tidy(j.owner)
 	j.state, j.end = rests, nil
 	switch {

@@ -143,6 +143,7 @@ func trim(object any) (any, error) {
 
 func trimmed(r *request) *request {
 	small := &request{ObjectMeta: metav1.ObjectMeta{Name: r.Name, UID: r.UID, CreationTimestamp: r.CreationTimestamp, ResourceVersion: r.ResourceVersion}}
+	signing.NoteSize(small, r, len(r.Spec.Request))
 	small.Spec.SignerName, small.Spec.Username = r.Spec.SignerName, signing.Keep(r.Spec.Username, maxUser)
 	if len(r.Status.Certificate) > 0 {
 		small.Status.Certificate = []byte{'-'}

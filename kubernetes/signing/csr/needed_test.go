@@ -11,6 +11,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/countersign-dev/countersign/kubernetes/signing"
 	"github.com/countersign-dev/countersign/ra"
 )
 
@@ -32,6 +33,11 @@ func TestWaitingRequestKeepsOnlyWhatDecides(t *testing.T) {
 		r.Spec.Groups = append(r.Spec.Groups, name)
 		r.Spec.Usages = append(r.Spec.Usages, certificatesv1.UsageServerAuth)
 		r.Status.Conditions = append(r.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{Type: certificatesv1.RequestConditionType(name)})
+	}
+	for _, small := range []*request{trimmed(r), trimmed(trimmed(r))} {
+		if signing.Weight(small) != 9 {
+			t.Errorf("a request with a CSR of 1 MiB weighs %d, want 9", signing.Weight(small))
+		}
 	}
 	kept := needed(r)
 	text, err := json.Marshal(kept)

@@ -131,6 +131,7 @@ func trim(object any) (any, error) {
 func trimmed(r *request) *request {
 	r.ManagedFields, r.Labels, r.Annotations, r.OwnerReferences, r.Finalizers = nil, nil, nil, nil, nil
 	r.Spec.StubPKCS10Request = bytes.Clone(r.Spec.StubPKCS10Request[:min(len(r.Spec.StubPKCS10Request), maxCSR+1)])
+	signing.NoteSize(r, r, len(r.Spec.StubPKCS10Request))
 	r.Spec.UnverifiedUserAnnotations = annotations(r.Spec.UnverifiedUserAnnotations)
 	if finished(r) {
 		r.Spec.StubPKCS10Request, r.Spec.UnverifiedUserAnnotations, r.Status.CertificateChain = nil, nil, ""
