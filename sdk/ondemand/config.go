@@ -54,7 +54,8 @@ type Rule struct {
 	// Ask decides whether a name that matches may have a certificate. It is asked before
 	// each order, renewals too. Default: each name may.
 	Ask ask.Decider
-	// Budget bounds the orders for new names. Default: none.
+	// Budget bounds the orders for new names, and those for renewals after a refused one.
+	// Default: none.
 	Budget Budget
 	// Account is the account that the authority counts orders for; it is passed to the Budget.
 	Account string
@@ -92,7 +93,7 @@ type Budget interface {
 	// in the certificate. If the budget is used up it takes nothing and returns an error of
 	// package ca: ResourceExhausted, with a RetryAfter.
 	Take(now time.Time, name string, exactSet []string, account string) error
-	// Failed records that an order failed.
+	// Failed records that the authority refused an order, or that its certificate was wrong.
 	Failed(name string)
 }
 

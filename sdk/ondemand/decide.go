@@ -80,8 +80,8 @@ func (s *Set) unused(r *rule) []*entry {
 // decide asks about a new name in a goroutine of its own: Ask bounds its calls and puts names in
 // order. Close does not wait for it.
 func (s *Set) decide(e *entry) {
-	ask := e.rule.conf.Ask
-	if ask == nil {
+	conf := e.rule.conf
+	if conf.Ask == nil {
 		s.settle(e, true, nil)
 		return
 	}
@@ -91,14 +91,14 @@ func (s *Set) decide(e *entry) {
 	e.giveUp = cancel
 	go func() {
 		defer cancel()
-		allowed, err := ask.Allowed(ctx, e.name)
+		allowed, err := conf.Ask.Allowed(ctx, e.name)
 		s.sched.Lock()
 		defer s.sched.Unlock()
 		e.deciding = false
 		switch {
 		case s.closed || e.Gone():
-		case err != nil && ctx.Err() != nil && e.waiting: // given up, and then a client came
-			s.decide(e)
+		case err != nil && e.waiting && (ctx.Err() != nil || e.rule.conf != conf && !e.rule.removed):
+			s.decide(e) // it was given up before a client came, or by a reload
 		default:
 			s.settle(e, allowed, err)
 		}
@@ -162,8 +162,10 @@ func (s *Set) failed(j *job) {
 		e.Rotation.RetryIn(at, wait)
 	}
 	e.order = nil
-	if j.order != nil && j.sent && j.order.Again(j.err) {
-		e.order = j.order
+	if j.sent {
+		if e.refused = !j.order.Again(j.err); !e.refused {
+			e.order = j.order
+		}
 	}
 	e.failure = secret.NewFailure(j.err, now, wait)
 	s.reportFailure(j)
@@ -186,7 +188,7 @@ func (s *Set) reportFailure(j *job) {
 	case event.Kind == secret.Waiting:
 	case j.sent:
 		r.counts.failed++
-		if j.conf.Budget != nil && !j.held {
+		if j.conf.Budget != nil && j.entry.refused {
 			j.conf.Budget.Failed(j.name)
 		}
 		s.sched.Complain("cannot get a certificate on demand", j.err, "rule", r.conf.Name, "name", j.name, "next_try", j.entry.failure.NextTry)

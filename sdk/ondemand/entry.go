@@ -42,6 +42,7 @@ type entry struct {
 	reread  rotation.Pause // until it is read again
 	lost    uint8          // attempts to read it that failed
 	order   *secret.Order  // to be sent again
+	refused bool           // the last order that was sent
 	failure *secret.Failure
 	cover   *secret.Item // served in place of its own certificate
 }

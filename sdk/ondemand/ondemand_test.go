@@ -195,6 +195,47 @@ func TestFailingNameBacksOff(t *testing.T) {
 	})
 }
 
+// A renewal that the authority refuses again and again is bounded by the budget, and one that
+// cannot reach it is not.
+func TestRefusedRenewalsCountInTheBudget(t *testing.T) {
+	limit := &budget{}
+	limit.left.Store(4)
+	bubble(t, func(_ *engine, c *ondemand.Config) { c.Rules[0].Budget = limit }, func(e *engine) {
+		e.subscribe("a.shop.example.org")
+		e.has("a.shop.example.org")
+		e.ca.Always(catest.Fault{Err: ca.Errorf(ca.Unavailable, "away")})
+		after(20 * time.Hour)
+		if n := len(e.ca.Requests()); n < 10 || limit.left.Load() != 3 || limit.failed.Load() != 0 {
+			t.Errorf("%d orders, %d left", n, limit.left.Load())
+		}
+		n := len(e.ca.Requests())
+		e.ca.Always(catest.Fault{Err: ca.Errorf(ca.Denied, "the domain leads elsewhere")})
+		after(3 * 24 * time.Hour)
+		e.orders(n + 4)
+		if limit.failed.Load() != 4 {
+			t.Errorf("%d orders failed", limit.failed.Load())
+		}
+	})
+}
+
+func TestReloadWhileAskedAsksTheNewDecider(t *testing.T) {
+	old := &asker{say: func(context.Context, string) (bool, error) {
+		time.Sleep(time.Second)
+		return false, errors.New("closed")
+	}}
+	bubble(t, func(_ *engine, c *ondemand.Config) { c.Rules[0].Ask = old }, func(e *engine) {
+		e.subscribe("a.shop.example.org")
+		after(time.Millisecond)
+		next := shop()
+		next.Ask = &asker{say: answers(true, nil)}
+		if err := e.Apply([]ondemand.Rule{next}); err != nil {
+			t.Fatal(err)
+		}
+		after(time.Second)
+		e.has("a.shop.example.org")
+	})
+}
+
 func TestBudgetBoundsNewNames(t *testing.T) {
 	limit := &budget{}
 	limit.left.Store(10)

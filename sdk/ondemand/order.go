@@ -32,6 +32,7 @@ type job struct {
 	name  string
 	held  bool // it is a renewal
 	ask   bool // Rule.Ask has not decided on this attempt yet
+	again bool // the last order was refused
 	read  bool // the record is in Storage only
 
 	before *secret.Item  // held until now
@@ -48,7 +49,7 @@ func (s *Set) request(e *entry, now time.Time) schedule.Job {
 		set: s, entry: e, conf: e.rule.conf, spec: e.rule.spec(e.name), name: e.name, held: e.held(), before: e.Item, order: e.order,
 		read: e.stored && e.Item == nil,
 	}
-	j.ask = j.conf.Ask != nil && (j.held || j.read)
+	j.ask, j.again = j.conf.Ask != nil && (j.held || j.read), e.refused
 	e.Rotation.Begin(rotation.Now(now))
 	return j
 }
@@ -104,9 +105,10 @@ func (j *job) allowed(ctx context.Context, turn call.Turn) error {
 	return nil
 }
 
-// begin takes the order of a new name from the budget, and makes its key.
+// begin takes the order from the budget, and makes its key. A renewal counts if the order before
+// it was refused.
 func (j *job) begin() (err error) {
-	if j.conf.Budget != nil && !j.held {
+	if j.conf.Budget != nil && (!j.held || j.again) {
 		if err := j.conf.Budget.Take(j.set.sched.Now(), j.name, []string{j.name}, j.conf.Account); err != nil {
 			return &refusal{OverBudget, err}
 		}
@@ -138,7 +140,7 @@ func (j *job) Land(now time.Time) {
 		s.failed(j)
 		return
 	}
-	e.failure, e.order = nil, nil
+	e.failure, e.order, e.refused = nil, nil, false
 	if j.held {
 		e.rule.counts.renewed++
 	} else {
