@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/countersign-dev/countersign/internal/text"
 )
@@ -15,8 +16,8 @@ const prefix = "countersign-provider-"
 const SignatureSuffix = ".minisig"
 
 // versionPattern matches what may follow the @ of a file name, of maxVersion bytes at most. A length
-// in the pattern would make each start of the program slower.
-var versionPattern = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z.+_-]*$`)
+// in the pattern would make it slower to compile.
+var versionPattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z.+_-]*$`) })
 
 const maxVersion = 64
 
@@ -30,7 +31,7 @@ func CheckName(name string) error {
 
 // CheckVersion refuses what cannot follow the @ of a file name; empty means no version.
 func CheckVersion(version string) error {
-	if version != "" && (len(version) > maxVersion || !versionPattern.MatchString(version)) {
+	if version != "" && (len(version) > maxVersion || !versionPattern().MatchString(version)) {
 		return fmt.Errorf("invalid provider version %s: use 1 to 64 of a-z, A-Z, 0-9, . + _ and -, starting with a letter or digit", text.Quote(version))
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/status"
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
@@ -11,9 +12,10 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// Watch adds what is collected from the agent, and from its report, at each scrape.
+// Watch adds what is collected at each scrape: from the agent, from its report and from the process.
 func (m *Metrics) Watch(a *agent.Agent, report func() status.Report) {
-	m.Registry.MustRegister(&collector{a}, &workloads{a}, &relayed{a}, reported(report))
+	m.Registry.MustRegister(&collector{a}, &workloads{a}, &relayed{a}, reported(report),
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 }
 
 var (

@@ -4,7 +4,6 @@ package metrics
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/status"
 	"github.com/countersign-dev/countersign/cmd/internal/output"
@@ -65,8 +64,7 @@ func New(recorder *status.Recorder, providers func() map[string]*pluginhost.Prov
 	}
 	m.config = newConfigMetrics(m.Registry)
 	streams := counter("stream_events_total", "Events on SDS streams: opened, closed, pushed, acked, nacked.", "event")
-	m.Registry.MustRegister(m.rotations, m.failures, m.expired, m.names, m.cut, m.roots, streams, m.outputs, m.upstream, m.restored, m.state, m.refused, supervised(providers),
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.Registry.MustRegister(m.rotations, m.failures, m.expired, m.names, m.cut, m.roots, streams, m.outputs, m.upstream, m.restored, m.state, m.refused, supervised(providers))
 	for _, kind := range []xds.EventKind{xds.Opened, xds.Closed, xds.Pushed, xds.Acked, xds.Nacked} {
 		m.streams[kind] = streams.WithLabelValues(kind.String()) // exported as 0 from the start
 	}
