@@ -17,11 +17,11 @@ func TestSecretFaultsAreReported(t *testing.T) {
 		text  string
 	}{
 		"closed": {
-			func(p *party) { p.fail(secret.ErrClosed) }, []error{tlsconfig.ErrNotHeld, secret.ErrClosed},
+			func(p *party) { p.Fail(secret.ErrClosed) }, []error{tlsconfig.ErrNotHeld, secret.ErrClosed},
 			`a secret that TLS needs is not held: expected the key-pair "default", seen none (secret source is closed)`,
 		},
 		"not ready": {
-			func(p *party) { p.put("default", nil) }, []error{tlsconfig.ErrNotHeld, secret.ErrNotReady},
+			func(p *party) { p.Empty("default") }, []error{tlsconfig.ErrNotHeld, secret.ErrNotReady},
 			"secret is not ready",
 		},
 		"empty bundle": {
@@ -29,31 +29,31 @@ func TestSecretFaultsAreReported(t *testing.T) {
 			`the trust bundle is empty: expected one root at least in the trust-bundle "ROOTCA", seen none in version none`,
 		},
 		"vanished roots": {
-			func(p *party) { p.put("ROOTCA", nil) }, []error{tlsconfig.ErrRootsGone, secret.ErrNotReady},
+			func(p *party) { p.Empty("ROOTCA") }, []error{tlsconfig.ErrRootsGone, secret.ErrNotReady},
 			`are gone: expected the trust-bundle "ROOTCA", seen none any more, version `,
 		},
 		"no PEM": {
 			func(p *party) {
-				p.put("ROOTCA", &secret.Item{Name: "ROOTCA", Kind: secret.TrustBundle, Version: "x", Roots: []byte("\x1bx")})
+				p.Put(&secret.Item{Name: "ROOTCA", Kind: secret.TrustBundle, Version: "x", Roots: []byte("\x1bx")})
 			},
 			[]error{tlsconfig.ErrMalformed}, "no PEM block",
 		},
 		"key-mismatch": {
 			func(p *party) {
 				other := *p.issue(catest.NewCA(catest.Options{}))
-				other.Key = p.items["default"].Key
-				p.put("default", &other)
+				other.Key = p.Items()["default"].Key
+				p.Put(&other)
 			}, []error{tlsconfig.ErrMalformed}, "its key is not that of its certificate",
 		},
 		"no-key": {
 			func(p *party) {
 				other := *p.issue(catest.NewCA(catest.Options{}))
 				other.Key = other.Chain
-				p.put("default", &other)
+				p.Put(&other)
 			}, []error{tlsconfig.ErrMalformed}, "not a private key",
 		},
 		"another kind": {
-			func(p *party) { p.put("default", bundleItem(catest.NewCA(catest.Options{}).Bundle())) },
+			func(p *party) { p.Put(bundleNamed("default", catest.NewCA(catest.Options{}).Bundle())) },
 			[]error{tlsconfig.ErrMalformed}, "it is a trust-bundle",
 		},
 	} {

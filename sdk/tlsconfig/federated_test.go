@@ -16,7 +16,7 @@ import (
 func partners(t *testing.T, own, partner *catest.CA) (*party, tlsconfig.Options) {
 	t.Helper()
 	web := newParty(t, own, "spiffe://example.org/web")
-	web.put("partner", bundleNamed("partner", partner.Bundle()))
+	web.Put(bundleNamed("partner", partner.Bundle()))
 	o := web.options()
 	o.Peer = tlsconfig.TrustDomain("example.org", "partner.example")
 	o.Federated = map[string]string{"partner.example": "partner"}
@@ -46,7 +46,7 @@ func TestEachTrustDomainVerifiesItsOwnPeers(t *testing.T) {
 		"the partner's name, by its own": {own, "spiffe://partner.example/app", false},
 		"its own name, by the partner":   {partner, "spiffe://example.org/app", false},
 	} {
-		item := newParty(t, c.by, c.id).items["default"]
+		item := newParty(t, c.by, c.id).Items()["default"]
 		chain, err := pki.ParseCertificates(item.Chain)
 		if err != nil {
 			t.Fatal(err)
@@ -65,14 +65,14 @@ func TestChangedPartnerRootsEndSessions(t *testing.T) {
 	theirs := app.options()
 	theirs.Peer, theirs.Sessions = tlsconfig.TrustDomain("example.org"), 10
 	theirs.Federated = map[string]string{"example.org": "other"}
-	app.put("other", bundleNamed("other", own.Bundle()))
+	app.Put(bundleNamed("other", own.Bundle()))
 	s, c := server(t, o), client(t, theirs)
 	for _, resumed := range []bool{false, true} {
 		if m := meet(t, s, c); m.err() != nil || m.client.DidResume != resumed {
 			t.Fatalf("resumed %v: %v", m.client.DidResume, m.err())
 		}
 	}
-	web.put("partner", bundleNamed("partner", partner.Bundle().Union(catest.NewCA(catest.Options{}).Bundle())))
+	web.Put(bundleNamed("partner", partner.Bundle().Union(catest.NewCA(catest.Options{}).Bundle())))
 	if m := meet(t, s, c); m.err() != nil || m.client.DidResume {
 		t.Errorf("resumed %v: %v", m.client.DidResume, m.err())
 	}

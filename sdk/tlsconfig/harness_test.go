@@ -6,13 +6,13 @@ import (
 	"errors"
 	"io"
 	"net"
-	"sync"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/countersign-dev/countersign/internal/test/secrettest"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -22,47 +22,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fakeSource is a source of items that a test may replace; nil is one that is not ready.
-type fakeSource struct {
-	mu    sync.Mutex
-	items map[string]*secret.Item
-	err   error
-}
-
-func (d *fakeSource) Peek(_ secret.Caller, name string) (*secret.Item, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	item, known := d.items[name]
-	switch {
-	case d.err != nil:
-		return nil, d.err
-	case !known:
-		return nil, secret.ErrUnknown
-	case item == nil:
-		return nil, secret.ErrNotReady
-	}
-	return item, nil
-}
-
-func (d *fakeSource) Watch(secret.Caller, string, func(string)) (func(), error) {
-	return func() {}, nil
-}
-
-func (d *fakeSource) put(name string, item *secret.Item) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.items[name] = item
-}
-
-func (d *fakeSource) fail(err error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.err = err
-}
-
 // party is one side: a source with "default" and "ROOTCA".
 type party struct {
-	*fakeSource
+	*secrettest.Source
 	t       *testing.T
 	id      pki.Identity
 	keyType pki.KeyType
@@ -74,14 +36,14 @@ func newParty(t *testing.T, authority *catest.CA, spiffeID string, dnsNames ...s
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &party{&fakeSource{items: map[string]*secret.Item{}}, t, id, pki.ECDSAP256}
+	p := &party{secrettest.New(), t, id, pki.ECDSAP256}
 	p.renew(authority)
 	p.trust(authority.Bundle())
 	return p
 }
 
 // renew gives the party a new key and certificate.
-func (p *party) renew(authority *catest.CA) { p.put("default", p.issue(authority)) }
+func (p *party) renew(authority *catest.CA) { p.Put(p.issue(authority)) }
 
 func (p *party) issue(authority *catest.CA) *secret.Item {
 	p.t.Helper()
@@ -111,7 +73,7 @@ func (p *party) issue(authority *catest.CA) *secret.Item {
 	}
 }
 
-func (p *party) trust(roots *pki.Bundle) { p.put("ROOTCA", bundleItem(roots)) }
+func (p *party) trust(roots *pki.Bundle) { p.Put(bundleItem(roots)) }
 
 func bundleItem(roots *pki.Bundle) *secret.Item {
 	version := "none"
@@ -124,7 +86,7 @@ func bundleItem(roots *pki.Bundle) *secret.Item {
 	return &secret.Item{Name: "ROOTCA", Kind: secret.TrustBundle, Version: version, Roots: roots.PEM()}
 }
 
-func (p *party) serial() string { return p.items["default"].Serial }
+func (p *party) serial() string { return p.Items()["default"].Serial }
 
 // options are those of mutual TLS with peers of example.org; change may change them.
 func (p *party) options(change ...func(*tlsconfig.Options)) tlsconfig.Options {

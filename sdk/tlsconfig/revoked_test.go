@@ -18,7 +18,7 @@ import (
 func (p *party) trustWith(version string, roots *pki.Bundle, lists ...[]byte) {
 	item := bundleItem(roots)
 	item.CRLs, item.Version = bytes.Join(lists, nil), version
-	p.put("ROOTCA", item)
+	p.Put(item)
 }
 
 // serialNumber is that of its certificate.
@@ -83,7 +83,7 @@ func TestPeerIsRefusedOnceListHasExpired(t *testing.T) {
 // stateOf is a connection to the party.
 func stateOf(t *testing.T, p *party) tls.ConnectionState {
 	t.Helper()
-	certs, err := pki.ParseCertificates(p.items["default"].Chain)
+	certs, err := pki.ParseCertificates(p.Items()["default"].Chain)
 	if err != nil {
 		t.Fatal(err)
 	}

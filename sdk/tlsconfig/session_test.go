@@ -137,7 +137,7 @@ func TestNothingIsResumedWithoutRoots(t *testing.T) {
 	web, app := newParty(t, authority, "spiffe://example.org/web"), newParty(t, authority, "spiffe://example.org/app")
 	s, c := server(t, web.options()), client(t, app.options())
 	meet(t, s, c)
-	web.put("ROOTCA", nil)
+	web.Empty("ROOTCA")
 	m := meet(t, s, c)
 	if m.server.DidResume || !errors.Is(m.serverErr, tlsconfig.ErrRootsGone) {
 		t.Errorf("resumed: %v, %v", m.server.DidResume, m.serverErr)

@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/countersign-dev/countersign/internal/test/secrettest"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/secret"
@@ -24,52 +25,30 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fakeSource is a source that a test fills.
-type fakeSource struct {
-	mu    sync.Mutex
-	items map[string]*secret.Item
-}
-
-func (d *fakeSource) Peek(_ secret.Caller, name string) (*secret.Item, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if item := d.items[name]; item != nil {
-		return item, nil
-	}
-	return nil, secret.ErrNotReady
-}
-
-func (d *fakeSource) Watch(secret.Caller, string, func(string)) (func(), error) {
-	return func() {}, nil
-}
-
-func (d *fakeSource) trust(roots ...*pki.Bundle) {
+// trust gives a source these roots.
+func trust(d *secrettest.Source, roots ...*pki.Bundle) {
 	var all *pki.Bundle
 	for _, r := range roots {
 		all = all.Union(r)
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.items["ROOTCA"] = nil
-	if all.Len() > 0 {
-		d.items["ROOTCA"] = &secret.Item{Name: "ROOTCA", Kind: secret.TrustBundle, Version: strings.Join(all.Fingerprints(), ""), Roots: all.PEM()}
+	if all.Len() == 0 {
+		d.Empty("ROOTCA")
+	} else {
+		d.Put(&secret.Item{Name: "ROOTCA", Kind: secret.TrustBundle, Version: strings.Join(all.Fingerprints(), ""), Roots: all.PEM()})
 	}
 }
 
 // renew gives it a certificate for localhost.
-func (d *fakeSource) renew(t *testing.T, authority *catest.CA) {
-	t.Helper()
+func renew(d *secrettest.Source, authority *catest.CA) {
 	chain, key := authority.Pair(0, "spiffe://example.org/web", "localhost")
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.items["default"] = &secret.Item{Name: "default", Kind: secret.KeyPair, Version: string(chain), Chain: chain, Key: key}
+	d.Put(&secret.Item{Name: "default", Kind: secret.KeyPair, Version: string(chain), Chain: chain, Key: key})
 }
 
 // scene is a server and a client of one authority.
 type scene struct {
 	t         *testing.T
 	authority *catest.CA
-	web, app  *fakeSource
+	web, app  *secrettest.Source
 	client    *http.Client
 	url       string
 
@@ -82,12 +61,12 @@ type scene struct {
 func newScene(t *testing.T, base *http.Transport) *scene {
 	t.Helper()
 	s := &scene{
-		t: t, authority: catest.NewCA(catest.Options{}), web: &fakeSource{items: map[string]*secret.Item{}}, app: &fakeSource{items: map[string]*secret.Item{}},
+		t: t, authority: catest.NewCA(catest.Options{}), web: secrettest.New(), app: secrettest.New(),
 		conns: map[string]bool{}, hold: make(chan struct{}), slow: make(chan struct{}, 1),
 	}
-	for _, d := range []*fakeSource{s.web, s.app} {
-		d.renew(t, s.authority)
-		d.trust(s.authority.Bundle())
+	for _, d := range []*secrettest.Source{s.web, s.app} {
+		renew(d, s.authority)
+		trust(d, s.authority.Bundle())
 	}
 	cfg, err := tlsconfig.Server(s.options(s.web))
 	if err != nil {
@@ -109,7 +88,7 @@ func newScene(t *testing.T, base *http.Transport) *scene {
 	return s
 }
 
-func (s *scene) options(d *fakeSource) tlsconfig.Options {
+func (s *scene) options(d *secrettest.Source) tlsconfig.Options {
 	o := tlsconfig.Options{Source: d, Certificate: "default", Roots: "ROOTCA", Peer: tlsconfig.SPIFFEID("spiffe://example.org/web")}
 	if d == s.app {
 		o.Peer = tlsconfig.ServerName()
@@ -173,12 +152,12 @@ func TestOnlyDroppedRootClosesItsConnections(t *testing.T) {
 				t.Fatalf("%s, %v", body, err)
 			}
 			other := catest.NewCA(catest.Options{}).Bundle()
-			s.app.trust(s.authority.Bundle(), other)
-			s.web.renew(t, s.authority)
+			trust(s.app, s.authority.Bundle(), other)
+			renew(s.web, s.authority)
 			if serial := s.must("/"); serial != first || s.connections() != 1 {
 				t.Errorf("%d connections: a root more and a new certificate opened another", s.connections())
 			}
-			s.app.trust(s.authority.Bundle())
+			trust(s.app, s.authority.Bundle())
 			if serial := s.must("/"); serial == first || s.connections() != 2 {
 				t.Errorf("%d connections: a dropped root is a reason for another", s.connections())
 			}
@@ -197,9 +176,9 @@ func TestRequestInFlightSurvivesDroppedRoot(t *testing.T) {
 			}()
 			<-s.slow
 			s.authority.Rotate()
-			for _, d := range []*fakeSource{s.web, s.app} {
-				d.renew(t, s.authority)
-				d.trust(s.authority.Bundle())
+			for _, d := range []*secrettest.Source{s.web, s.app} {
+				renew(d, s.authority)
+				trust(d, s.authority.Bundle())
 			}
 			s.must("/")
 			if s.connections() != 2 {
@@ -216,7 +195,7 @@ func TestRequestInFlightSurvivesDroppedRoot(t *testing.T) {
 func TestNothingIsSentWithoutRoots(t *testing.T) {
 	s := newScene(t, nil)
 	s.must("/")
-	s.app.trust()
+	trust(s.app)
 	body := &closing{Reader: strings.NewReader("x")}
 	err := s.post(s.url, body)
 	if _, typed := errors.AsType[*tlsconfig.Error](err); !typed || !errors.Is(err, tlsconfig.ErrRootsGone) || !body.closed {
@@ -233,7 +212,7 @@ func (c *closing) Close() error { c.closed = true; return nil }
 
 func TestServerUnderOtherRootIsRefused(t *testing.T) {
 	s := newScene(t, nil)
-	s.app.trust(catest.NewCA(catest.Options{}).Bundle())
+	trust(s.app, catest.NewCA(catest.Options{}).Bundle())
 	if _, _, err := s.get("/"); !errors.Is(err, tlsconfig.ErrUntrusted) {
 		t.Errorf("got %v", err)
 	}
