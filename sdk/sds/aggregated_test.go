@@ -156,3 +156,21 @@ func TestSecretIsServedUnderTheNameAsRequested(t *testing.T) {
 		got += len(secrets)
 	}
 }
+
+// An Envoy that connects again lists its names and versions in one request.
+func TestClientOfManyNamesConnectsAgain(t *testing.T) {
+	const n = 50_000
+	source := secrettest.New(keyPair("1"))
+	c := openADS(with(t), t, dial(t, start(t, source, sds.Config{Limits: xds.Limits{MaxNames: n + 1}})))
+	versions, names := map[string]string{}, []string{"default"}
+	for i := range n {
+		name := fmt.Sprintf("%050d.example.org", i)
+		versions[name], names = strings.Repeat("v", 64), append(names, name)
+	}
+	c.send(&discoveryv3.DeltaDiscoveryRequest{ResourceNamesSubscribe: names, InitialResourceVersions: versions})
+	removed := 0
+	for removed < n {
+		_, gone := c.get()
+		removed += len(gone)
+	}
+}

@@ -85,7 +85,7 @@ func Listen(cfg Config, secrets secret.Source) (*Server, error) {
 		return nil, errors.New("sds: Config.Path is empty; name the unix socket")
 	}
 	socket, err := grpcsocket.Listen(grpcsocket.Config{
-		Path: cfg.Path, Mode: cfg.Mode, Policy: cfg.Policy, Handshake: cfg.Handshake, Serving: func() bool { return unixcaller.Serving(secrets) }, Log: cfg.Log,
+		Path: cfg.Path, Mode: cfg.Mode, Policy: cfg.Policy, MaxMessage: maxMessage(cfg.Limits), Handshake: cfg.Handshake, Serving: func() bool { return unixcaller.Serving(secrets) }, Log: cfg.Log,
 	})
 	if err != nil {
 		return nil, err
@@ -107,6 +107,16 @@ func Listen(cfg Config, secrets secret.Source) (*Server, error) {
 		return nil, errors.Join(err, s.Close(context.Background()))
 	}
 	return s, nil
+}
+
+// maxMessage returns the most bytes of a request, 0 for the usual number: a client that connects again
+// lists all names that it has, with their versions.
+func maxMessage(l xds.Limits) int {
+	const usualNames, each, most = 10_000, 400, 64 << 20
+	if l.MaxNames <= usualNames {
+		return 0
+	}
+	return min(max(4<<20, l.MaxNames*each), most)
 }
 
 // share registers another service on the socket, where there is one.

@@ -36,6 +36,8 @@ type Config struct {
 	// Serving reports whether the services can serve, which gRPC's health service returns. It must
 	// not block. Default: always.
 	Serving func() bool
+	// MaxMessage is the most bytes of a message from a peer. Default: 4 MiB.
+	MaxMessage int
 	// Handshake is the timeout of a new connection's HTTP/2 handshake. Default: 10 s.
 	Handshake time.Duration
 	// Log. Default: [slog.Default].
@@ -43,7 +45,7 @@ type Config struct {
 }
 
 const (
-	// maxMessage and maxHeaders bound one message and its metadata, in bytes.
+	// maxMessage and maxHeaders bound one message, by default, and its metadata, in bytes.
 	maxMessage = 4 << 20
 	maxHeaders = 64 << 10
 	// writeBuffer takes a secret with its key and chain. Each connection with something to write
@@ -92,6 +94,7 @@ func (c Config) withDefaults() Config {
 	if c.Serving == nil {
 		c.Serving = func() bool { return true }
 	}
+	c.MaxMessage = cmp.Or(c.MaxMessage, maxMessage)
 	c.Handshake = cmp.Or(c.Handshake, 10*time.Second)
 	c.Log = cmp.Or(c.Log, slog.Default())
 	return c
@@ -100,7 +103,7 @@ func (c Config) withDefaults() Config {
 func (s *Server) newGRPC(cfg Config) *grpc.Server {
 	return grpc.NewServer(
 		grpc.Creds(inbound.Process().Credentials(unixpeer.Credentials(), cfg.Log)),
-		grpc.MaxRecvMsgSize(maxMessage),
+		grpc.MaxRecvMsgSize(cfg.MaxMessage),
 		grpc.MaxHeaderListSize(maxHeaders),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.ConnectionTimeout(cfg.Handshake),
