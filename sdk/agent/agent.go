@@ -21,6 +21,7 @@ import (
 
 	"github.com/countersign-dev/countersign/sdk/gateway"
 	"github.com/countersign-dev/countersign/sdk/identities"
+	"github.com/countersign-dev/countersign/sdk/ondemand"
 	"github.com/countersign-dev/countersign/sdk/revocation"
 	"github.com/countersign-dev/countersign/sdk/sds"
 	"github.com/countersign-dev/countersign/sdk/secret"
@@ -45,6 +46,10 @@ type Config struct {
 	// Secrets may then hold only trust bundles and Sources must be empty, as every stream
 	// would share their key pairs. Default: all streams share the same secrets.
 	Identities *identities.Config
+	// OnDemand makes this an agent of names that no secret lists: a client's request for one starts its
+	// order, if a rule has it. Experimental. The agent sets its Manager, Reserved, Observe and Log. It cannot be
+	// combined with Identities. Default: none.
+	OnDemand *ondemand.Config
 	// Socket is the SDS socket, with its policy and hooks. Its Log defaults to the
 	// agent's. With an empty Path there is no SDS socket: the agent obtains the secrets all the
 	// same, for its other sockets and [Agent.Secrets].
@@ -78,6 +83,7 @@ type Agent struct {
 	secrets    *secret.Manager
 	revocation *revocation.Set
 	identities *identities.Set // nil if all streams share the same secrets
+	onDemand   *ondemand.Set   // nil for none
 	relay      *relay          // nil without a gateway socket
 	servers    []server
 }
@@ -117,6 +123,9 @@ func New(cfg Config) (*Agent, error) {
 		return nil, errors.Join(err, a.closeServers(context.Background()))
 	}
 	a.secrets, a.sources = secrets, append(slices.Clone(cfg.Sources), secrets)
+	if err := a.serveOnDemand(cfg); err != nil {
+		return nil, errors.Join(err, a.Close())
+	}
 	if a.revocation, err = cfg.newRevocation(secret.First(a.sources...)); err != nil {
 		return nil, errors.Join(err, a.Close())
 	}
@@ -152,6 +161,9 @@ func (c Config) checkIdentities(secrets []secret.Spec) error {
 	}
 	if len(c.Sources) > 0 {
 		return errors.New("agent: extra sources are not supported with multiple identities: all callers would share their secrets")
+	}
+	if c.OnDemand != nil {
+		return errors.New("agent: OnDemand is not supported with multiple identities: all callers would share its key pairs")
 	}
 	if c.WorkloadAPI.Path != "" {
 		return errors.New("agent: an agent of many identities serves no Workload API: its calls bring no token, and it does not ask who a user is")
@@ -204,6 +216,23 @@ func (c Config) newIdentities(secrets *secret.Manager) (*identities.Set, error) 
 	cfg := *c.Identities
 	cfg.Manager, cfg.Observe, cfg.Log = secrets, c.Observe, c.Log
 	return identities.New(cfg)
+}
+
+// serveOnDemand adds the source of names on demand, if there is one, after those of configured names.
+func (a *Agent) serveOnDemand(c Config) (err error) {
+	if c.OnDemand == nil {
+		return nil
+	}
+	cfg, configured := *c.OnDemand, secret.First(a.sources...)
+	cfg.Manager, cfg.Observe, cfg.Log = a.secrets, c.Observe, c.Log
+	cfg.Reserved = func(name string) bool {
+		_, err := configured.Peek(secret.Caller{}, name)
+		return !errors.Is(err, secret.ErrUnknown)
+	}
+	if a.onDemand, err = ondemand.New(cfg); err == nil {
+		a.sources = append(a.sources, a.onDemand)
+	}
+	return err
 }
 
 // lateSource and lateSessions are set after the sockets are open and before they serve.

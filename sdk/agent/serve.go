@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/sdk/identities"
+	"github.com/countersign-dev/countersign/sdk/ondemand"
 	"github.com/countersign-dev/countersign/sdk/revocation"
 	"github.com/countersign-dev/countersign/sdk/sds"
 	"github.com/countersign-dev/countersign/sdk/secret"
@@ -77,6 +78,23 @@ func (a *Agent) Identities() (identities.Counts, bool) {
 	return a.identities.Counts(), true
 }
 
+// OnDemand returns the state of the names on demand; false for an agent without. Experimental.
+func (a *Agent) OnDemand() (ondemand.Status, bool) {
+	if a.onDemand == nil {
+		return ondemand.Status{}, false
+	}
+	return a.onDemand.Status(), true
+}
+
+// SetOnDemand replaces the rules of an agent with Config.OnDemand, all or none; see
+// [ondemand.Set.Apply]. Experimental.
+func (a *Agent) SetOnDemand(rules []ondemand.Rule) error {
+	if a.onDemand == nil {
+		return errors.New("agent: Config.OnDemand is not set")
+	}
+	return a.onDemand.Apply(rules)
+}
+
 // Due reports whether an authority is to sign a key pair now; see [secret.Manager.Due].
 func (a *Agent) Due(authority string) (ends time.Time, due bool) { return a.secrets.Due(authority) }
 
@@ -86,7 +104,7 @@ func (a *Agent) Reload(secrets []secret.Spec, authorities []secret.Authority) er
 	if err := a.checkShared(secrets); err != nil {
 		return err
 	}
-	defer a.kickIdentities()
+	defer a.kick("")
 	return a.secrets.Reload(secrets, authorities)
 }
 
@@ -101,7 +119,7 @@ func (a *Agent) Check(secrets []secret.Spec, authorities []secret.Authority) err
 // SetAuthority replaces the client and the rules of one authority in one step; see
 // [secret.Manager.SetAuthority].
 func (a *Agent) SetAuthority(authority secret.Authority) error {
-	defer a.kickIdentities()
+	defer a.kick(authority.Name)
 	return a.secrets.SetAuthority(authority)
 }
 
@@ -112,9 +130,13 @@ func (a *Agent) checkShared(secrets []secret.Spec) error {
 	return Config{Identities: &identities.Config{}}.checkIdentities(secrets)
 }
 
-func (a *Agent) kickIdentities() {
+// kick repeats failed attempts beside those of the Manager.
+func (a *Agent) kick(authority string) {
 	if a.identities != nil {
 		a.identities.Kick()
+	}
+	if a.onDemand != nil {
+		a.onDemand.Kick(authority)
 	}
 }
 
@@ -139,7 +161,7 @@ func (a *Agent) Renew(name string) error { return a.secrets.Renew(secret.Caller{
 func (a *Agent) Retry(authority string) {
 	a.secrets.Kick(authority)
 	a.revocation.Retry(authority)
-	a.kickIdentities()
+	a.kick(authority)
 }
 
 // Run serves until ctx ends, then closes the agent as [Agent.Close] does. It returns nil
@@ -181,6 +203,9 @@ func (a *Agent) Close() error {
 	a.relay.close()
 	if a.identities != nil {
 		err = errors.Join(err, a.identities.Close())
+	}
+	if a.onDemand != nil {
+		err = errors.Join(err, a.onDemand.Close())
 	}
 	a.revocation.Close()
 	return errors.Join(err, a.secrets.Close())

@@ -151,7 +151,7 @@ var arrows = map[string][]string{
 	"sdk/keysource/pkcs11":              {"sdk/ca", "sdk/pki", "sdk/secret"},
 	"sdk/gateway":                       {"internal/clock", "internal/host/safefile", "internal/rotation", "internal/text", "internal/transport", "internal/version", "internal/watchers", "sdk/ca", "sdk/pki", "sdk/secret", "sdk/xds"},
 	"sdk/revocation":                    {"internal/call", "internal/clock", "internal/host/filewatch", "internal/host/safefile", "internal/rotation", "internal/text", "internal/version", "internal/watchers", "sdk/ca", "sdk/pki", "sdk/secret"},
-	"sdk/agent":                         {"sdk/gateway", "sdk/identities", "sdk/revocation", "sdk/sds", "sdk/secret", "sdk/trace", "sdk/workloadapi"},
+	"sdk/agent":                         {"sdk/gateway", "sdk/identities", "sdk/ondemand", "sdk/revocation", "sdk/sds", "sdk/secret", "sdk/trace", "sdk/workloadapi"},
 	"sdk/authn":                         {"internal/clock", "internal/text", "sdk/ca", "sdk/pki"},
 	"sdk/authn/federation":              {"internal/clock", "internal/endpoint", "internal/jws", "internal/rotation", "internal/text", "sdk/ca", "sdk/pki"},
 	"sdk/authn/jwt":                     {"internal/clock", "internal/endpoint", "internal/host/safefile", "internal/jws", "internal/text", "sdk/authn", "sdk/ca", "sdk/pki"},
@@ -263,7 +263,8 @@ var rooms = map[string][]string{
 	"program/settings":    {"program/config", "program/environ", "program/wiring"},
 	"program/wiring":      {"program/config", "program/environ"},
 
-	"agent":      {"program/cli", "program/config", "program/environ", "metrics", "monitoring", "program/otlp", "program/output", "outputs", "program/overview", "proxy", "settings", "status", "program/wiring", "workloads"},
+	"demand":     {"program/config", "program/environ", "program/wiring"},
+	"agent":      {"program/cli", "program/config", "demand", "program/environ", "metrics", "monitoring", "program/otlp", "program/output", "outputs", "program/overview", "proxy", "settings", "status", "program/wiring", "workloads"},
 	"handover":   {"catalog", "program/cli", "program/environ", "program/wiring"},
 	"catalog":    {"schema"},
 	"doctor":     {"catalog", "schema"},
