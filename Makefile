@@ -28,9 +28,14 @@ TESTS := $(GO) test -vet=off -p $(shell echo $$(($$(nproc) + 2)))
 help:
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' Makefile
 
-demo: ## show an agent and a provider: certificates arrive, rotate and survive a crash
+NAME ?=
+demo: ## show an agent and a provider: certificates arrive, rotate and survive a crash (NAME=on-demand: in Envoy's handshakes)
 	@$(BUILD) -o bin/ ./cmd/countersign ./providers/file/cmd/...
+ifeq ($(NAME),on-demand)
+	@examples/on-demand/demo.sh bin "$$(scripts/get-envoy)"
+else
 	@examples/quickstart/demo.sh bin
+endif
 
 # Of the module test, nothing is left under -short. After an edit, two thirds of the time are
 # compiler and linker, whose garbage collector takes a sixth of it.

@@ -65,6 +65,10 @@ func (c *Config) settleChoice(bound bool) {
 		c.choice = Choice{Rule: c.foreignRule()}
 		return
 	}
+	if slices.Contains(c.absent, DefaultSecret) {
+		c.choice = Choice{Rule: "no setting gives the workload an identity"}
+		return
+	}
 	if len(c.Secrets[0].Providers) == 0 {
 		return // no provider signs it, which is reported already
 	}

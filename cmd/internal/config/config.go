@@ -17,7 +17,8 @@ type Config struct {
 	Workload
 	Plugins
 	// Secrets are served in addition to "default" and "ROOTCA", which always exist; an
-	// entry with one of these names sets its details.
+	// entry with one of these names sets its details. Only beside entries with match, an agent
+	// may have neither.
 	Secrets   []Secret  `json:"secrets"`
 	Workloads Workloads `json:"workloads"`
 	Files     Files     `json:"files"`
@@ -48,7 +49,8 @@ type Config struct {
 	file    string                // its name
 	choice  Choice
 	foreign *Foreign       // the program that owns the socket; nil: the agent
-	places  map[string]int // in Secrets, by name; nil before they are complete
+	places  map[string]int // in Secrets, by name, without rules; nil before they are complete
+	absent  []string       // of "default" and "ROOTCA": served by nothing
 
 	warnings []string
 
@@ -129,9 +131,19 @@ type Trust struct {
 	RootOverlap *Duration `json:"root_overlap"`
 }
 
-// Secret is one key pair or trust bundle.
+// Secret is one key pair or trust bundle, or with match a rule for names that get a key pair when a
+// client asks for them.
 type Secret struct {
+	// Name is what clients ask for. A rule has it in logs and metrics alone. Default of a rule: its
+	// first pattern, or its file.
 	Name string `json:"name"`
+	// Match makes this a rule for the DNS names that clients ask for: patterns such as
+	// "a.example.org", "*.example.org" (one label more), "**.example.org" (one or more) and "**"
+	// (any name). The most specific pattern wins; a secret with a name of its own comes first. One
+	// pattern may stand without a list.
+	Match Patterns `json:"match"`
+	// MatchFile has more patterns, one in each line. The agent reads it again when it changes.
+	MatchFile string `json:"match_file"`
 	// Kind is key-pair or trust-bundle. Default: key-pair; trust-bundle for ROOTCA.
 	Kind        string   `json:"kind"`
 	SPIFFEID    string   `json:"spiffe_id"`
@@ -151,6 +163,8 @@ type Secret struct {
 	// FallbackAfter is how long a provider must be unavailable before the next one is
 	// tried. Default: 30s.
 	FallbackAfter Duration `json:"fallback_after"`
+	// OnDemand bounds what the names of a rule cost. It needs match or match_file.
+	OnDemand OnDemand `json:"on_demand"`
 }
 
 // Rotation configures when certificates are renewed.

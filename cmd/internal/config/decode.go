@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"encoding"
 	"errors"
 	"fmt"
@@ -95,7 +96,7 @@ func (d *decoder) fillSlice(v reflect.Value, node any, path string) {
 	}
 	v.Set(reflect.MakeSlice(v.Type(), len(list), len(list)))
 	for i, entry := range list {
-		d.fill(v.Index(i), entry, join(path, label(entry, i)))
+		d.fill(v.Index(i), entry, join(path, label(path, entry, i)))
 	}
 }
 
@@ -247,14 +248,26 @@ func keys(t reflect.Type) []string {
 	return names
 }
 
-// label identifies a list entry by its name if it has one.
-func label(entry any, i int) string {
-	if settings, ok := entry.(map[string]any); ok {
-		if name, ok := settings["name"].(string); ok && name != "" {
-			return name
-		}
+// label identifies an entry of the list at path by its name, or a rule of secrets by its default name.
+func label(path string, entry any, i int) string {
+	settings, _ := entry.(map[string]any)
+	name, _ := settings["name"].(string)
+	if name == "" && path == "secrets" {
+		name = ruleName(textsOf(settings["match"]), fmt.Sprint(cmp.Or(settings["match_file"], any(""))))
 	}
-	return strconv.Itoa(i)
+	return cmp.Or(name, strconv.Itoa(i))
+}
+
+// textsOf returns what is written as a text or as a list of texts.
+func textsOf(node any) (all []string) {
+	list, _ := node.([]any)
+	if text, ok := node.(string); ok {
+		list = split(text)
+	}
+	for _, one := range list {
+		all = append(all, fmt.Sprint(one))
+	}
+	return all
 }
 
 func split(text string) []any {

@@ -196,7 +196,9 @@ func (c *Config) FromFiles(name string) bool {
 }
 
 // answered reports whether a name needs no CA.
-func (c *Config) answered(name string) bool { return c.FromOthers(name) || c.elsewhere(name) }
+func (c *Config) answered(name string) bool {
+	return c.FromOthers(name) || c.elsewhere(name) || slices.Contains(c.absent, name)
+}
 
 // signed leaves out the secrets that come from another program.
 func (c *Config) signed(secrets []Secret) []Secret {

@@ -29,7 +29,7 @@ func findLines(node *yaml.Node, path string, lines map[string]int) {
 		}
 	case yaml.SequenceNode:
 		for i, entry := range node.Content {
-			below := join(path, nodeLabel(entry, i))
+			below := join(path, nodeLabel(path, entry, i))
 			lines[below] = entry.Line
 			findLines(entry, below, lines)
 		}
@@ -37,13 +37,12 @@ func findLines(node *yaml.Node, path string, lines map[string]int) {
 }
 
 // nodeLabel names an entry of a list as label does.
-func nodeLabel(entry *yaml.Node, i int) string {
-	for k := 0; entry.Kind == yaml.MappingNode && k+1 < len(entry.Content); k += 2 {
-		if entry.Content[k].Value == "name" && entry.Content[k+1].Value != "" {
-			return entry.Content[k+1].Value
-		}
+func nodeLabel(path string, entry *yaml.Node, i int) string {
+	var settings map[string]any
+	if entry.Kind != yaml.MappingNode || entry.Decode(&settings) != nil {
+		return strconv.Itoa(i)
 	}
-	return strconv.Itoa(i)
+	return label(path, settings, i)
 }
 
 // place is where the file sets what is at that path: its name and the line, such as

@@ -20,6 +20,11 @@ func TestSchemaIsMadeOfStructs(t *testing.T) {
 		schematest.Choose(s, "providers.identity_check", "exact", "trust-domain", "any")
 		schematest.Choose(s, "workloads.verified_by", config.ByAuthority, config.ByJWKS, config.ByTokenReview)
 		schematest.Choose(s, "socket.spiffe_validator", "auto", "always", "never")
+		secrets := s.Properties["secrets"].Items // a rule has a name by default
+		secrets.Required = nil
+		for _, key := range []string{"name", "match", "match_file"} {
+			secrets.AnyOf = append(secrets.AnyOf, &jsonschema.Schema{Required: []string{key}})
+		}
 		schematest.At(s, "providers.sha256").Pattern = `^[0-9a-fA-F]{64}$`
 	})
 }

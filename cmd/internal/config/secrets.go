@@ -26,6 +26,9 @@ const maxSecretName = 256
 // completeSecrets makes "default" the first and "ROOTCA" the second of c.Secrets,
 // fills in every entry and checks it.
 func (c *Config) completeSecrets(p *problems) {
+	rules := c.Rules()
+	c.Secrets = c.Named()
+	c.absent = c.withoutIdentity(rules)
 	secrets := []Secret{c.take(DefaultSecret), c.take(RootCA)}
 	c.Secrets = c.signed(append(secrets, c.Secrets...))
 	c.places = make(map[string]int, len(c.Secrets))
@@ -38,6 +41,8 @@ func (c *Config) completeSecrets(p *problems) {
 	for i := range c.Secrets {
 		c.completeSecret(p, &c.Secrets[i], i)
 	}
+	c.completeRules(p, rules)
+	c.Secrets = append(c.Secrets, rules...)
 }
 
 // find returns the place of the secret of that name in c.Secrets, or -1. Each output and each
@@ -70,6 +75,9 @@ func (c *Config) completeSecret(p *problems, s *Secret, i int) {
 		return
 	}
 	path := "secrets." + s.Name
+	if s.OnDemand.isSet() {
+		p.add(fmt.Errorf("%s.on_demand needs match or match_file: write one of them, or remove it", path))
+	}
 	c.completeKind(p, s, path)
 	switch s.Kind {
 	case KeyPair:
@@ -111,6 +119,11 @@ func (c *Config) completeKeyPair(p *problems, s *Secret, path string) {
 	}
 	c.checkIdentity(p, s, path)
 	c.checkSpirePair(p, s, path)
+	c.completeKey(p, s, path)
+}
+
+// completeKey fills in the type of key and the lifetime.
+func (c *Config) completeKey(p *problems, s *Secret, path string) {
 	if s.KeyType == "" {
 		s.KeyType = c.KeyType
 	} else if _, err := pki.ParseKeyType(s.KeyType); err != nil {

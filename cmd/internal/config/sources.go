@@ -44,7 +44,10 @@ func (c *Config) Sources() []Source {
 			all = append(all, Source{Name: name, Kind: usualKind(name), Socket: c.Socket.Path, Rule: c.foreignRule()})
 		}
 	}
-	for _, s := range c.Secrets {
+	for _, s := range c.Rules() {
+		all = append(all, Source{Name: "any that matches " + cmp.Or(strings.Join(s.Match, ", "), s.MatchFile), Kind: s.Kind, Providers: s.Providers, Rule: c.whySigned(s)})
+	}
+	for _, s := range c.Named() {
 		all = append(all, Source{Name: s.Name, Kind: s.Kind, Providers: s.Providers, Rule: c.whySigned(s)})
 	}
 	for _, s := range c.Files.Secrets {

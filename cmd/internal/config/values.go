@@ -56,3 +56,24 @@ func (s *Size) UnmarshalText(text []byte) error {
 	*s = Size(n)
 	return nil
 }
+
+// Patterns are patterns of DNS names; one may be written without a list.
+type Patterns []string
+
+// Period is a [Duration] that may be written in days, such as 30d.
+type Period struct{ time.Duration }
+
+const day = 24 * time.Hour
+
+// UnmarshalText reads "30d" and what a Duration is written as.
+func (p *Period) UnmarshalText(text []byte) error {
+	if days, ok := strings.CutSuffix(string(text), "d"); ok {
+		n, err := strconv.ParseUint(days, 10, 16)
+		if err != nil {
+			return errors.New("write a number with a unit, such as 12h or 30d")
+		}
+		p.Duration = time.Duration(n) * day
+		return nil
+	}
+	return (*Duration)(p).UnmarshalText(text)
+}

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/google/jsonschema-go/jsonschema"
+
+	agent "github.com/countersign-dev/countersign/cmd/internal/config"
 )
 
 // What is a text in the file, and a type of its own in the struct.
@@ -15,6 +17,7 @@ const (
 	duration = `^-?([0-9]+(\.[0-9]*)?(ns|us|µs|ms|s|m|h))+$|^0$`
 	fileMode = `^(0o)?[0-7]{1,4}$`
 	size     = `^[0-9]+(Ki|Mi|Gi)?B?$`
+	period   = `^[0-9]+d$|` + duration
 )
 
 // schemaOf makes the schema of C, a struct. Types in patterns are texts that match; the
@@ -24,6 +27,7 @@ func schemaOf[C any](title string, patterns map[reflect.Type]string, files ...st
 	for t, pattern := range patterns {
 		texts[t] = &jsonschema.Schema{Type: "string", Pattern: pattern}
 	}
+	texts[reflect.TypeFor[agent.Patterns]()] = &jsonschema.Schema{Types: []string{"string", "array"}, Items: &jsonschema.Schema{Type: "string"}}
 	s, err := jsonschema.For[C](&jsonschema.ForOptions{TypeSchemas: texts})
 	if err != nil {
 		return nil, err

@@ -24,6 +24,7 @@ var patterns = map[reflect.Type]string{
 	reflect.TypeFor[agent.Duration](): duration,
 	reflect.TypeFor[agent.FileMode](): fileMode,
 	reflect.TypeFor[agent.Size]():     size,
+	reflect.TypeFor[agent.Period]():   period,
 }
 
 // Check compares a file of the repository with the schema of C, a program's configuration.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/countersign-dev/countersign/cmd/countersign/internal/demand"
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/metrics"
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/settings"
 	"github.com/countersign-dev/countersign/cmd/internal/cli"
@@ -121,6 +122,11 @@ func Verify(env environ.Vars, c config.Config) error {
 	if _, err := openFederation(c.BundleEndpoints, nil, log); err != nil {
 		return err
 	}
+	rules, err := demand.New(env, log).Prepare(c)
+	if err != nil {
+		return err
+	}
+	rules.Drop()
 	_, err = agentConfig(c, clients{providers.client, providers.tokens}, providers, metrics.New(&providers.recorder, providers.all), log)
 	return err
 }

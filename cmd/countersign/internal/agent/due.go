@@ -4,8 +4,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/countersign-dev/countersign/sdk/agent"
 	"github.com/countersign-dev/countersign/sdk/identities"
+	"github.com/countersign-dev/countersign/sdk/ondemand"
 )
 
 // due implements Due of [pluginhost.Options].
@@ -14,10 +14,29 @@ func (p *providers) due(name string) (end time.Time, due bool) {
 	if a == nil {
 		return time.Time{}, false
 	}
-	if counts, ok := p.countsCache.counts(a, time.Now()); ok {
+	if counts, ok := p.identities.get(a.Identities, time.Now()); ok {
 		return dueOfMany(counts)
 	}
-	return a.Due(name)
+	end, due = a.Due(name)
+	if rules, ok := p.onDemand.get(a.OnDemand, time.Now()); ok {
+		return dueOnDemand(rules.Rules, name, end, due)
+	}
+	return end, due
+}
+
+// dueOnDemand adds the names on demand of a provider to what is due. New names count only once they
+// may be ordered.
+func dueOnDemand(rules []ondemand.RuleStatus, provider string, end time.Time, due bool) (time.Time, bool) {
+	for _, r := range rules {
+		if r.Authority != provider {
+			continue
+		}
+		due = due || r.InFlight+r.Late > 0
+		if !r.NextExpiry.IsZero() && (end.IsZero() || r.NextExpiry.Before(end)) {
+			end = r.NextExpiry
+		}
+	}
+	return end, due
 }
 
 // dueOfMany is [agent.Agent.Due] for an agent of many identities. Streams without a certificate
@@ -26,22 +45,22 @@ func dueOfMany(c identities.Counts) (end time.Time, due bool) {
 	return c.NextExpiry, !c.NextExpiry.IsZero() && c.Failing+c.Pending+c.InFlight+c.Waiting > 0
 }
 
-// countsCache keeps the counts of an agent of many identities for a second, as each request asks
-// for them.
-type countsCache struct {
+// briefly keeps what an agent reports of its many names for a second, as each request asks for it.
+type briefly[T any] struct {
 	mu   sync.Mutex
-	last identities.Counts
+	last T
 	at   time.Time
 }
 
-func (c *countsCache) counts(a *agent.Agent, now time.Time) (counts identities.Counts, ok bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if now.Sub(c.at) < time.Second {
-		return c.last, true
+// get returns what is kept, or asks; ok is false if the agent has nothing to report.
+func (b *briefly[T]) get(ask func() (T, bool), now time.Time) (report T, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if now.Sub(b.at) < time.Second {
+		return b.last, true
 	}
-	if counts, ok = a.Identities(); ok {
-		c.last, c.at = counts, now
+	if report, ok = ask(); ok {
+		b.last, b.at = report, now
 	}
-	return counts, ok
+	return report, ok
 }

@@ -19,20 +19,23 @@ import (
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/sdk/agent"
 	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/identities"
+	"github.com/countersign-dev/countersign/sdk/ondemand"
 	"github.com/countersign-dev/countersign/sdk/sds"
 	"github.com/countersign-dev/countersign/sdk/trace"
 )
 
 // providers are the provider processes of the configuration.
 type providers struct {
-	opts        pluginhost.Options
-	mu          sync.Mutex
-	byName      map[string]*pluginhost.Provider
-	groups      pluginhost.ProcessGroups
-	tokens      *wiring.TokenCache          // used by the start, then under the reloader's lock
-	stream      workloads.Followed          // the hook for tokens of streams
-	agent       atomic.Pointer[agent.Agent] // notified when a provider is ready, asked what is due
-	countsCache countsCache
+	opts       pluginhost.Options
+	mu         sync.Mutex
+	byName     map[string]*pluginhost.Provider
+	groups     pluginhost.ProcessGroups
+	tokens     *wiring.TokenCache          // used by the start, then under the reloader's lock
+	stream     workloads.Followed          // the hook for tokens of streams
+	agent      atomic.Pointer[agent.Agent] // notified when a provider is ready, asked what is due
+	identities briefly[identities.Counts]  // of an agent of many
+	onDemand   briefly[ondemand.Status]
 	// recorder remembers errors from the first step on, which is finding the providers.
 	recorder status.Recorder
 }

@@ -130,7 +130,7 @@ func (r *reloader) take(ctx context.Context, c config.Config) (*switches, error)
 	}
 	late := ch.changed()
 	if err == nil {
-		err = r.agent.Reload(cfg.Secrets, r.without(late, cfg.Authorities))
+		err = r.replace(c, cfg.Secrets, r.without(late, cfg.Authorities))
 	}
 	if err != nil {
 		ch.drop()
@@ -145,6 +145,28 @@ func (r *reloader) take(ctx context.Context, c config.Config) (*switches, error)
 	}
 	r.last = r.startSwitches(ctx, c, ch, cfg.Authorities)
 	return r.last, r.settle(c, cfg)
+}
+
+// replace has the agent replace its secrets, its authorities and its rules for names on demand.
+func (r *reloader) replace(c config.Config, secrets []secret.Spec, authorities []secret.Authority) error {
+	if r.demand == nil {
+		return r.agent.Reload(secrets, authorities)
+	}
+	next, err := r.demand.Prepare(c)
+	if err != nil {
+		return err
+	}
+	if err := r.agent.Reload(secrets, authorities); err != nil {
+		next.Drop()
+		return err
+	}
+	if err := r.agent.SetOnDemand(next.Rules()); err != nil {
+		next.Drop()
+		r.log.Error("failed to replace the rules for names on demand, keeping the previous ones", "error", err)
+		return nil
+	}
+	next.Take()
+	return nil
 }
 
 // wanted is the agent's configuration with the clients that the change would bring.

@@ -19,6 +19,9 @@ func reportOf(a *agent.Agent, p *providers, child *proxyChild, jwts *jwtSVIDs, m
 	if counts, ok := a.Identities(); ok {
 		r.Workloads = &counts
 	}
+	if rules, ok := a.OnDemand(); ok && len(rules.Rules) > 0 {
+		r.OnDemand = &rules
+	}
 	if gateway, ok := a.Gateway(); ok {
 		r.Gateway = &gateway
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 
+	"github.com/countersign-dev/countersign/cmd/countersign/internal/demand"
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/metrics"
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/outputs"
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/settings"
@@ -19,6 +20,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/program/buildinfo"
 	"github.com/countersign-dev/countersign/internal/program/operatorpage"
 	"github.com/countersign-dev/countersign/sdk/agent"
+	"github.com/countersign-dev/countersign/sdk/ondemand"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
@@ -40,6 +42,7 @@ type start struct {
 	foreign   *federated
 	jwts      *jwtSVIDs
 	others    secret.Source // of files and of a Workload API
+	demand    *demand.Rules // nil in an agent of many identities
 	child     *proxyChild
 	written   []output.Config
 	once      *onceWritten // nil: it serves until it is ended
@@ -136,6 +139,22 @@ func (s *start) openOwn(ctx context.Context) (err error) {
 		return err
 	}
 	s.later(func() error { return s.bundle.close() })
+	return s.openDemand()
+}
+
+// openDemand makes the rules for certificates on demand. An agent without rules may get some later.
+func (s *start) openDemand() error {
+	if s.c.Workloads.On() {
+		return nil
+	}
+	s.demand = demand.New(s.in.Env, s.log)
+	s.later(func() error { s.demand.Close(); return nil })
+	next, err := s.demand.Prepare(s.c)
+	if err != nil {
+		return err
+	}
+	next.Take()
+	s.cfg.OnDemand = &ondemand.Config{Rules: next.Rules()}
 	return nil
 }
 

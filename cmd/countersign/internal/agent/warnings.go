@@ -2,8 +2,9 @@ package agent
 
 import (
 	"fmt"
-	"slices"
+	"strings"
 
+	"github.com/countersign-dev/countersign/cmd/countersign/internal/demand"
 	"github.com/countersign-dev/countersign/cmd/internal/config"
 	"github.com/countersign-dev/countersign/cmd/internal/environ"
 )
@@ -16,6 +17,9 @@ func Warnings(env environ.Vars, c config.Config) (faults []string) {
 	if err := checkRuntimeDir(env, c); err != nil {
 		faults = append(faults, err.Error())
 	}
+	if err := demand.Faults(c); err != nil {
+		faults = append(faults, strings.Split(err.Error(), "\n")...)
+	}
 	for _, bundle := range revocationOf(c, nil, nil).Bundles {
 		for _, fault := range bundle.Faults() {
 			faults = append(faults, "crl."+bundle.Name+": "+fault)
@@ -24,16 +28,13 @@ func Warnings(env environ.Vars, c config.Config) (faults []string) {
 	return faults
 }
 
-// counted are the providers whose CAs bill each certificate, or allow few.
-var counted = []string{"acme", "aws", "google"}
-
 // ordersAtStart warns of an agent that orders new certificates at each start.
 func ordersAtStart(c config.Config) (warnings []string) {
 	if c.State.Dir != "" {
 		return nil
 	}
 	for _, entry := range c.Providers {
-		if name, _ := c.PinnedBy(entry); slices.Contains(counted, name) {
+		if c.Costly(entry.Name) {
 			warnings = append(warnings, fmt.Sprintf("state is not set: each start orders new certificates from %s, and such CAs bill or limit them (Let's Encrypt allows five a week for the same names); set state.dir and state.key_file", entry.Name))
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 
+	"github.com/countersign-dev/countersign/cmd/countersign/internal/demand"
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/metrics"
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/workloads"
 	"github.com/countersign-dev/countersign/cmd/internal/config"
@@ -16,6 +17,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/sds"
 	"github.com/countersign-dev/countersign/sdk/secret"
 	"github.com/countersign-dev/countersign/sdk/workloadapi"
+	"github.com/countersign-dev/countersign/sdk/xds"
 )
 
 // clients are where the authorities of a configuration get their clients and tokens.
@@ -27,7 +29,8 @@ type clients struct {
 func agentConfig(c config.Config, from clients, p *providers, m *metrics.Metrics, log *slog.Logger) (agent.Config, error) {
 	cfg := agent.Config{
 		Socket: sds.Config{
-			Path: c.ListenPath(), Mode: os.FileMode(c.Socket.Mode), Observe: m.Stream, SPIRE: spireNames(c),
+			Limits: xds.Limits{MaxNames: demand.MaxNames(c)},
+			Path:   c.ListenPath(), Mode: os.FileMode(c.Socket.Mode), Observe: m.Stream, SPIRE: spireNames(c),
 			Policy: sds.Policy{UIDs: c.Socket.AllowUIDs, GIDs: c.Socket.AllowGIDs, Refuse: p.refuse},
 		},
 		WorkloadAPI:  workloadAPI(c.WorkloadAPI, c.Socket.Mode),
@@ -42,7 +45,7 @@ func agentConfig(c config.Config, from clients, p *providers, m *metrics.Metrics
 		cfg.Authorities = append(cfg.Authorities, authority)
 	}
 	from.tokens.Keep(c.Providers)
-	for _, entry := range c.Secrets {
+	for _, entry := range c.Named() {
 		spec, err := wiring.Spec(entry, c.Rotation)
 		errs = append(errs, err)
 		cfg.Secrets = append(cfg.Secrets, spec)

@@ -14,7 +14,7 @@ import (
 
 // Watch adds what is collected at each scrape: from the agent, from its report and from the process.
 func (m *Metrics) Watch(a *agent.Agent, report func() status.Report) {
-	m.Registry.MustRegister(&collector{a}, &workloads{a}, &relayed{a}, reported(report),
+	m.Registry.MustRegister(&collector{a}, &workloads{a}, &demanded{a}, &relayed{a}, reported(report),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 }
 

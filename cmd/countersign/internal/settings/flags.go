@@ -79,7 +79,7 @@ func (f *Flags) CompleteSecrets(*cobra.Command, []string, string) ([]cobra.Compl
 	for _, e := range c.BundleEndpoints {
 		names = append(names, cmp.Or(e.Name, e.TrustDomain))
 	}
-	for _, s := range c.Secrets {
+	for _, s := range c.Named() {
 		names = append(names, s.Name)
 	}
 	slices.Sort(names)

@@ -24,6 +24,7 @@ func write(r Report, opened string) *markup {
 	m.problems(r)
 	m.secrets(r)
 	m.workloads(r.Workloads)
+	m.onDemand(r.OnDemand)
 	m.jwtSVIDs(r.JWTSVIDs)
 	m.gateway(r.Gateway)
 	m.outputs(r)

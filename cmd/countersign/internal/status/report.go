@@ -12,6 +12,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/program/buildinfo"
 	"github.com/countersign-dev/countersign/sdk/gateway"
 	"github.com/countersign-dev/countersign/sdk/identities"
+	"github.com/countersign-dev/countersign/sdk/ondemand"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
@@ -37,6 +38,8 @@ type Report struct {
 	Proxy *proxy.Status   `json:"proxy,omitempty"`
 	// Workloads are the counters of an agent of many identities.
 	Workloads *identities.Counts `json:"workloads,omitempty"`
+	// OnDemand has the rules for names that clients ask for.
+	OnDemand *ondemand.Status `json:"on_demand,omitempty"`
 	// JWTSVIDs is how signing of JWT-SVIDs goes, if they are configured.
 	JWTSVIDs *JWTSVIDs `json:"jwt_svids,omitempty"`
 	// Gateway is the state of the connection to a discovery service.

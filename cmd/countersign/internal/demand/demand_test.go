@@ -1,0 +1,135 @@
+package demand
+
+import (
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/countersign-dev/countersign/cmd/internal/config"
+	"github.com/countersign-dev/countersign/sdk/pki"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const head = "dev: true\nproviders: [{name: file, settings: {dir: ./ca}}, {name: acme}]\ndefault_provider: file\nsecrets:\n"
+
+func complete(t *testing.T, secrets string) config.Config {
+	t.Helper()
+	c, _, err := config.Read(config.Input{File: []byte(head + secrets), FileName: "countersign.yaml"})
+	if err == nil {
+		err = c.Complete()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func newRules(t *testing.T) *Rules {
+	t.Helper()
+	r := New(nil, slog.New(slog.DiscardHandler))
+	t.Cleanup(r.Close)
+	return r
+}
+
+func take(t *testing.T, r *Rules, secrets string) *Next {
+	t.Helper()
+	next, err := r.Prepare(complete(t, secrets))
+	if err != nil {
+		t.Fatal(err)
+	}
+	next.Take()
+	return next
+}
+
+func TestRuleIsThatOfItsSettings(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "allowed")
+	if err := os.WriteFile(file, []byte("a.example.org\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	next := take(t, newRules(t), `- {name: shops, match: "*.example.org", key_type: ecdsa-p384, ttl: 2h, on_demand: {ask: {file: `+file+`}, names: 5, wait: 2s, idle: 3d}}
+- {match: x.example.org, provider: acme}
+`)
+	if len(next.Rules()) != 2 {
+		t.Fatalf("there are %d rules", len(next.Rules()))
+	}
+	r := next.Rules()[0]
+	if r.Name != "shops" || r.Certificate.Authorities[0] != "file" || r.Account != "file" || r.Certificate.KeyType != pki.ECDSAP384 || r.Certificate.TTL != 2*time.Hour || r.Names != 5 || r.Wait != 2*time.Second || r.Idle != 72*time.Hour || !r.Evict {
+		t.Errorf("the rule is %+v", r)
+	}
+	if next.Rules()[1].Evict {
+		t.Error("a rule of a costly provider drops names for new ones")
+	}
+	if _, ok := r.Patterns.Match("b.example.org"); !ok {
+		t.Error("the pattern does not match")
+	}
+	for name, want := range map[string]bool{"a.example.org": true, "b.example.org": false} {
+		if allowed, err := r.Ask.Allowed(t.Context(), name); allowed != want || err != nil {
+			t.Errorf("%s: %t, %v", name, allowed, err)
+		}
+	}
+}
+
+func TestURLIsAskedOncePerNameOverAReload(t *testing.T) {
+	asked := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked++
+		if r.URL.Query().Get("domain") != "a.example.org" {
+			w.WriteHeader(http.StatusForbidden)
+		}
+	}))
+	defer server.Close()
+	rules := newRules(t)
+	allowed := func(next *Next) bool {
+		t.Helper()
+		yes, err := next.Rules()[0].Ask.Allowed(t.Context(), "a.example.org")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return yes
+	}
+	rule := `- {match: "*.example.org", on_demand: {ask: {url: "` + server.URL + `"}, wait: WAIT}}` + "\n"
+	if !allowed(take(t, rules, strings.Replace(rule, "WAIT", "2s", 1))) || !allowed(take(t, rules, strings.Replace(rule, "WAIT", "3s", 1))) || asked != 1 {
+		t.Errorf("the URL was asked %d times, want once: the answer is remembered over a reload", asked)
+	}
+	dropped, err := rules.Prepare(complete(t, `- {match: "*.example.org"}`+"\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dropped.Drop()
+	if !allowed(take(t, rules, strings.Replace(rule, "WAIT", "4s", 1))) || asked != 1 {
+		t.Errorf("the URL was asked %d times after a reload that failed, want once", asked)
+	}
+}
+
+func TestCommandDecides(t *testing.T) {
+	r := take(t, newRules(t), `- {match: "**", on_demand: {ask: {command: [/bin/sh, -c, 'test "$1" = a.example.org', sh]}}}`+"\n").Rules()[0]
+	for name, want := range map[string]bool{"a.example.org": true, "b.example.org": false} {
+		if allowed, err := r.Ask.Allowed(t.Context(), name); allowed != want || err != nil {
+			t.Errorf("%s: %t, %v", name, allowed, err)
+		}
+	}
+}
+
+func TestMissingFileOfNamesIsAFault(t *testing.T) {
+	missing := filepath.Join(t.TempDir(), "missing")
+	if err := Faults(complete(t, `- {match_file: `+missing+`}`+"\n")); err == nil || !strings.Contains(err.Error(), missing) {
+		t.Errorf("got %v", err)
+	}
+	if err := Faults(complete(t, `- {match: "**"}`+"\n")); err != nil {
+		t.Errorf("without a file: %v", err)
+	}
+}
+
+func TestStreamMayHoldTheNamesOfAllRules(t *testing.T) {
+	if n := MaxNames(complete(t, `- {match: "**", on_demand: {names: 100}}`+"\n")); n != 10_200 {
+		t.Errorf("a stream may hold %d names", n)
+	}
+}

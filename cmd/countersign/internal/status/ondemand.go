@@ -1,0 +1,103 @@
+package status
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/countersign-dev/countersign/sdk/ondemand"
+)
+
+// reasons are the refusals in the words of the page.
+var reasons = map[ondemand.Refusal]string{
+	ondemand.BadName: "not a DNS name", ondemand.NoRule: "no rule matches", ondemand.Denied: "not allowed", ondemand.Undecided: "not decided",
+	ondemand.OverBudget: "over budget", ondemand.Full: "no room", ondemand.Failing: "orders fail", ondemand.TooLate: "too late",
+}
+
+// refusals lists how many requests were refused, by reason.
+func refusals(of map[ondemand.Refusal]uint64) string {
+	var all []string
+	for _, reason := range slices.Sorted(maps.Keys(of)) {
+		if n := of[reason]; n > 0 {
+			all = append(all, fmt.Sprintf("%s %d", reasons[reason], n))
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+// ruleBadge is the state of a rule's names.
+func ruleBadge(r ondemand.RuleStatus) badge {
+	switch {
+	case r.Expired > 0:
+		return badge{fmt.Sprintf("%d expired", r.Expired), bad}
+	case r.Late > 0:
+		return badge{fmt.Sprintf("%d renewals are late", r.Late), fair}
+	case r.Failing > 0:
+		return badge{fmt.Sprintf("%d orders are failing", r.Failing), fair}
+	case r.Limit > 0 && r.Names >= r.Limit:
+		return badge{"full", fair}
+	}
+	return badge{"as planned", good}
+}
+
+// onDemandTrouble is the worst state of all rules with a sentence about it; empty if all is well.
+func (r Report) onDemandTrouble() badge {
+	worst := badge{"", good}
+	if r.OnDemand == nil {
+		return worst
+	}
+	for _, rule := range r.OnDemand.Rules {
+		if b := ruleBadge(rule); b.Grade != good && worse(worst.Grade, b.Grade) != worst.Grade {
+			worst = badge{fmt.Sprintf("Names on demand of %s: %s.", clean(rule.Name), b.Words), b.Grade}
+		}
+	}
+	return worst
+}
+
+// onDemand writes the rules for names that clients ask for. It shows no such name, but for that of a
+// failure.
+func (m *markup) onDemand(s *ondemand.Status) {
+	if s == nil || len(s.Rules) == 0 {
+		return
+	}
+	m.section("on-demand", "Names on demand", func() {
+		if refused := refusals(s.Refused); refused != "" {
+			m.put("<p>Refused without a rule: %v.</p>\n", refused)
+		}
+		for _, r := range s.Rules {
+			m.rule(r)
+		}
+	})
+}
+
+func (m *markup) rule(r ondemand.RuleStatus) {
+	m.put("<h3>%v</h3>\n", clean(r.Name))
+	m.badge(ruleBadge(r))
+	m.numbers([]number{
+		{"Names", r.Names}, {"Most", r.Limit}, {"With a certificate", r.Held}, {"New", r.New}, {"Expired", r.Expired}, {"Late", r.Late},
+		{"Unused", r.Idle}, {"Failing", r.Failing}, {"Clients that wait", r.Waiting}, {"Names that wait", r.Queued}, {"In flight", r.InFlight},
+		{"Undecided at the CA", r.Pending},
+	})
+	m.put("<dl class=\"facts\">\n")
+	m.fact("Provider", clean(r.Authority))
+	if r.Removed {
+		m.fact("Rule", "removed; its names are served until they expire")
+	}
+	m.fact("Refused", refusals(r.Refused))
+	if r.BudgetLeft != nil {
+		m.fact("Budget left now", strconv.Itoa(*r.BudgetLeft))
+	}
+	if !r.NextRenewal.IsZero() {
+		m.at("First renewal", r.NextRenewal)
+	}
+	if !r.NextExpiry.IsZero() {
+		m.at("First expiry", r.NextExpiry)
+	}
+	if !r.LateExpiry.IsZero() {
+		m.at("First expiry of a late one", r.LateExpiry)
+	}
+	m.failure("Last failure", r.Failure)
+	m.put("</dl>\n")
+}
