@@ -51,7 +51,11 @@ func (a *authority) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certifi
 		<-ctx.Done()
 		return ca.Certificate{}, ctx.Err()
 	}
-	time.Sleep(time.Duration(a.delay.Load()))
+	select {
+	case <-time.After(time.Duration(a.delay.Load())):
+	case <-ctx.Done():
+		return ca.Certificate{}, ctx.Err()
+	}
 	return a.CA.CSRSign(ctx, req)
 }
 

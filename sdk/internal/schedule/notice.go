@@ -11,7 +11,7 @@ const linesPerMinute = 10
 // notices are what others get to know once the lock is released.
 type notices struct {
 	outbox []func()
-	quiet  quiet // limits log lines
+	quiet  map[string]*quiet // limits log lines, for each message
 }
 
 // quiet limits log lines when thousands of entries fail at once.
@@ -38,18 +38,22 @@ func (s *Scheduler[E]) Unlock() {
 // Say queues f to run after the lock is released.
 func (s *Scheduler[E]) Say(f func()) { s.outbox = append(s.outbox, f) }
 
-// Complain logs a failure, at most ten per minute.
+// Complain logs a failure, at most ten with that message per minute.
 func (s *Scheduler[E]) Complain(message string, err error, args ...any) {
-	now := time.Now()
-	if now.Sub(s.quiet.minute) >= time.Minute {
-		s.quiet.minute, s.quiet.lines = now, 0
+	now, q := time.Now(), s.quiet[message]
+	if q == nil {
+		q = &quiet{}
+		s.quiet[message] = q
 	}
-	if s.quiet.lines++; s.quiet.lines > linesPerMinute {
-		s.quiet.unsaid++
+	if now.Sub(q.minute) >= time.Minute {
+		q.minute, q.lines = now, 0
+	}
+	if q.lines++; q.lines > linesPerMinute {
+		q.unsaid++
 		return
 	}
-	unsaid := s.quiet.unsaid
-	s.quiet.unsaid = 0
+	unsaid := q.unsaid
+	q.unsaid = 0
 	f := secret.NewFailure(err, now, 0)
 	s.Say(func() {
 		s.log.Warn(message, append([]any{"reason", f.Reason, "error", f.Text, "suppressed", unsaid}, args...)...)

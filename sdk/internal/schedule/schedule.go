@@ -101,6 +101,7 @@ func New[E Node](hooks Hooks[E], now func() time.Time, log *slog.Logger) *Schedu
 	s := &Scheduler[E]{
 		hooks: hooks, clock: now, log: log, wake: make(chan struct{}, 1),
 		offset: newJumpWatch(now), deadlines: Queue[E]{by: byDue},
+		notices: notices{quiet: map[string]*quiet{}},
 	}
 	s.Context, s.cancel = context.WithCancel(context.Background()) //nolint:gosec // Close calls it; gosec does not follow the methods of a generic type
 	return s
