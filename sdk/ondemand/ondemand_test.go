@@ -11,6 +11,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/ondemand"
+	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
@@ -192,6 +193,10 @@ func TestFailingNameBacksOff(t *testing.T) {
 		if n := len(e.ca.Requests()); n > 25 || n < 3 || int64(n) != limit.failed.Load() {
 			t.Errorf("%d orders, %d of them failed", n, limit.failed.Load())
 		}
+		after(time.Hour)
+		if s := e.rule(); s.Names != 0 || s.New != 0 {
+			t.Errorf("a name without a client is kept: %+v", s)
+		}
 	})
 }
 
@@ -342,7 +347,20 @@ func TestClockJumps(t *testing.T) {
 }
 
 func TestCertificateForAnotherNameIsRefused(t *testing.T) {
-	bubble(t, nil, func(e *engine) {
+	for name, check := range map[string]pki.NameCheck{"exact": pki.ExactNames, "any": pki.AnyName} {
+		t.Run(name, func(t *testing.T) { refusesAnotherName(t, check) })
+	}
+}
+
+func refusesAnotherName(t *testing.T, check pki.NameCheck) {
+	bubble(t, func(e *engine, _ *ondemand.Config) {
+		err := e.manager.Reload(
+			[]secret.Spec{{Name: "ROOTCA", Kind: secret.TrustBundle, Authorities: []string{"test"}}},
+			[]secret.Authority{{Name: "test", Client: e.ca, Names: &check}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}, func(e *engine) {
 		e.ca.Always(catest.Fault{Break: func(d *catest.Draft) { d.Leaf.DNSNames = []string{"b.shop.example.org"} }})
 		e.subscribe("a.shop.example.org")
 		after(9 * time.Second) // it may be tried twice
