@@ -146,9 +146,9 @@ func (r *run) refresh() {
 		return
 	}
 	text := string(roots.Union(r.cfg.Further).PEM())
-	since := time.Now()
+	since, before := time.Now(), r.cfg.Lacking()
 	r.mu.Lock()
-	if before := r.cfg.Lacking(); r.want == nil && !before.IsZero() && before.Before(since) {
+	if r.want == nil && !before.IsZero() && before.Before(since) {
 		since = before
 	}
 	changed := r.take(&want{roots: roots, text: text, sum: sumOf(text), since: since})
