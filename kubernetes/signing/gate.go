@@ -75,7 +75,7 @@ type waiter struct {
 	ctx      context.Context // ends with the call, and when the gate is shut for the owner
 	cancel   context.CancelFunc
 	dryRun   DryRun
-	doubtful bool // it has to pass its dry run first
+	doubtful bool // it has to pass its dry run first; only its own goroutine changes it
 }
 
 // NewGate returns an open Gate.
@@ -154,6 +154,9 @@ func (g *Gate) try(w *waiter) {
 	case w.ctx.Err() != nil:
 	case err == nil || saysNothing(err):
 		g.general = g.general && own
+		if w.doubtful {
+			w.doubtful = false
+		}
 	default:
 		g.general = g.general || !own
 		g.note(err)

@@ -172,6 +172,40 @@ func TestDryRunsThatFailCostNoCertificate(t *testing.T) {
 	})
 }
 
+// A request that passed its dry run once, and still waits when a fault begins, makes another.
+func TestEachFaultIsTriedAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, tried := NewGate(), 0
+		wait, end := context.WithCancel(t.Context())
+		doubt := func() {
+			for _, owner := range []string{"bank", "mill", "farm"} {
+				g.Wrote(owner, "1", errWrite)
+			}
+		}
+		doubt()
+		go func() {
+			_, _ = g.Issue(wait, hangs{}, "shop", nil, func(context.Context) error { tried++; return nil })
+		}()
+		for want := range 3 {
+			synctest.Wait()
+			if tried != want+1 {
+				t.Errorf("%d dry runs after %d faults", tried, want+1)
+			}
+			g.Wrote("bank", "2", nil)
+			doubt()
+		}
+		end()
+	})
+}
+
+// hangs is an issuer that does not answer.
+type hangs struct{ ra.Issuer }
+
+func (hangs) Issue(ctx context.Context, _ *ra.Order) (ra.Certificate, error) {
+	<-ctx.Done()
+	return ra.Certificate{}, ctx.Err()
+}
+
 // The end of a long fault is noticed within a minute, as a dry run that fails costs nothing.
 func TestDryRunsThatFailAreMadeAgainSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
