@@ -320,9 +320,9 @@ func TestNameWhoseRenewalFailsIsNotRetriedForEver(t *testing.T) {
 		e.subscribe("a.shop.example.org") // Envoy keeps its subscription
 		e.has("a.shop.example.org")
 		e.ca.Always(catest.Fault{Err: ca.Errorf(ca.Denied, "the domain leads elsewhere")})
-		after(10 * 24 * time.Hour)
+		after(5 * 24 * time.Hour)
 		n := len(e.ca.Requests())
-		after(30 * 24 * time.Hour)
+		after(10 * 24 * time.Hour)
 		e.orders(n)
 		e.ca.Always(catest.Fault{})
 		e.subscribe("a.shop.example.org")

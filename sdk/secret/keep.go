@@ -3,7 +3,6 @@ package secret
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -92,7 +91,10 @@ func (k *keptOrder) restore(spec Spec) *Order {
 		return nil
 	}
 	csr, err := pki.ParseCSR(k.CSR)
-	if err != nil || !pki.SameKey(key.Public(), csr.PublicKey) || !slices.Equal(csr.DNSNames, spec.Identity.DNSNames) {
+	if err != nil || !pki.SameKey(key.Public(), csr.PublicKey) {
+		return nil
+	}
+	if asks, err := pki.IdentityOfCSR(csr); err != nil || !asks.Equal(spec.Identity) {
 		return nil
 	}
 	return &Order{spec: spec, order: &order{id: k.ID, key: key, csr: k.CSR}}

@@ -1,0 +1,61 @@
+package ondemand_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/catest"
+	"github.com/countersign-dev/countersign/sdk/ondemand"
+	"github.com/countersign-dev/countersign/sdk/ondemand/ask"
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+// benchSet is a Set with the system's clock, which refuses each name.
+func benchSet(b *testing.B, decider ask.Decider) *ondemand.Set {
+	b.Helper()
+	m, err := secret.New(secret.Config{
+		Authorities: []secret.Authority{{Name: "test", Client: catest.NewCA(catest.Options{})}},
+		Secrets:     []secret.Spec{{Name: "ROOTCA", Kind: secret.TrustBundle, Authorities: []string{"test"}}},
+		Log:         slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	rule := shop()
+	rule.Ask = decider
+	s, err := ondemand.New(ondemand.Config{Manager: m, Rules: []ondemand.Rule{rule}, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { s.Close(); m.Close() })
+	return s
+}
+
+// BenchmarkRefusal is what a name costs that is refused: by its rule, by an answer that is
+// remembered, or by a question.
+func BenchmarkRefusal(b *testing.B) {
+	never := &asker{say: func(context.Context, string) (bool, error) { return false, nil }}
+	for _, bench := range []struct {
+		name    string
+		pattern string
+	}{{"no rule", "n%d.example.org"}, {"remembered", "same.shop.example.org"}, {"asked", "n%d.shop.example.org"}} {
+		b.Run(bench.name, func(b *testing.B) {
+			memory := ask.Remember(never, ask.Limits{PerSecond: 1e9, Burst: 1e9, Yes: time.Hour, No: time.Hour})
+			b.Cleanup(memory.Close)
+			s := benchSet(b, memory)
+			_, _ = memory.Allowed(b.Context(), "same.shop.example.org")
+			for i := range b.N {
+				name := bench.pattern
+				if bench.name != "remembered" {
+					name = fmt.Sprintf(name, i)
+				}
+				if _, err := secret.Get(b.Context(), s, secret.Caller{}, name); err == nil {
+					b.Fatal("it is served")
+				}
+			}
+		})
+	}
+}
