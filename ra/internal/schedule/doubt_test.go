@@ -46,3 +46,28 @@ func TestCallThatHangsDelaysNoTrial(t *testing.T) {
 		t.Errorf("got %v, the next in %s", i, wait)
 	}
 }
+
+// Nor do trials of other tenants that hang, now or since before the last answer.
+func TestTrialsThatHangDelayNoOther(t *testing.T) {
+	a := newAuthority(limits)
+	take := func(tenant string) *Item {
+		t.Helper()
+		a.add(tenant, 1)
+		i, wait := a.Next(a.now)
+		if i == nil || i.Tenant != tenant {
+			t.Fatalf("want a call of %s: got %v, the next in %s", tenant, i, wait)
+		}
+		a.now = a.now.Add(time.Millisecond)
+		return i
+	}
+	for range 3 {
+		a.together(t, "a", "b", "c")
+		take("hangs 1")
+		take("hangs 2")
+		a.Done(take("good"), nil, a.now)
+		a.now = a.now.Add(2 * time.Minute)
+	}
+	if n := a.Status().InFlight; n != 6 {
+		t.Errorf("%d in flight", n)
+	}
+}

@@ -12,7 +12,7 @@ func (q *Queue) fault(i *Item, err error, now time.Time) {
 	if l.faults++; l.faults >= doubt && i.began.After(l.raised) {
 		l.raised, l.until = now, now.Add(l.waits.After(err, now, aDay, 0))
 	}
-	trial := q.probing && !q.failing[i.Tenant]
+	trial := len(q.failing) >= doubt && !q.failing[i.Tenant]
 	q.failing[i.Tenant] = true
 	if len(q.failing) < doubt || !i.began.After(q.raised) {
 		return

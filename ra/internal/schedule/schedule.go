@@ -13,8 +13,8 @@
 // Faults slow down whom they concern. After three in a row a tenant waits and then tries
 // one call at a time, and does both apart for those that were tried before and those that were
 // not. After faults of three tenants in a row, with no answer between, the authority itself may be
-// down: those that failed wait, one call at a time goes out, and first those of tenants that have not
-// failed. Only once such a trial fails do all wait. So requests that make a provider
+// down: those that failed wait and try one call at a time, and each that has not failed is tried first, three
+// at once. Only once such a trial fails do all wait. So requests that make a provider
 // fail delay their own tenants alone, and there those that fail again delay themselves.
 package schedule
 
@@ -50,8 +50,8 @@ type Item struct {
 
 	tenant *tenant
 	began  time.Time
-	probe  bool // it began while the queue was probing
-	place  int  // in its heap, from 1
+	probe  int // the queue's answers, if it was probing; 0: it was not
+	place  int // in its heap, from 1
 }
 
 // Began returns when its turn came; zero if it has not.
@@ -101,8 +101,9 @@ type Queue struct {
 	turns    int
 
 	until   time.Time       // nothing goes out before
-	probing bool            // one call at a time, until one is answered
-	probes  int             // calls in flight that began so
+	probing bool            // few calls at a time, until one is answered
+	answers int             // counts them, from 1
+	probes  int             // calls in flight that began while it was probing, since the last answer
 	doubted time.Time       // no tenant that failed is tried before
 	anew    bool            // the last probe was for one that was never tried
 	failing map[string]bool // tenants with faults since the last answer
@@ -114,7 +115,7 @@ type Queue struct {
 
 // New returns an empty Queue.
 func New(l Limits) *Queue {
-	return &Queue{limits: l, rate: newRate(l), tenants: map[string]*tenant{}, failing: map[string]bool{}}
+	return &Queue{limits: l, rate: newRate(l), tenants: map[string]*tenant{}, failing: map[string]bool{}, answers: 1}
 }
 
 // Divide gives the queue a share of the rate and of the burst, from 0 to 1, where other queues
@@ -186,7 +187,7 @@ func (q *Queue) Remove(i *Item) {
 // or Return. Without one it returns how long nothing will change by itself; zero means
 // until Add, Done or Return.
 func (q *Queue) Next(now time.Time) (i *Item, wait time.Duration) {
-	if q.length == 0 || q.inFlight >= q.limits.InFlight || q.probing && q.probes > 0 {
+	if q.length == 0 || q.inFlight >= q.limits.InFlight || q.probing && q.probes >= doubt {
 		return nil, 0
 	}
 	if wait = max(q.until.Sub(now), q.rate.wait(now)); wait > 0 {
@@ -203,7 +204,8 @@ func (q *Queue) Next(now time.Time) (i *Item, wait time.Duration) {
 	q.recent.add(1, now)
 	q.inFlight++
 	l.inFlight++
-	if i.probe = q.probing; i.probe {
+	if i.probe = 0; q.probing {
+		i.probe = q.answers
 		q.probes++
 	}
 	i.began = now
@@ -251,7 +253,7 @@ func (q *Queue) Returned(i *Item, now time.Time) {
 
 func (q *Queue) land(i *Item) {
 	q.inFlight--
-	if i.probe {
+	if i.probe == q.answers {
 		q.probes--
 	}
 	i.lane().inFlight--
@@ -269,7 +271,8 @@ func (q *Queue) answered(t *tenant) {
 		t.lanes[l].waits.Reset()
 	}
 	clear(q.failing)
-	q.probing, q.doubted = false, time.Time{}
+	q.answers++
+	q.probing, q.probes, q.doubted = false, 0, time.Time{}
 	q.waits.Reset()
 }
 

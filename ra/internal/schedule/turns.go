@@ -25,12 +25,17 @@ func (r ring) classes() []class {
 // turn returns whose turn it is; its tenant leaves that ring until again is called.
 // Without one it returns when a wait ends, zero if only a landing helps.
 func (q *Queue) turn(now time.Time) (l *lane, of ring, wait time.Duration) {
-	if q.probing {
+	if len(q.failing) >= doubt {
 		if l, wait = q.trial(now); l != nil {
 			return l, everything, 0
 		}
 		if left := q.doubted.Sub(now); left > 0 {
 			return nil, everything, shorter(left, wait)
+		}
+	}
+	if q.probing {
+		if q.probes > 0 {
+			return nil, everything, wait
 		}
 		if !q.anew {
 			if l = q.newcomer(now); l != nil {
@@ -141,7 +146,7 @@ type Status struct {
 // Status returns what waits and how fast it goes.
 func (q *Queue) Status() Status {
 	s := Status{Waiting: q.length, InFlight: q.inFlight, Rate: q.rate.allowed(), Share: q.rate.share, Until: q.until}
-	if q.probing && len(q.failing) > 0 && q.doubted.After(s.Until) && !q.untroubled() {
+	if q.probing && q.doubted.After(s.Until) && !q.untroubled() {
 		s.Until = q.doubted
 	}
 	for _, t := range q.tenants {
