@@ -14,41 +14,22 @@ const (
 )
 
 // released returns the package of the agent that a commit of this clone makes, as a release of that
-// version.
+// version (scripts/build-of).
 func released(t *testing.T, commit, version string) (deb string) {
 	t.Helper()
 	clone := filepath.Join(t.TempDir(), "clone")
-	script := `set -e
-git clone --quiet --shared --no-checkout ../.. "$0" && cd "$0" && git checkout --quiet --detach "$1"
-git tag --force "$2" >&2 && git tag --force "cmd/$2" >&2
-go build -buildvcs=true -ldflags '-s -w' -o built/ ./cmd/countersign ./providers/file/cmd/countersign-provider-file
-VERSION=$2 STAGE=$PWD/built scripts/release packages`
-	cmd := exec.Command("sh", "-c", script, clone, commit, version)
-	// As make build compiles, so that the build cache has most of it.
-	cmd.Env = append(os.Environ(), "GOWORK=", "CGO_ENABLED=0", "GOFLAGS=-trimpath -tags=grpcnotrace")
-	output(t, cmd)
+	output(t, exec.Command("../../scripts/build-of", commit, version, clone, "./cmd/countersign", "./providers/file/cmd/countersign-provider-file"))
+	pack := exec.Command(filepath.Join(clone, "scripts/release"), "packages")
+	pack.Env = append(os.Environ(), "GOWORK=", "VERSION="+version, "STAGE="+filepath.Join(clone, "built"))
+	output(t, pack)
 	return one(t, filepath.Join(clone, "dist"), "countersign_*.deb")
-}
-
-// before returns the commit that an upgrade begins with: BEFORE, or what the last release was made of.
-// Before the first release, it is the commit here.
-func before(t *testing.T) string {
-	t.Helper()
-	if commit := os.Getenv("BEFORE"); commit != "" {
-		return commit
-	}
-	last := strings.TrimSpace(output(t, exec.Command("git", "log", "-1", "--format=%H", "--grep=^release: v")))
-	if last == "" {
-		return "HEAD"
-	}
-	return last + "^" // the release's own commit requires its published modules
 }
 
 // What docs/versioning.md promises of neighbouring releases: each reads the configuration, state and lock
 // file of the other, in both directions, and runs the other's providers.
 func TestReleasesReplaceEachOther(t *testing.T) {
 	r := newRoot(t)
-	first, second := released(t, before(t), "v0.1.0"), released(t, "HEAD", "v0.2.0")
+	first, second := released(t, "before", "v0.1.0"), released(t, "HEAD", "v0.2.0")
 	r.becomes(t, first, "0.1.0")
 	uid, gid := r.user(t, "countersign")
 	check(t, os.Chown(r.path("run/countersign"), uid, gid))
