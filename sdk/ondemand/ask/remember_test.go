@@ -155,6 +155,7 @@ func TestHangingDeciderCostsBoundedCalls(t *testing.T) {
 			})
 		}
 		all.Wait()
+		m.Close()
 		if d.most != 3 || d.count() > 6 {
 			t.Errorf("%d calls, %d at once", d.count(), d.most)
 		}
@@ -248,9 +249,9 @@ func TestFloodOfRandomNamesMakesBoundedCallsAndHonestNamesAreDecided(t *testing.
 				d := &decider{latency: 20 * time.Millisecond}
 				m := ask.Remember(d, ask.Limits{})
 				defer m.Close()
-				end := time.Now().Add(20 * time.Second)
+				end := time.Now().Add(8 * time.Second)
 				wait := flood(t, m, 2000, c.names, end)
-				for i := range 10 {
+				for i := range 5 {
 					time.Sleep(time.Second)
 					name := strings.Replace(c.honest, "yes", fmt.Sprintf("yes%d", i), 1)
 					if !handshake(t, m, name, c.tries) {
@@ -259,7 +260,7 @@ func TestFloodOfRandomNamesMakesBoundedCallsAndHonestNamesAreDecided(t *testing.
 				}
 				wait()
 				d.checkRate(t, 50)
-				if c := m.Counts(); c.Waiting != 0 || c.Busy < 30_000 {
+				if c := m.Counts(); c.Waiting != 0 || c.Busy < 10_000 {
 					t.Errorf("%+v", c)
 				}
 			})
