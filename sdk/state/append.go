@@ -93,8 +93,8 @@ func (l *Log) add(ctx context.Context, w *write) error {
 	}
 }
 
-// flush writes what waits. If more waits then, or the log is to be compacted, a goroutine goes on, so
-// that no caller works for the others for long. The caller has set busy and added to work.
+// flush writes what waits. If more waits then, a goroutine goes on, so that no caller works for the
+// others for long. The caller has set busy and added to work.
 func (l *Log) flush() {
 	defer l.work.Done()
 	l.mu.Lock()
@@ -104,10 +104,20 @@ func (l *Log) flush() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.settle(batch, frames, err)
+	if l.outdated() && !l.compacting && !l.closed {
+		l.compacting = true
+		l.work.Add(1)
+		go l.compact()
+	}
+	l.goOn()
+}
+
+// goOn begins what comes next of the one who is busy. The caller holds the lock.
+func (l *Log) goOn() {
 	next := l.flush
 	switch {
-	case l.outdated() && !l.closed:
-		next = l.compact
+	case l.fresh != nil:
+		next = l.finish
 	case len(l.waiting) == 0:
 		l.busy = false
 		return

@@ -23,6 +23,8 @@ type memDisk struct {
 	dead    bool
 	syncs   int
 	onSync  func()
+	// onCreate is called without the lock.
+	onCreate func()
 }
 
 // memFile has its content, and what of it would be there after a power failure.
@@ -62,6 +64,12 @@ func (d *memDisk) open(name string) (diskFile, error) {
 }
 
 func (d *memDisk) create(name string) (diskFile, error) {
+	d.mu.Lock()
+	wait := d.onCreate
+	d.mu.Unlock()
+	if wait != nil {
+		wait()
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err := d.fault(); err != nil {

@@ -30,8 +30,8 @@ const (
 // error, and costs no other record.
 //
 // A Store returns once its record is on disk; those of many goroutines share an fsync. A crash loses
-// what had not returned. When half of the file is out of date, a goroutine writes another one; a
-// Store waits meanwhile, for some seconds with 100,000 records. Without file locks and replaceable
+// what had not returned. When half of the file is out of date, a goroutine writes another one while
+// records are stored and loaded. Without file locks and replaceable
 // open files (Windows), nothing prevents two processes from using one log, and it only grows.
 //
 // Replay is not prevented, as for a Folder: an old file that is put back is authentic. It is safe for
@@ -45,17 +45,19 @@ type Log struct {
 	files sync.RWMutex // held to use file, and to replace it
 	work  sync.WaitGroup
 
-	mu        sync.Mutex
-	id        string
-	file      diskFile
-	index     index
-	end       int64 // of what is durable
-	dirty     bool  // bytes of a failed write may be behind end
-	renamed   bool  // the name of file may not be durable
-	compactAt int64 // not before the log has so many bytes
-	waiting   []*write
-	busy      bool
-	closed    bool
+	mu         sync.Mutex
+	id         string
+	file       diskFile
+	index      index
+	end        int64 // of what is durable
+	dirty      bool  // bytes of a failed write may be behind end
+	renamed    bool  // the name of file may not be durable
+	compacting bool
+	compactAt  int64      // not before the log has so many bytes
+	fresh      *rewritten // the next file, once it has most of what is in this one
+	waiting    []*write
+	busy       bool // something appends, or replaces file
+	closed     bool
 }
 
 // index has the latest record of each name.
@@ -135,7 +137,10 @@ func openLog(path string, key []byte, folder disk, log *slog.Logger) (*Log, erro
 
 // create makes an empty log.
 func (l *Log) create() error {
-	fresh, err := l.rewrite(nil)
+	fresh, err := l.rewrite(nil, 0)
+	if err == nil {
+		err = l.replace(fresh)
+	}
 	if err != nil {
 		return err
 	}
