@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -72,10 +74,15 @@ func (a *agent) rule(t *testing.T, name string) ondemand.RuleStatus {
 // mustBeRefused demands that a handshake for a name fails before the longest pause of one.
 func mustBeRefused(t *testing.T, address, name string) {
 	t.Helper()
+	mustBeRefusedIn(t, address, name, 5*time.Second)
+}
+
+func mustBeRefusedIn(t *testing.T, address, name string, within time.Duration) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	began := time.Now()
-	if _, err := shakeHands(ctx, address, name); err == nil || errors.Is(err, context.DeadlineExceeded) || time.Since(began) > 5*time.Second {
+	if _, err := shakeHands(ctx, address, name); err == nil || errors.Is(err, context.DeadlineExceeded) || time.Since(began) > within {
 		t.Errorf("a handshake for %s took %s: %v; want a refusal at once", name, time.Since(began), err)
 	}
 }
@@ -152,6 +159,34 @@ func hundredHandshakes(t *testing.T, a *agent, s *shop, address string) {
 	if orders, questions := a.rule(t, "shops").Orders-before, s.asked.Load()-asked; orders != 1 || questions != 1 {
 		t.Errorf("100 handshakes made %d orders and %d questions, want one of each", orders, questions)
 	}
+}
+
+// A certificate that is held is not ordered again: not at a restart, and not while nothing decides.
+func TestRestartKeepsCertificatesOnDemandWithoutADecision(t *testing.T) {
+	t.Parallel()
+	needEnvoy(t)
+	a, s := startOnDemand(t, agentConfig{state: true})
+	_, address := startOnDemandEnvoy(t, a.socket)
+	const names = 50
+	serials := map[string]string{}
+	name := func(i int) string { return fmt.Sprintf("a%d.shop.example.org", i) }
+	for i := range names {
+		serials[name(i)] = mustShakeHands(t, address, name(i)).SerialNumber.String()
+	}
+	s.away.Store(true)
+	a.stop(t, syscall.SIGTERM)
+	mustShakeHands(t, address, name(0)) // Envoy has it
+	a.start(t)
+	_, fresh := startOnDemandEnvoy(t, a.socket)
+	for i := range names {
+		if got := mustShakeHands(t, fresh, name(i)).SerialNumber.String(); got != serials[name(i)] {
+			t.Errorf("%s has another certificate after the restart", name(i))
+		}
+	}
+	if r := a.rule(t, "shops"); r.Orders != 0 || r.Held != names {
+		t.Errorf("after the restart, %d names are held and %d were ordered; want %d and none", r.Held, r.Orders, names)
+	}
+	mustBeRefusedIn(t, fresh, "a-new.shop.example.org", patience)
 }
 
 // The example is one command from nothing to two names that are configured nowhere.

@@ -110,8 +110,8 @@ func (c *Config) completeRules(p *problems, rules []Secret) {
 		p.add(fmt.Errorf("secrets.%s has match: with workloads, each stream has its own identity and no other key pair; remove it", rules[0].Name))
 	case !c.Socket.Enabled:
 		c.say(p, "socket.enabled", false, "names that match secrets."+rules[0].Name+" are served there; set it to true")
-	default:
-		c.warn("secrets.%s has match: certificates on demand are not kept over a restart yet, which orders each anew", rules[0].Name)
+	case c.State.Dir == "":
+		c.warn("secrets.%s has match and state is not set: a restart orders a certificate for each name anew; set state.dir and state.key_file", rules[0].Name)
 	}
 }
 

@@ -90,6 +90,16 @@ func TestWrongRulesAreRefused(t *testing.T) {
 	}
 }
 
+func TestRuleWithoutStateIsWarnedOf(t *testing.T) {
+	c, _ := mustLoad(t, strings.Split(filed, "\n")[0]+"\n"+`secrets: [{match: "**"}]`, nil)
+	if got := strings.Join(c.Warnings(), "\n"); !strings.Contains(got, "a restart orders a certificate for each name anew") {
+		t.Errorf("warned of %q", got)
+	}
+	if c, _ = mustLoad(t, filed+`secrets: [{match: "**"}]`, nil); len(c.Warnings()) > 0 {
+		t.Errorf("with state: warned of %q", c.Warnings())
+	}
+}
+
 func TestRuleIsExplainedAndItsChangesApplyLive(t *testing.T) {
 	file := filed + "secrets:\n- match: \"*.example.org, b.test\"\n  on_demand: {wait: 2s}\n- match_file: names.txt\n"
 	c, _ := mustLoad(t, file, nil)

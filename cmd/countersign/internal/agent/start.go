@@ -155,6 +155,12 @@ func (s *start) openDemand() error {
 	}
 	next.Take()
 	s.cfg.OnDemand = &ondemand.Config{Rules: next.Rules()}
+	names, err := openNames(s.cfg.Storage, s.c, s.log)
+	if err != nil || names == nil {
+		return err
+	}
+	s.later(names.Close)
+	s.cfg.OnDemand.Storage = names
 	return nil
 }
 

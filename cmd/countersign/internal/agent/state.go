@@ -44,7 +44,28 @@ func openState(ctx context.Context, env environ.Vars, c config.State, m *metrics
 	if err != nil {
 		return nil, fmt.Errorf("state.dir is %q: %w", c.Dir, err)
 	}
-	return folder, nil
+	return kept{folder, key}, nil
+}
+
+// kept is the state with its key, which also seals the log of names on demand.
+type kept struct {
+	*state.Folder
+	key []byte
+}
+
+// openNames returns where certificates on demand survive a restart; nil if storage, as openState returned
+// it, keeps nothing. Rules that a reload adds to
+// an agent without any keep nothing before the next restart.
+func openNames(storage secret.Storage, c config.Config, log *slog.Logger) (*state.Log, error) {
+	folder, keeps := storage.(kept)
+	if !keeps || len(c.Rules()) == 0 {
+		return nil, nil
+	}
+	names, err := state.OpenLog(c.State.Dir, folder.key, log)
+	if err != nil {
+		return nil, fmt.Errorf("state.dir is %q: %w", c.State.Dir, err)
+	}
+	return names, nil
 }
 
 func stateKey(ctx context.Context, env environ.Vars, c config.State) ([]byte, error) {
