@@ -14,11 +14,13 @@ import (
 	"github.com/countersign-dev/countersign/sdk/state"
 )
 
+const logKey = "8f1c0b5a7e93d24466fab01c9d85e2374b6a90c1de58f7320467bb18a95c3e0d"
+
 // onDisk is a Set that keeps its certificates in a log in a folder.
 func onDisk(t *testing.T, m *secret.Manager, folder string) (s *ondemand.Set, stop func()) {
 	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
-	kept, err := state.OpenLog(folder, []byte("8f1c0b5a7e93d24466fab01c9d85e2374b6a90c1de58f7320467bb18a95c3e0d"), quiet)
+	kept, err := state.OpenLog(folder, []byte(logKey), quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
