@@ -24,7 +24,8 @@ type Config struct {
 	Patterns []string
 	// File is the path of a file with a pattern in each line. Empty lines, and lines that begin
 	// with #, are skipped. It is read again when it changes, or a link on its path. While it
-	// cannot be read or a line is invalid, its last good content stays. Required.
+	// cannot be read or a line is invalid, its last good content stays. Replace it by renaming
+	// another file: one that is written in place has fewer names for a moment. Required.
 	File string
 	// Poll is the interval at which the file is read without an event. Default: 10 s.
 	Poll time.Duration
