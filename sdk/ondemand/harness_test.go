@@ -31,6 +31,7 @@ type authority struct {
 	*catest.CA
 	delay atomic.Int64 // a time.Duration
 	hang  atomic.Bool
+	hung  atomic.Pointer[ca.SignRequest] // the last request that hung
 	most  atomic.Int64
 	now   atomic.Int64
 	// advises makes the authority advise to renew at once.
@@ -48,6 +49,7 @@ func (a *authority) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certifi
 	a.most.Store(max(a.most.Load(), a.now.Add(1)))
 	defer a.now.Add(-1)
 	if a.hang.Load() {
+		a.hung.Store(&req)
 		<-ctx.Done()
 		return ca.Certificate{}, ctx.Err()
 	}

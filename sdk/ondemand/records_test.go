@@ -257,3 +257,27 @@ func TestCoveringCertificateIsServedWhileValid(t *testing.T) {
 		e.orders(1)
 	})
 }
+
+// A kill in the middle of a renewal: what is held is served, and the same order goes on.
+func TestRenewalIsResumedAfterKill(t *testing.T) {
+	bubble(t, stored, func(e *engine) {
+		e.subscribe("a.shop.example.org")
+		held := e.has("a.shop.example.org")
+		e.ca.hang.Store(true)
+		after(time.Until(held.RenewAt) + time.Second)
+		e.restart()
+		e.ca.hang.Store(false)
+		e.subscribe("a.shop.example.org")
+		after(time.Minute)
+		if e.has("a.shop.example.org").Fingerprint == held.Fingerprint {
+			t.Error("it was not renewed")
+		}
+		requests := e.orders(2) // the one that hung never reached the CA
+		if requests[1].ID == requests[0].ID {
+			t.Error("the renewal has the order of the first certificate")
+		}
+		if sent := e.ca.hung.Load(); sent == nil || sent.ID != requests[1].ID || string(sent.CSR) != string(requests[1].CSR) {
+			t.Error("another order was made")
+		}
+	})
+}
