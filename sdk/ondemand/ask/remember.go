@@ -5,11 +5,8 @@ import (
 	"context"
 	"errors"
 	"hash/maphash"
-	"math"
 	"sync"
 	"time"
-
-	"golang.org/x/net/publicsuffix"
 
 	"github.com/countersign-dev/countersign/internal/recent"
 	"github.com/countersign-dev/countersign/internal/tokenbucket"
@@ -81,12 +78,6 @@ type Memory struct {
 	counts   Counts
 	closed   bool
 }
-
-// hash stands for a name. Its seeds are secret, so that strangers cannot make two names collide.
-type hash [2]uint64
-
-// seconds is a time, since the Memory was made.
-type seconds uint32
 
 // Counts are totals since the start, for metrics.
 type Counts struct {
@@ -260,20 +251,6 @@ func (m *Memory) answer(q *question, allowed bool, err error) {
 	m.settle(q, allowed, err)
 }
 
-func (m *Memory) recall(key hash) (allowed, known bool) {
-	now := m.now()
-	if until, ok := m.no.Get(key); ok && now < until {
-		return false, true
-	}
-	until, ok := m.yes.Get(key)
-	return ok && now < until, ok && now < until
-}
-
-func (m *Memory) isRepeated(key hash) bool {
-	until, ok := m.asked.Get(key)
-	return ok && m.now() < until
-}
-
 // Counts returns what happened so far.
 func (m *Memory) Counts() Counts {
 	m.mu.Lock()
@@ -281,25 +258,4 @@ func (m *Memory) Counts() Counts {
 	counts := m.counts
 	counts.Waiting = m.waiting.len()
 	return counts
-}
-
-func (m *Memory) hash(name string) hash {
-	return hash{maphash.String(m.seeds[0], name), maphash.String(m.seeds[1], name)}
-}
-
-func (m *Memory) now() seconds { return secondsOf(time.Since(m.began)) }
-
-// secondsOf rounds up, so that no answer is forgotten at once.
-func secondsOf(d time.Duration) seconds {
-	return seconds(min(math.Ceil(d.Seconds()), math.MaxUint32/2))
-}
-
-// domainOf returns the domain under which a name was registered, by the public suffix list: its owner
-// is responsible for all names in it.
-func domainOf(name string) string {
-	domain, err := publicsuffix.EffectiveTLDPlusOne(name)
-	if err != nil {
-		return name // a public suffix itself
-	}
-	return domain
 }
