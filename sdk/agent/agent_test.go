@@ -132,19 +132,7 @@ func tryFetch(t *testing.T, socket string, names ...string) (*discoveryv3.Discov
 
 func TestStreamGetsNameAddedByReload(t *testing.T) {
 	cfg := config(t, catest.NewCA(catest.Options{}))
-	a, err := agent.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- a.Run(ctx) }()
-	t.Cleanup(func() {
-		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
+	a := run(t, cfg)
 	conn, err := grpc.NewClient("unix:"+cfg.Socket.Path, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
@@ -181,13 +169,7 @@ func TestWorkloadAPISharesPolicyWithSDS(t *testing.T) {
 	cfg.WorkloadAPI.Path = filepath.Join(filepath.Dir(cfg.Socket.Path), "spiffe")
 	var asked atomic.Int64
 	cfg.Socket.Policy.Refuse = func(sds.Peer) error { asked.Add(1); return nil }
-	a, err := agent.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- a.Run(ctx) }()
+	a := run(t, cfg)
 	fetch(t, cfg.Socket.Path, "default")
 	before := asked.Load()
 	stream := fetchSVID(t, cfg.WorkloadAPI.Path)
@@ -203,15 +185,6 @@ func TestWorkloadAPISharesPolicyWithSDS(t *testing.T) {
 	}
 	if err := stream.RecvMsg(answer); status.Code(err) != codes.PermissionDenied {
 		t.Errorf("got %v", err)
-	}
-	stop()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
-	for _, path := range []string{cfg.Socket.Path, cfg.WorkloadAPI.Path} {
-		if _, err := os.Lstat(path); err == nil {
-			t.Errorf("%s is still there", path)
-		}
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	secretv3 "github.com/envoyproxy/go-control-plane/envoy/service/secret/v3"
@@ -134,7 +133,7 @@ func observed(t *testing.T) (cfg agent.Config, events func() []secret.Event) {
 func TestTwoAgentsInOneProcessAreIndependent(t *testing.T) {
 	firstConfig, firstEvents := observed(t)
 	secondConfig, secondEvents := observed(t)
-	first, second := running(t, firstConfig), running(t, secondConfig)
+	first, second := run(t, firstConfig), run(t, secondConfig)
 	one := fetch(t, firstConfig.Socket.Path, "ROOTCA").Resources[0].Value
 	two := fetch(t, secondConfig.Socket.Path, "ROOTCA").Resources[0].Value
 	if slices.Equal(one, two) {
@@ -171,23 +170,4 @@ func rotations(events []secret.Event) (n int) {
 		}
 	}
 	return n
-}
-
-// running runs an agent until the test ends.
-func running(t *testing.T, cfg agent.Config) *agent.Agent {
-	t.Helper()
-	a, err := agent.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
-	go func() { ended <- a.Run(ctx) }()
-	t.Cleanup(func() {
-		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
-	return a
 }

@@ -27,7 +27,7 @@ func withGateway(cfg agent.Config) agent.Config {
 	return cfg
 }
 
-// run runs an agent until the test ends.
+// run runs an agent until the test ends, and checks that it leaves no socket.
 func run(t *testing.T, cfg agent.Config) *agent.Agent {
 	t.Helper()
 	a, err := agent.New(cfg)
@@ -42,7 +42,7 @@ func run(t *testing.T, cfg agent.Config) *agent.Agent {
 		if err := <-ended; err != nil {
 			t.Errorf("Run: %v", err)
 		}
-		for _, path := range []string{cfg.Socket.Path, cfg.Gateway.Socket.Path} {
+		for _, path := range []string{cfg.Socket.Path, cfg.WorkloadAPI.Path, cfg.Gateway.Socket.Path} {
 			if _, err := os.Lstat(path); path != "" && err == nil {
 				t.Errorf("%s is still there", path)
 			}

@@ -34,13 +34,7 @@ func TestMultiIdentityAgentServesEachStreamItsOwn(t *testing.T) {
 			return identities.Claim{SPIFFEID: "spiffe://example.org/" + token.Reveal()}, nil
 		}},
 	}
-	a, err := agent.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- a.Run(ctx) }()
+	a := run(t, cfg)
 	seen := map[string]bool{}
 	for _, token := range []string{"web", "db", "web"} {
 		answer := fetchAs(t, cfg.Socket.Path, token, "default", "ROOTCA", "spiffe://example.org/web")
@@ -62,10 +56,6 @@ func TestMultiIdentityAgentServesEachStreamItsOwn(t *testing.T) {
 		t.Error(err)
 	}
 	fetchAs(t, cfg.Socket.Path, "third", "default")
-	stop()
-	if err := <-ended; err != nil {
-		t.Errorf("Run: %v", err)
-	}
 }
 
 func TestMultiIdentityAgentRefusesSharedSecrets(t *testing.T) {
@@ -120,13 +110,7 @@ func TestMultiIdentityAgentHasSPIRENamesForEachStream(t *testing.T) {
 			return identities.Claim{SPIFFEID: "spiffe://" + token.Reveal()}, nil
 		}},
 	}
-	a, err := agent.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- a.Run(ctx) }()
+	run(t, cfg)
 	for own, other := range map[string]string{"example.org/web": "example.com/db", "example.com/db": "example.org/web"} {
 		domain, _, _ := strings.Cut(own, "/")
 		foreign, _, _ := strings.Cut(other, "/")
@@ -142,10 +126,6 @@ func TestMultiIdentityAgentHasSPIRENamesForEachStream(t *testing.T) {
 		if want = []string{"spiffe://" + domain, "spiffe://" + own, "spiffe://far.example"}; !slices.Equal(all, want) {
 			t.Errorf("%s gets %v, want %v", own, all, want)
 		}
-	}
-	stop()
-	if err := <-ended; err != nil {
-		t.Errorf("Run: %v", err)
 	}
 }
 

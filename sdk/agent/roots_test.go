@@ -20,7 +20,7 @@ func TestLeafFollowsNewRootAcrossStreams(t *testing.T) {
 	cfg := config(t, authority)
 	cfg.Authorities[0].Client = struct{ ca.Client }{authority}          // roots come with replies
 	cfg.Secrets[0].TTL, cfg.Secrets[0].RenewRatio = 10*time.Second, 0.8 // renewed after two seconds
-	running(t, cfg)
+	run(t, cfg)
 	leaf, roots := follow(t, cfg.Socket.Path, "default"), follow(t, cfg.Socket.Path, "ROOTCA")
 	leaves := leaf.arrivals()
 	// An unacknowledged root holds a leaf back for 5 seconds. A machine that stands still for

@@ -29,24 +29,12 @@ func startShared(t *testing.T) (*agent.Agent, *grpc.ClientConn) {
 	t.Helper()
 	cfg := config(t, catest.NewCA(catest.Options{}))
 	cfg.WorkloadAPI.Path = cfg.Socket.Path
-	a, err := agent.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- a.Run(ctx) }()
+	a := run(t, cfg)
 	conn, err := grpc.NewClient("unix:"+cfg.Socket.Path, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-		_ = conn.Close()
-	})
+	t.Cleanup(func() { _ = conn.Close() })
 	if got := fetch(t, cfg.Socket.Path, "default", "ROOTCA"); len(got.GetResources()) != 2 {
 		t.Errorf("over SDS came %d secrets", len(got.GetResources()))
 	}
