@@ -213,6 +213,7 @@ var arrows = map[string][]string{
 
 	"kubernetes/record":              {"ra/share", "sdk/ca"},
 	"kubernetes/signing/real":        {},
+	"kubernetes/certmanager/real":    {},
 	"kubernetes/signing/podcert":     {"kubernetes/signing", "internal/clock", "internal/text", "sdk/ca", "ra"},
 	"kubernetes/owned":               {"internal/loglimit", "internal/rotation", "internal/text"},
 	"kubernetes/signing/trustbundle": {"kubernetes/owned", "kubernetes/signing", "internal/rotation", "sdk/ca", "sdk/pki", "ra"},

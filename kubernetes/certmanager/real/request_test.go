@@ -22,7 +22,9 @@ import (
 	cmapi "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
 	cmmeta "github.com/cert-manager/cert-manager/pkg/apis/meta/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // request is one by hand for the cluster issuer: nobody approves it.
@@ -79,6 +81,7 @@ func TestRealRequestsNeedApprovalAndLeastRights(t *testing.T) {
 	if len(waiting.Status.Conditions) > 0 || s.calls() != 1 {
 		t.Errorf("nobody approved it, and it is %+v, after %d calls", waiting.Status, s.calls())
 	}
+	s.checkPatches(waiting)
 	s.say(waiting, cmapi.CertificateRequestConditionApproved)
 	await(s, "it is issued after its approval", waiting, issued)
 	await(s, "the denied request is there", denied, func(*cmapi.CertificateRequest) bool { return true })
@@ -100,6 +103,28 @@ func TestRealRequestsNeedApprovalAndLeastRights(t *testing.T) {
 		if !granted[right] {
 			t.Errorf("%s is used, and no right", right)
 		}
+	}
+}
+
+// checkPatches demands what the door counts on: a dry run that changes nothing is taken, and the status of a
+// version that is not current is not written.
+func (s *site) checkPatches(r *cmapi.CertificateRequest) {
+	s.t.Helper()
+	patch := func(kind types.PatchType, body string, params ...string) error {
+		call := s.ClientFor(s.Account("countersign", "countersign-ra")).Discovery().RESTClient().Patch(kind).
+			AbsPath("/apis/cert-manager.io/v1/namespaces", r.Namespace, "certificaterequests", r.Name, "status")
+		for _, param := range params {
+			name, value, _ := strings.Cut(param, "=")
+			call.Param(name, value)
+		}
+		return call.Body([]byte(body)).Do(s.t.Context()).Error()
+	}
+	if err := patch(types.MergePatchType, "{}", "dryRun=All"); err != nil {
+		s.t.Errorf("a dry run of a status: %v", err)
+	}
+	stale := fmt.Sprintf(`{"apiVersion":"cert-manager.io/v1","kind":"CertificateRequest","metadata":{"name":%q,"resourceVersion":"1"},"status":{"certificate":"YQ=="}}`, r.Name)
+	if err := patch(types.ApplyPatchType, stale, "fieldManager=test", "force=true"); !apierrors.IsConflict(err) {
+		s.t.Errorf("the status of another version: %v, want a conflict", err)
 	}
 }
 
