@@ -114,11 +114,13 @@ func (a *authority) admit(pemBytes []byte) (*pki.Bundle, error) {
 		return nil, &pki.CheckError{Check: "roots", Detail: text.Clean(err.Error())}
 	}
 	now, pins := a.engine.cfg.Now(), a.conf.PinnedRoots
-	roots := all.Filter(func(cert *x509.Certificate) bool {
-		return cert.NotAfter.After(now) && (pins == nil || pins.Contains(cert))
-	})
-	if roots.Len() == 0 {
-		return nil, &pki.CheckError{Check: "roots", Detail: "all of them have ended or are not among the pinned roots"}
+	valid := all.Filter(func(cert *x509.Certificate) bool { return cert.NotAfter.After(now) })
+	roots := valid.Filter(func(cert *x509.Certificate) bool { return pins == nil || pins.Contains(cert) })
+	switch {
+	case valid.Len() == 0:
+		return nil, &pki.CheckError{Check: "roots", Detail: "all of them have expired"}
+	case roots.Len() == 0:
+		return nil, pki.NotPinned(valid)
 	}
 	return roots, nil
 }

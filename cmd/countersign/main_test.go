@@ -49,6 +49,7 @@ func TestScripts(t *testing.T) {
 		t.Fatal(err)
 	}
 	providers := programs.Folder(t, "countersign-provider-citadel", "countersign-provider-file", "countersign-provider-minimal")
+	vault := programs.Folder(t, "countersign-provider-vault")
 	program, err := os.ReadFile(filepath.Join(providers, "countersign-provider-file"))
 	if err != nil {
 		t.Fatal(err)
@@ -58,6 +59,7 @@ func TestScripts(t *testing.T) {
 		Dir: "testdata",
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("COUNTERSIGN_PROVIDER_PATH", providers)
+			env.Setenv("VAULT", vault)
 			env.Setenv("SELF", self)
 			env.Setenv("PIN", hex.EncodeToString(pin[:]))
 			env.Setenv("TMPDIR", env.WorkDir)
@@ -141,8 +143,11 @@ func TestScripts(t *testing.T) {
 			"shows": func(ts *testscript.TestScript, _ bool, args []string) {
 				agentOf(ts).awaitPage(ts, args[0], args[1], args[2])
 			},
-			"publish": func(ts *testscript.TestScript, _ bool, args []string) { publish(ts, oddProvider(t), args) },
-			"foreign": standIn,
+			"authority": makeAuthority,
+			"listen":    listen,
+			"tlsserver": serveTLS,
+			"publish":   func(ts *testscript.TestScript, _ bool, args []string) { publish(ts, oddProvider(t), args) },
+			"foreign":   standIn,
 			// end ends what foreign started.
 			"end": func(ts *testscript.TestScript, _ bool, _ []string) { agentOf(ts).endStandIns() },
 			// logged PATTERN waits until the agent has logged it.

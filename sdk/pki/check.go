@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/clock"
+	"github.com/countersign-dev/countersign/internal/text"
 )
 
 const (
@@ -84,6 +85,13 @@ func (e *CheckError) Error() string {
 
 func failed(check, format string, args ...any) error {
 	return &CheckError{check, fmt.Sprintf(format, args...)}
+}
+
+// NotPinned returns the [*CheckError] for roots of which an operator pinned none. It names the first
+// by its SHA-256.
+func NotPinned(roots *Bundle) error {
+	first := roots.Certificates()[0]
+	return failed("roots", "none of them is among the pinned roots; the CA has %s, SHA-256 %s: if that is your CA's root, add it to pinned_roots", text.Clean(first.Subject.String()), Fingerprint(first))
 }
 
 // Chain verifies a chain (PEM) of at most 64 certificates. The leaf is the first one with the

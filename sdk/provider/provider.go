@@ -29,8 +29,8 @@
 //
 // A field without a default and without omitempty or omitzero is required. Checks beyond the
 // tags are methods of the struct: Validate() without network access, ValidateOnline(ctx) with
-// calls to the authority. Each returns an error (for several, errors.Join) or a []Diagnostic. An
-// error of ValidateOnline that is Unavailable, Denied and so on, or a network error, does not
+// calls to the authority. Each returns an error (for several, errors.Join) or a []Diagnostic
+// ([Faults]). An error of ValidateOnline that is Unavailable, Denied and so on, or a network error, does not
 // blame the settings.
 //
 // The methods of the type are called from any goroutine, several at once. Everything else is

@@ -33,9 +33,25 @@ func online(ctx context.Context, settings any) ([]Diagnostic, error) {
 	case interface {
 		ValidateOnline(ctx context.Context) []Diagnostic
 	}:
-		return s.ValidateOnline(ctx), ctx.Err()
+		found := s.ValidateOnline(ctx)
+		for _, d := range found {
+			if d.Err != nil && !d.Warning && !blamesSettings(d.Err) {
+				return judged(d.Err, ctx.Err())
+			}
+		}
+		return found, ctx.Err()
 	}
 	return nil, ca.Errorf(ca.Unimplemented, "the provider has no online check")
+}
+
+// Faults returns what ValidateOnline found if err is not nil: a fault of the setting at pointer (a JSON
+// Pointer; it may be empty). If err does not blame the settings, as when the authority is down or
+// rejects the caller, the check ends with it instead.
+func Faults(pointer string, err error) []Diagnostic {
+	if err == nil {
+		return nil
+	}
+	return []Diagnostic{{Pointer: pointer, Summary: messageOf(err), Err: err}}
 }
 
 // judged returns what is wrong with the settings, or why the authority could not check them: it is

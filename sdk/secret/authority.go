@@ -192,8 +192,11 @@ func (a *authority) admit(conf *Authority, pemBytes []byte) (*pki.Bundle, error)
 	if out := without(all, roots); len(out) > 0 {
 		a.log.Warn("roots ignored", "expired", all.Len()-valid.Len(), "not_pinned", valid.Len()-roots.Len(), "fingerprints", shortPrints(out))
 	}
-	if roots.Len() == 0 {
-		return nil, &pki.CheckError{Check: "roots", Detail: "all of them have expired or are not among the pinned roots"}
+	switch {
+	case valid.Len() == 0:
+		return nil, &pki.CheckError{Check: "roots", Detail: "all of them have expired"}
+	case roots.Len() == 0:
+		return nil, pki.NotPinned(valid)
 	}
 	return roots, nil
 }

@@ -29,7 +29,7 @@ func (f File) Token(context.Context) (ca.Bearer, error) {
 	case f.Optional && errors.Is(err, fs.ErrNotExist):
 		return ca.Bearer{}, nil
 	case err != nil:
-		return ca.Bearer{}, ca.Errorf(ca.Unavailable, "token file: %w", err)
+		return ca.Bearer{}, ca.Errorf(ca.Unavailable, "token file: %w; write the token there, or name another file", err)
 	}
 	return parse(content, f.String())
 }

@@ -46,7 +46,10 @@ const folderMode = 0o755
 // makeFolder makes a folder and its missing parents with folderMode, whatever the umask,
 // which is often 0077 for a service.
 func makeFolder(path string) error {
-	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+	switch info, err := os.Stat(path); {
+	case err == nil && !info.IsDir():
+		return &fs.PathError{Op: "open", Path: path, Err: syscall.ENOTDIR}
+	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
 	if above := filepath.Dir(path); above != path {

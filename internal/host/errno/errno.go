@@ -123,7 +123,7 @@ var table = map[syscall.Errno]string{
 	syscall.ENOMEM:        "raise the memory limit of this service or container",
 	syscall.ENOSPC:        "the file system has no room or no inodes left: see df and df -i",
 	syscall.ENOSYS:        "the kernel does not have the call, or a seccomp profile hides it",
-	syscall.ENOTDIR:       "a name in the middle of the path is a file, not a folder",
+	syscall.ENOTDIR:       "a name in the path is a file, and a folder has to be there",
 	syscall.ENOTEMPTY:     "the folder has other files: empty it, or choose another",
 	syscall.ENOTSUP:       "the file system does not support it: choose another one",
 	syscall.EPERM:         "check the owner, then capabilities, a seccomp profile, and lsattr for an immutable file",

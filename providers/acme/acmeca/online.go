@@ -15,7 +15,7 @@ import (
 func (s Settings) ValidateOnline(ctx context.Context) []provider.Diagnostic {
 	c, err := Open(s)
 	if err != nil {
-		return faults("", err)
+		return provider.Faults("", err)
 	}
 	defer func() { _ = c.Close() }()
 	return c.validateOnline(ctx)
@@ -24,27 +24,20 @@ func (s Settings) ValidateOnline(ctx context.Context) []provider.Diagnostic {
 func (c *CA) validateOnline(ctx context.Context) []provider.Diagnostic {
 	dir, err := c.server.directory(ctx)
 	if err != nil {
-		return faults("/url", err)
+		return provider.Faults("/url", err)
 	}
 	if err := c.settings.fits(dir); err != nil {
-		return faults("", err)
+		return provider.Faults("", err)
 	}
 	key, _, err := c.state.key(keyFile)
 	if err != nil { // the first order makes it
-		return faults("/eab", c.settings.binds(dir))
+		return provider.Faults("/eab", c.settings.binds(dir))
 	}
 	_, err = c.account.register(ctx, key, true)
 	if kindOf(err) == "accountDoesNotExist" { // the first order opens it
-		return faults("/eab", c.settings.binds(dir))
+		return provider.Faults("/eab", c.settings.binds(dir))
 	}
-	return faults("/state_dir", err)
-}
-
-func faults(pointer string, err error) []provider.Diagnostic {
-	if err == nil {
-		return nil
-	}
-	return []provider.Diagnostic{{Pointer: pointer, Summary: err.Error()}}
+	return provider.Faults("/state_dir", err)
 }
 
 // listed returns the profiles' names.

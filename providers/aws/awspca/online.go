@@ -15,12 +15,10 @@ import (
 func (s Settings) ValidateOnline(ctx context.Context) []provider.Diagnostic {
 	c, err := Open(ctx, s)
 	if err != nil {
-		return faults(err)
+		return provider.Faults("", err)
 	}
 	return c.examine(ctx)
 }
-
-func faults(err error) []provider.Diagnostic { return []provider.Diagnostic{{Summary: err.Error()}} }
 
 func (c *CA) examine(ctx context.Context) (found []provider.Diagnostic) {
 	if err := c.CertifiesNames(ctx); err != nil {
@@ -34,7 +32,7 @@ func (c *CA) examine(ctx context.Context) (found []provider.Diagnostic) {
 		return found
 	}
 	if _, err := c.fetch(ctx, ""); err != nil {
-		return append(found, faults(err)...)
+		return append(found, provider.Faults("", err)...)
 	}
 	return append(found, c.describe(ctx)...)
 }
@@ -46,14 +44,14 @@ func (c *CA) describe(ctx context.Context) []provider.Diagnostic {
 	defer cancel()
 	as, err := c.caller("")
 	if err != nil {
-		return faults(err)
+		return provider.Faults("", err)
 	}
 	reply, err := c.api.DescribeCertificateAuthority(ctx, &acmpca.DescribeCertificateAuthorityInput{CertificateAuthorityArn: &c.arn.text}, as.option)
 	if err != nil {
 		if err = c.failure(ctx, err, as); ca.ReasonFor(err) == ca.Denied {
 			return nil
 		}
-		return faults(err)
+		return provider.Faults("", err)
 	}
 	return c.faultsOf(reply.CertificateAuthority)
 }

@@ -11,15 +11,15 @@ import (
 func (s Settings) ValidateOnline(ctx context.Context) []provider.Diagnostic {
 	c, err := Open(s)
 	if err != nil {
-		return []provider.Diagnostic{{Summary: err.Error()}}
+		return provider.Faults("", err)
 	}
 	if _, err := c.Roots(ctx); err != nil {
-		return []provider.Diagnostic{{Summary: err.Error()}}
+		return provider.Faults("", err)
 	}
 	d, err := c.demands(ctx)
 	switch {
 	case err != nil:
-		return []provider.Diagnostic{{Summary: err.Error()}}
+		return provider.Faults("", err)
 	case d.challenge:
 		return []provider.Diagnostic{{Warning: true, Summary: c.client.Host() + ": by its " + csrattrs + ", " + d.unmet(nil)}}
 	case len(d.keys) > 0:

@@ -84,9 +84,9 @@ func (e timeError) Error() string { return e.text }
 func timeFault(cert *x509.Certificate, now time.Time) error {
 	switch {
 	case !now.Before(cert.NotAfter):
-		return timeError{fmt.Sprintf("expired at %s (%s)", stamp(cert.NotAfter), name(cert))}
+		return timeError{fmt.Sprintf("expired at %s (%s): renew it, or correct the clock of this machine (%s)", stamp(cert.NotAfter), name(cert), stamp(now))}
 	case now.Before(cert.NotBefore):
-		return timeError{fmt.Sprintf("not valid before %s (%s)", stamp(cert.NotBefore), name(cert))}
+		return timeError{fmt.Sprintf("not valid before %s (%s): correct the clock of this machine (%s)", stamp(cert.NotBefore), name(cert), stamp(now))}
 	}
 	return nil
 }

@@ -14,7 +14,7 @@ import (
 func (s Settings) ValidateOnline(ctx context.Context) []provider.Diagnostic {
 	c, err := Open(ctx, s)
 	if err != nil {
-		return faults(err)
+		return provider.Faults("", err)
 	}
 	defer func() { _ = c.Close() }()
 	return c.examine(ctx)
@@ -29,14 +29,12 @@ func (c *CA) examine(ctx context.Context) []provider.Diagnostic {
 		return nil
 	}
 	if _, err := c.fetch(ctx, ""); err != nil {
-		return faults(err)
+		return provider.Faults("", err)
 	}
 	return c.askPool(ctx)
 }
 
 const adviceForAgents = "Ignore this if all CSRs have the names of their requests, as an agent's. Otherwise "
-
-func faults(err error) []provider.Diagnostic { return []provider.Diagnostic{{Summary: err.Error()}} }
 
 // askPool reads the pool's issuance policy. Credentials that may request certificates need not
 // be allowed to read it: a refusal is no finding.
@@ -48,7 +46,7 @@ func (c *CA) askPool(ctx context.Context) []provider.Diagnostic {
 		return nil
 	}
 	if err != nil {
-		return faults(err)
+		return provider.Faults("", err)
 	}
 	return warnings(c.settings.CAPool, found.GetIssuancePolicy())
 }

@@ -14,17 +14,17 @@ import (
 func (s Settings) ValidateOnline(ctx context.Context) []provider.Diagnostic {
 	c, err := Open(s)
 	if err != nil {
-		return []provider.Diagnostic{{Summary: err.Error()}}
+		return provider.Faults("", err)
 	}
 	if _, err := c.Roots(ctx); err != nil && ca.ReasonFor(err) != ca.Unimplemented {
-		return []provider.Diagnostic{{Summary: err.Error()}}
+		return provider.Faults("", err)
 	}
 	if s.UseRequestToken {
 		return nil
 	}
 	to, err := s.access("")
 	if err != nil {
-		return []provider.Diagnostic{{Summary: err.Error()}}
+		return provider.Faults("", err)
 	}
 	session := c.connections.open(to)
 	defer session.close()
@@ -45,7 +45,7 @@ func (s Settings) checkRights(ctx context.Context, to *session) (found []provide
 	for _, verb := range verbs {
 		allowed, err := to.may(ctx, map[string]string{"group": group, "resource": resource, "namespace": namespace, "verb": verb})
 		if err != nil {
-			return append(found, provider.Diagnostic{Summary: err.Error()})
+			return append(found, provider.Faults("", err)...)
 		}
 		if !allowed {
 			found = append(found, lacks(verb, resource))

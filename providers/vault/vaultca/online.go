@@ -16,11 +16,11 @@ import (
 func (s Settings) ValidateOnline(ctx context.Context) []provider.Diagnostic {
 	c, err := Open(s)
 	if err != nil {
-		return faults(err)
+		return provider.Faults("", err)
 	}
 	defer func() { _ = c.Close() }()
 	if _, err := c.roots(ctx); err != nil {
-		return faults(err)
+		return provider.Faults("", err)
 	}
 	if s.Verbatim {
 		return []provider.Diagnostic{{
@@ -34,17 +34,10 @@ func (s Settings) ValidateOnline(ctx context.Context) []provider.Diagnostic {
 	}
 	held, err := c.session(ctx, "")
 	if err != nil {
-		return faults(err)
+		return provider.Faults("", err)
 	}
 	found, err := c.askRole(ctx, held.token)
-	return append(found, faults(err)...)
-}
-
-func faults(err error) []provider.Diagnostic {
-	if err == nil {
-		return nil
-	}
-	return []provider.Diagnostic{{Summary: err.Error()}}
+	return append(found, provider.Faults("", err)...)
 }
 
 // needsRequest reports whether a login needs a request.

@@ -3,6 +3,7 @@ package rest
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -73,5 +74,16 @@ func (c *Client) unanswered(err error, call Call) error {
 	if _, untrusted := errors.AsType[*tls.CertificateVerificationError](err); untrusted {
 		what = "is not trusted"
 	}
-	return ca.Errorf(ca.Unavailable, "%s %s: %s", c.Host(), what, text.Redact(err.Error(), call.Hide...))
+	return ca.Errorf(ca.Unavailable, "%s %s: %s%s", c.Host(), what, text.Redact(err.Error(), call.Hide...), handshakeAdvice(err))
+}
+
+// handshakeAdvice says what to change if a handshake fails.
+func handshakeAdvice(err error) string {
+	if _, unknown := errors.AsType[x509.UnknownAuthorityError](err); unknown {
+		return "; set root_file to the root of the server's certificate"
+	}
+	if _, plain := errors.AsType[tls.RecordHeaderError](err); plain {
+		return "; the server does not speak TLS there: check the port"
+	}
+	return ""
 }

@@ -154,6 +154,8 @@ type Diagnostic struct {
 	Detail string
 	// Pointer is where: a JSON Pointer (RFC 6901) into the settings; it may be empty.
 	Pointer string
+	// Err is the error behind it, which does not cross the wire; it may be nil.
+	Err error
 }
 
 // HasErrors reports whether any of them is not a warning.

@@ -1,19 +1,23 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"strings"
 
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/demand"
 	"github.com/countersign-dev/countersign/cmd/internal/config"
 	"github.com/countersign-dev/countersign/cmd/internal/environ"
+	"github.com/countersign-dev/countersign/sdk/state"
 )
 
-// Warnings returns problems that do not prevent a start: missing files of revocation lists, a
-// missing folder for the providers' sockets, which a service manager may create, and certificates
-// that the next restart would order.
+// Warnings returns problems that a valid configuration does not show: missing files of revocation
+// lists and tokens, a key of the state that cannot be used, a missing folder for the providers'
+// sockets, which a service manager may create, and certificates that the next restart would order.
 func Warnings(env environ.Vars, c config.Config) (faults []string) {
-	faults = ordersAtStart(c)
+	faults = append(ordersAtStart(c), missingFiles(c)...)
 	if err := checkRuntimeDir(env, c); err != nil {
 		faults = append(faults, err.Error())
 	}
@@ -26,6 +30,24 @@ func Warnings(env environ.Vars, c config.Config) (faults []string) {
 		}
 	}
 	return faults
+}
+
+// missingFiles names files that the agent would wait for, or refuse. What only another user may read
+// is not known here.
+func missingFiles(c config.Config) (warnings []string) {
+	for _, entry := range c.Providers {
+		for _, source := range entry.TokenSources() {
+			if _, err := os.Stat(source.File); source.File != "" && err != nil && !errors.Is(err, fs.ErrPermission) {
+				warnings = append(warnings, fmt.Sprintf("providers.%s.token.file: %v; the agent waits for it", entry.Name, err))
+			}
+		}
+	}
+	if c.State.KeyFile != "" {
+		if _, err := state.ReadKey(c.State.KeyFile); err != nil && !errors.Is(err, fs.ErrPermission) {
+			warnings = append(warnings, fmt.Sprintf("state.key_file: %v; the agent does not start", err))
+		}
+	}
+	return warnings
 }
 
 // ordersAtStart warns of an agent that orders new certificates at each start.

@@ -41,7 +41,7 @@ var byReason = map[ca.Reason]string{
 	ca.Denied:          "have the CA permit this to the caller, or request what it permits; another token with the same rights changes nothing",
 	ca.Unauthenticated: "configure a token or client certificate that the CA accepts: check that it has not expired and is meant for this CA",
 	ca.RateLimited:     "wait and try again; if it recurs, have the CA's quota raised",
-	ca.Unavailable:     "check that the server or file in the message exists and can be reached from here: address, port, DNS, firewall, proxy, roots",
+	ca.Unavailable:     "check what the message names: that the server or file exists and can be reached from here (address, port, DNS, firewall, proxy, roots), and that the clock is right",
 	ca.Aborted:         "try again: another request conflicted with this one",
 	ca.Internal:        "read the provider's log and the CA's own; if the provider is at fault, report it to its author, with its log",
 	ca.Deadline:        "check that the CA can be reached from here and is not overloaded: no reply came in time",

@@ -53,7 +53,7 @@ func trySign(in *settings.Flags, look looked, p doctor.Patient) (sign func(conte
 		}
 		names, longer := by.Accepts(reply.Facts)
 		check := pki.Check{Key: key.Public(), Identity: spec.Identity, Names: names, Now: time.Now(), AskedUntil: time.Now().Add(spec.TTL), AcceptLonger: longer}
-		return signedSentence(ctx, client, check, reply)
+		return signedSentence(ctx, client, check, reply, by.PinnedRoots)
 	}
 	return sign, func(shown string) string { return text.WithoutTokens(shown, sent) }
 }
@@ -98,7 +98,7 @@ func firstIdentity(env environ.Vars, c config.Config, e *pluginhost.Entry, clien
 	return secret.Spec{}, secret.Authority{}, fmt.Errorf("the configuration has no secret that %q signs", entry.Name)
 }
 
-func signedSentence(ctx context.Context, client ca.Client, check pki.Check, reply ca.Certificate) (string, error) {
+func signedSentence(ctx context.Context, client ca.Client, check pki.Check, reply ca.Certificate, pins *pki.Bundle) (string, error) {
 	roots := reply.Roots
 	if source, ok := client.(ca.RootSource); ok && len(roots) == 0 {
 		var err error
@@ -109,6 +109,12 @@ func signedSentence(ctx context.Context, client ca.Client, check pki.Check, repl
 	var err error
 	if check.Roots, _, err = pki.UsableBundle(roots); err != nil {
 		return "", fmt.Errorf("signed, but cannot get the roots to verify it with: %w", err)
+	}
+	if pins != nil {
+		if all := check.Roots; all.Filter(pins.Contains).Len() == 0 {
+			return "", pki.NotPinned(all)
+		}
+		check.Roots = check.Roots.Filter(pins.Contains)
 	}
 	chain, err := check.Chain(reply.Chain)
 	if err != nil {
