@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/endpoint"
+	"github.com/countersign-dev/countersign/sdk/ondemand/budget"
 	"github.com/countersign-dev/countersign/sdk/ondemand/names"
 )
 
@@ -21,7 +22,8 @@ type OnDemand struct {
 	Ask OnDemandAsk `json:"ask"`
 	// Names is the most names that are held. With acme, aws and google, a new name is then refused;
 	// else it replaces the one that has been unused for longest. Default: 10000.
-	Names uint32 `json:"names"`
+	Names  uint32         `json:"names"`
+	Budget OnDemandBudget `json:"budget"`
 	// Wait is the longest pause of a handshake. The order goes on after it. Default: 8s.
 	Wait Duration `json:"wait"`
 	// Idle is how long a name that no client uses is renewed. Envoy uses each name until it
@@ -39,6 +41,18 @@ type OnDemandAsk struct {
 	// Command is a program with its arguments, which gets the name as one more. Exit code 0 is yes,
 	// 1 is no, anything else no answer.
 	Command []string `json:"command"`
+}
+
+// OnDemandBudget bounds orders for new names, over restarts too if state is set.
+type OnDemandBudget struct {
+	// New is how many new names are ordered in a period, such as 10/min. Default of acme, aws and
+	// google: 10/min; of others: no limit.
+	New budget.Rate `json:"new"`
+	// Burst is how many are ordered at once. Default: 20.
+	Burst uint32 `json:"burst"`
+	// PerRegisteredDomain bounds the new names below one domain that is registered with a public
+	// suffix, such as example.co.uk. Default of acme, aws and google: 50/week; of others: no limit.
+	PerRegisteredDomain budget.Rate `json:"per_registered_domain"`
 }
 
 // The defaults of a rule.
@@ -154,7 +168,16 @@ func (c *Config) completeOnDemand(p *problems, s *Secret, path string) {
 	if o.Idle.Duration < time.Minute {
 		c.say(p, path+".idle", o.Idle, "write 1m or more")
 	}
+	c.completeBudget(s.Providers, &o.Budget)
 	c.checkAsk(p, *s, path+".ask")
+}
+
+func (c *Config) completeBudget(providers []string, b *OnDemandBudget) {
+	b.Burst = cmp.Or(b.Burst, 20)
+	if len(providers) > 0 && c.Costly(providers[0]) {
+		b.New = cmp.Or(b.New, budget.Rate{Count: 10, Every: time.Minute})
+		b.PerRegisteredDomain = cmp.Or(b.PerRegisteredDomain, budget.Rate{Count: 50, Every: 7 * day})
+	}
 }
 
 // maxOnDemandNames bounds what a rule may hold.

@@ -29,10 +29,13 @@ func TestRuleHasDefaults(t *testing.T) {
 }
 
 func TestRuleHasWhatIsWritten(t *testing.T) {
-	c, _ := mustLoad(t, acme+`secrets: [{name: shops, match: ["*.shop.example.org", "a.example.org"], on_demand: {ask: {url: "http://127.0.0.1:9000/allowed"}, names: 50000, wait: 3s, idle: 12h}}]`, nil)
+	c, _ := mustLoad(t, acme+`secrets: [{name: shops, match: ["*.shop.example.org", "a.example.org"], on_demand: {ask: {url: "http://127.0.0.1:9000/allowed"}, names: 50000, budget: {new: 5/min, burst: 7}, wait: 3s, idle: 12h}}]`, nil)
 	o := c.Rules()[0].OnDemand
 	if o.Names != 50_000 || o.Wait.Duration != 3*time.Second || o.Idle.Duration != 12*time.Hour {
 		t.Errorf("on_demand is %+v", o)
+	}
+	if b := o.Budget; b.New.String() != "5/min" || b.Burst != 7 || b.PerRegisteredDomain.String() != "50/week" {
+		t.Errorf("the budget is %+v", b)
 	}
 	if !c.Costly("le") || c.Costly("file") {
 		t.Error("the provider le runs acme, which is costly; file is unknown")
@@ -69,6 +72,7 @@ func TestWrongRulesAreRefused(t *testing.T) {
 		filed + `secrets: [{match: "**", on_demand: {wait: 1h}}]`:                                                                "write 100ms to 1m",
 		filed + `secrets: [{match: "**", on_demand: {idle: 1s}}]`:                                                                "write 1m or more",
 		filed + `secrets: [{match: "**", on_demand: {names: 2000000}}]`:                                                          "write 1 to 1000000",
+		filed + `secrets: [{match: "**", on_demand: {budget: {new: 10/year}}}]`:                                                  "such as 10/min",
 		filed + `secrets: [{match: "**", on_demand: {idle: 30 d}}]`:                                                              "such as 12h or 30d",
 		filed + "socket: {enabled: false}\noutputs: []\n" + `secrets: [{match: "**"}]`:                                           "socket.enabled is false",
 		filed + `secrets: [{match: "**"}, {name: "**", match: "a.example.org"}]`:                                                 `secrets has "**" twice: write another name`,

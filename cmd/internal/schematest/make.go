@@ -17,6 +17,7 @@ const (
 	duration = `^-?([0-9]+(\.[0-9]*)?(ns|us|µs|ms|s|m|h))+$|^0$`
 	fileMode = `^(0o)?[0-7]{1,4}$`
 	size     = `^[0-9]+(Ki|Mi|Gi)?B?$`
+	rate     = `^[0-9]*[1-9][0-9]*/(s|min|h|day|week)$`
 	period   = `^[0-9]+d$|` + duration
 )
 

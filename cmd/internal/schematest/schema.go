@@ -15,6 +15,7 @@ import (
 
 	agent "github.com/countersign-dev/countersign/cmd/internal/config"
 	"github.com/countersign-dev/countersign/internal/test/programs"
+	"github.com/countersign-dev/countersign/sdk/ondemand/budget"
 )
 
 var update = flag.Bool("update", false, "write the schemas anew")
@@ -25,6 +26,7 @@ var patterns = map[reflect.Type]string{
 	reflect.TypeFor[agent.FileMode](): fileMode,
 	reflect.TypeFor[agent.Size]():     size,
 	reflect.TypeFor[agent.Period]():   period,
+	reflect.TypeFor[budget.Rate]():    rate,
 }
 
 // Check compares a file of the repository with the schema of C, a program's configuration.

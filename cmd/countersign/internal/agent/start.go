@@ -160,6 +160,7 @@ func (s *start) openDemand() error {
 		return err
 	}
 	s.later(names.Close)
+	s.demand.Keep(context.Background(), s.cfg.Storage)
 	s.cfg.OnDemand.Storage = names
 	return nil
 }

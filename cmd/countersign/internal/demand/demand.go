@@ -5,17 +5,21 @@
 package demand
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"reflect"
 	"slices"
+	"sync"
 
 	"github.com/countersign-dev/countersign/cmd/internal/config"
 	"github.com/countersign-dev/countersign/cmd/internal/environ"
 	"github.com/countersign-dev/countersign/cmd/internal/wiring"
+	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/sdk/ondemand"
 	"github.com/countersign-dev/countersign/sdk/ondemand/ask"
+	"github.com/countersign-dev/countersign/sdk/ondemand/budget"
 	"github.com/countersign-dev/countersign/sdk/ondemand/names"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/secret"
@@ -23,9 +27,11 @@ import (
 
 // Rules are the rules in force and what they hold. Close it after the agent has ended.
 type Rules struct {
-	env   environ.Vars
-	log   *slog.Logger
-	rules []rule
+	env    environ.Vars
+	log    *slog.Logger
+	rules  []rule
+	ledger *budget.Ledger
+	stop   func() // saves the ledger a last time
 }
 
 // MaxNames is how many names a stream may hold: those of all rules, twice as clients write names in
@@ -51,10 +57,38 @@ type rule struct {
 type closer interface{ Close() }
 
 // New returns no rules.
-func New(env environ.Vars, log *slog.Logger) *Rules { return &Rules{env: env, log: log} }
+func New(env environ.Vars, log *slog.Logger) *Rules {
+	return &Rules{env: env, log: log, ledger: budget.NewLedger(clock.Wall), stop: func() {}}
+}
 
 // Close ends what the rules hold.
-func (r *Rules) Close() { closeUnused(r.rules, nil) }
+func (r *Rules) Close() {
+	r.stop()
+	closeUnused(r.rules, nil)
+}
+
+// ledgerRecord is the name of the record of what the budgets have spent.
+const ledgerRecord = "budgets of names on demand"
+
+// Keep has the budgets count over restarts: it reads what was spent, and saves it until Close. Without
+// what was spent, the budgets are full.
+func (r *Rules) Keep(ctx context.Context, storage secret.Storage) {
+	record, err := storage.Load(ctx, ledgerRecord)
+	if err == nil && len(record.Content) > 0 {
+		err = r.ledger.UnmarshalBinary(record.Content)
+	}
+	if err != nil {
+		r.log.Error("failed to read what the budgets of names on demand have spent: they begin anew", "error", err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var saving sync.WaitGroup
+	saving.Go(func() {
+		r.ledger.Run(ctx, func(ctx context.Context, state []byte) error {
+			return storage.Store(ctx, ledgerRecord, secret.Record{Authority: ledgerRecord, Content: state})
+		}, r.log)
+	})
+	r.stop = func() { cancel(); saving.Wait() }
+}
 
 // Next are rules that are not in force yet. Call Take or Drop.
 type Next struct {
@@ -84,7 +118,7 @@ func (r *Rules) Prepare(c config.Config) (*Next, error) {
 		n.rules = append(n.rules, one)
 		var converted ondemand.Rule
 		if err == nil {
-			converted, err = one.convert(c)
+			converted, err = one.convert(c, r.ledger)
 		}
 		if err != nil {
 			n.Drop()
@@ -147,11 +181,14 @@ func (r *Rules) decider(c config.OnDemandAsk) (ask.Decider, []closer, error) {
 }
 
 // convert returns the rule as a Set takes it.
-func (r *rule) convert(c config.Config) (ondemand.Rule, error) {
+func (r *rule) convert(c config.Config, ledger *budget.Ledger) (ondemand.Rule, error) {
 	o := r.entry.OnDemand
 	keyType, err := pki.ParseKeyType(r.entry.KeyType)
+	b := o.Budget
+	b.New.Burst = int(b.Burst)
 	out := ondemand.Rule{
-		Name: r.entry.Name, Patterns: r.patterns, Ask: r.decider, Account: r.entry.Providers[0],
+		Budget: ledger.Budget(r.entry.Name, budget.Limits{New: b.New, PerRegisteredDomain: b.PerRegisteredDomain}),
+		Name:   r.entry.Name, Patterns: r.patterns, Ask: r.decider, Account: r.entry.Providers[0],
 		Certificate: secret.Spec{
 			Name: r.entry.Name, Kind: secret.KeyPair, Authorities: r.entry.Providers, KeyType: keyType, TTL: r.entry.TTL.Duration,
 			RenewRatio: c.Rotation.Ratio, RenewJitter: max(c.Rotation.Jitter, 1e-9), // 0 would be the default

@@ -1,19 +1,24 @@
 package demand
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/countersign-dev/countersign/cmd/internal/config"
+	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -131,5 +136,47 @@ func TestMissingFileOfNamesIsAFault(t *testing.T) {
 func TestStreamMayHoldTheNamesOfAllRules(t *testing.T) {
 	if n := MaxNames(complete(t, `- {match: "**", on_demand: {names: 100}}`+"\n")); n != 10_200 {
 		t.Errorf("a stream may hold %d names", n)
+	}
+}
+
+// memory is a storage.
+type memory struct {
+	mu      sync.Mutex
+	records map[string]secret.Record
+}
+
+func (m *memory) Load(_ context.Context, name string) (secret.Record, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.records[name], nil
+}
+
+func (m *memory) Store(_ context.Context, name string, r secret.Record) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.records[name] = r
+	return nil
+}
+
+func TestBudgetCountsOverReloadAndRestart(t *testing.T) {
+	storage := &memory{records: map[string]secret.Record{}}
+	const rule = `- {match: "**", on_demand: {budget: {new: 3/day, burst: 3}, wait: 1s}}` + "\n"
+	spend := func(r *Rules, wait string) error {
+		b := take(t, r, strings.Replace(rule, "1s", wait, 1)).Rules()[0].Budget
+		return b.Take(time.Now(), "a.example.org", []string{"a.example.org"}, "file")
+	}
+	first := newRules(t)
+	first.Keep(t.Context(), storage)
+	if err := errors.Join(spend(first, "1s"), spend(first, "2s")); err != nil {
+		t.Fatal(err)
+	}
+	first.Close()
+	second := newRules(t)
+	second.Keep(t.Context(), storage)
+	if err := spend(second, "1s"); err != nil {
+		t.Errorf("the third of three: %v", err)
+	}
+	if err := spend(second, "2s"); ca.ReasonFor(err) != ca.RateLimited {
+		t.Errorf("the fourth of three, after a reload and a restart: %v", err)
 	}
 }
