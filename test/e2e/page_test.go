@@ -28,9 +28,9 @@ type statusPage struct {
 	loaded  atomic.Int64 // how often it was asked for
 }
 
-func startPage(t *testing.T) *statusPage {
+func startPage(t *testing.T, config agentConfig) *statusPage {
 	t.Helper()
-	p := &statusPage{agent: startAgent(t, agentConfig{})}
+	p := &statusPage{agent: startAgent(t, config)}
 	startWorkload(t, p.socket, "default").certificate()
 	proxy := &httputil.ReverseProxy{Transport: p.status.Transport, Rewrite: func(r *httputil.ProxyRequest) {
 		r.SetURL(&url.URL{Scheme: "http", Host: "unix"})
@@ -59,7 +59,7 @@ func (p *statusPage) changeRoot(t *testing.T) {
 func TestPageInRealBrowser(t *testing.T) {
 	t.Parallel()
 	needChromium(t)
-	p, b := startPage(t), openBrowser(t)
+	p, b := startPage(t, agentConfig{}), openBrowser(t)
 	for _, c := range []struct {
 		width         int
 		scheme, media string
@@ -79,6 +79,7 @@ func TestPageInRealBrowser(t *testing.T) {
 	b.wide(t, 320, "light", "screen")
 	t.Run("is read by a screen reader", func(t *testing.T) { isReadAloud(t, b, p) })
 	t.Run("is used by keyboard", func(t *testing.T) { isUsedByKeyboard(t, b, p) })
+	t.Run("filters its rows", func(t *testing.T) { filtersItsRows(t, b) })
 	t.Run("is read without a script", func(t *testing.T) { isReadWithoutAScript(t, b, p) })
 	t.Run("keeps itself up to date", func(t *testing.T) { keepsItselfUpToDate(t, b, p) })
 }
@@ -158,6 +159,35 @@ func keepsItselfUpToDate(t *testing.T, b *browser, p *statusPage) {
 	poll(t, "the page to say that the agent is gone", func() bool {
 		return strings.HasPrefix(eval[string](t, b, `document.getElementById("stale").textContent`), "Nothing has answered since ")
 	})
+}
+
+// rowsShown are the names of the rows that are not hidden.
+const rowsShown = `[...document.querySelectorAll("[data-row]")].filter(r => r.offsetHeight > 0).map(r => r.querySelector("a").textContent).join(" ")`
+
+// filtersItsRows types into the filter of an agent of many secrets. An update keeps what is typed.
+func filtersItsRows(t *testing.T, b *browser) {
+	var secrets []map[string]any
+	for n := range 20 {
+		secrets = append(secrets, map[string]any{"name": fmt.Sprintf("web-%02d", n), "dns_names": []string{"web.example.org"}, "ttl": "1h"})
+	}
+	p := startPage(t, agentConfig{secrets: secrets})
+	b.open(t, p.address)
+	eval[any](t, b, `document.getElementById("pattern").focus()`)
+	for _, key := range "EB-07" {
+		b.press(t, string(key), int(key), string(key))
+	}
+	if shown := eval[string](t, b, rowsShown); shown != "web-07" {
+		t.Errorf("with %q typed, the rows are %s", "EB-07", shown)
+	}
+	before := p.loaded.Load()
+	poll(t, "an update", func() bool { return p.loaded.Load() > before })
+	poll(t, "the filtered rows after it", func() bool { return eval[string](t, b, rowsShown) == "web-07" })
+	eval[any](t, b, `document.getElementById("pattern").select()`)
+	b.press(t, "Delete", 46, "")
+	if shown := eval[string](t, b, rowsShown); !strings.Contains(shown, "web-00") || !strings.Contains(shown, "web-19") {
+		t.Errorf("with nothing typed, the rows are %s", shown)
+	}
+	b.mustBeCalm(t)
 }
 
 func isReadWithoutAScript(t *testing.T, b *browser, p *statusPage) {
