@@ -12,6 +12,8 @@ type help struct {
 	commands []entry
 	flags    []entry
 	global   []entry
+	examples []string
+	topics   []entry
 }
 
 // entry is a line with a name and what it means.
@@ -41,19 +43,23 @@ func parse(text string) (h help) {
 		}
 		h.add(section, line)
 	}
-	h.about = strings.TrimSpace(strings.Join(about, "\n"))
+	h.about = strings.Trim(strings.Join(about, "\n"), "\n")
 	return h
 }
 
 func known(heading string) bool {
 	switch heading {
-	case "Usage", "Available Commands", "Flags", "Global Flags", "Examples", "Aliases":
+	case "Usage", "Available Commands", "More Help", "Flags", "Global Flags", "Examples", "Aliases":
 		return true
 	}
 	return false
 }
 
 func (h *help) add(section, line string) {
+	if section == "Examples" {
+		h.examples = append(h.examples, line)
+		return
+	}
 	if section != "Usage" && strings.HasPrefix(line, continued) {
 		h.further(section, strings.TrimSpace(line))
 		return
@@ -68,6 +74,8 @@ func (h *help) add(section, line string) {
 		h.usage = append(h.usage, strings.TrimSpace(line))
 	case "Available Commands":
 		h.commands = append(h.commands, one)
+	case "More Help":
+		h.topics = append(h.topics, one)
 	case "Flags":
 		h.flags = append(h.flags, one)
 	case "Global Flags":
@@ -81,6 +89,19 @@ func (h *help) further(section, line string) {
 	if n := len(entries); n > 0 {
 		entries[n-1].means += " " + line
 	}
+}
+
+// split takes the paragraph about the exit code out of the text, for a section of its own.
+func (h help) split() (about, exit string) {
+	var rest []string
+	for _, paragraph := range strings.Split(h.about, "\n\n") {
+		if strings.HasPrefix(paragraph, "The exit code is") {
+			exit = paragraph
+		} else {
+			rest = append(rest, paragraph)
+		}
+	}
+	return strings.Join(rest, "\n\n"), exit
 }
 
 // short is the first sentence of what the command does, for the page's name.

@@ -55,12 +55,15 @@ type manual struct {
 
 // command writes the page of a command and of those below it.
 func (m manual) command(path []string) error {
-	out, err := exec.Command(m.program, append(path, "--help")...).Output()
+	h, err := m.help(append(path, "--help")...)
 	if err != nil {
-		return fmt.Errorf("%s %s --help: %w", m.program, strings.Join(path, " "), err)
+		return err
 	}
-	h := parse(string(out))
-	if err := m.write(1, strings.Join(append([]string{filepath.Base(m.program)}, path...), "-"), m.page(path, h)); err != nil {
+	page, err := m.page(path, h)
+	if err != nil {
+		return err
+	}
+	if err := m.write(1, strings.Join(append([]string{filepath.Base(m.program)}, path...), "-"), page); err != nil {
 		return err
 	}
 	for _, below := range h.commands {
@@ -71,6 +74,15 @@ func (m manual) command(path []string) error {
 		}
 	}
 	return nil
+}
+
+// help asks the program.
+func (m manual) help(args ...string) (help, error) {
+	out, err := exec.Command(m.program, args...).Output()
+	if err != nil {
+		return help{}, fmt.Errorf("%s %s: %w", m.program, strings.Join(args, " "), err)
+	}
+	return parse(string(out)), nil
 }
 
 // hasPage: help and completion are everywhere the same.
@@ -96,7 +108,7 @@ func (m manual) write(section int, name string, page *roff) error {
 	return os.WriteFile(filepath.Join(folder, fmt.Sprintf("%s.%d.gz", name, section)), packed.Bytes(), 0o644)
 }
 
-func (m manual) page(path []string, h help) *roff {
+func (m manual) page(path []string, h help) (*roff, error) {
 	program := filepath.Base(m.program)
 	name := strings.Join(append([]string{program}, path...), "-")
 	p := &roff{}
@@ -111,13 +123,27 @@ func (m manual) page(path []string, h help) *roff {
 		p.macro("B", usage)
 	}
 	p.section("DESCRIPTION")
-	p.prose(h.about)
+	about, exit := h.split()
+	p.prose(about)
 	p.entries("COMMANDS", h.commands)
 	p.entries("OPTIONS", h.flags)
 	p.entries("GLOBAL OPTIONS", h.global)
+	for _, topic := range h.topics {
+		more, err := m.help("help", topic.name)
+		if err != nil {
+			return nil, err
+		}
+		p.topic(topic.name, more.about)
+	}
+	if exit != "" {
+		p.topic("exit-status", exit)
+	}
+	if len(h.examples) > 0 {
+		p.topic("examples", strings.TrimRight(strings.Join(h.examples, "\n"), "\n"))
+	}
 	p.section("SEE ALSO")
 	p.line(strings.Join(m.related(path, h), ",\n"))
-	return p
+	return p, nil
 }
 
 func (m manual) related(path []string, h help) (all []string) {

@@ -26,6 +26,12 @@ func (r *roff) title(name string, section int) {
 
 func (r *roff) section(name string) { r.macro("SH", name) }
 
+// topic writes a section with a text.
+func (r *roff) topic(name, text string) {
+	r.section(strings.ToUpper(strings.ReplaceAll(name, "-", " ")))
+	r.prose(text)
+}
+
 // line writes text that is escaped already.
 func (r *roff) line(text string) { fmt.Fprintln(r, text) }
 
@@ -54,7 +60,7 @@ func (r *roff) paragraph(text string) {
 			r.macro(map[bool]string{true: "nf", false: "fi"}[indented])
 			kept = indented
 		}
-		r.line(escape(strings.TrimSpace(line)))
+		r.line(escape(strings.TrimRight(strings.TrimPrefix(line, "  "), " \n")))
 	}
 	if kept {
 		r.macro("fi")

@@ -268,6 +268,12 @@ func TestManualPagesAreWellFormed(t *testing.T) {
 	if len(pages) < 30 {
 		t.Errorf("only %d pages", len(pages))
 	}
+	words := output(t, exec.Command("zcat", filepath.Join(stage, "share/man/man1/countersign.1.gz"), filepath.Join(stage, "share/man/man1/countersign-init.1.gz")))
+	for _, section := range []string{"FILES", "ENVIRONMENT", "EXIT STATUS", "EXAMPLES", "SEE ALSO"} {
+		if !strings.Contains(words, ".SH \""+section+"\"\n") {
+			t.Errorf("no page has the section %s", section)
+		}
+	}
 	for _, page := range pages {
 		said, _ := exec.Command(mandoc, "-T", "lint", "-W", "warning", page).Output() // fails at any of them
 		for line := range strings.Lines(string(said)) {

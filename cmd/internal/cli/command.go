@@ -12,6 +12,7 @@ import (
 // Root returns a program's root command with its subcommands.
 func Root(use, short string, below ...*cobra.Command) *cobra.Command {
 	root := Group(use, short, below...)
+	root.AddCommand(Topic("exit-status", "What the exit status means", exitStatus))
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.Version = buildinfo.This().Version
 	root.SetVersionTemplate(versionLine(use) + "\n")

@@ -33,6 +33,7 @@ func usage(cmd *cobra.Command) error {
 		fmt.Fprintf(w, "\nExamples:\n%s\n", cmd.Example)
 	}
 	commands(w, cmd)
+	topics(w, cmd)
 	flags(w, "Flags", cmd.LocalFlags())
 	flags(w, "Global Flags", cmd.InheritedFlags())
 	if cmd.HasAvailableSubCommands() {
@@ -54,6 +55,18 @@ func commands(w io.Writer, cmd *cobra.Command) {
 	}
 }
 
+func topics(w io.Writer, cmd *cobra.Command) {
+	if !cmd.HasHelpSubCommands() {
+		return
+	}
+	fmt.Fprintln(w, "\nMore Help:")
+	for _, sub := range cmd.Commands() {
+		if sub.IsAdditionalHelpTopicCommand() {
+			fmt.Fprintf(w, "  %-*s  %s\n", sub.NamePadding(), sub.Name(), sub.Short)
+		}
+	}
+}
+
 func flags(w io.Writer, heading string, of *pflag.FlagSet) {
 	if of.HasAvailableFlags() {
 		fmt.Fprintf(w, "\n%s:\n%s\n", heading, strings.TrimRight(of.FlagUsagesWrapped(width), " \n"))
@@ -62,7 +75,7 @@ func flags(w io.Writer, heading string, of *pflag.FlagSet) {
 
 // wrapped fills each paragraph. A line that begins with white space stays as it is.
 func wrapped(text string) string {
-	paragraphs := strings.Split(strings.TrimSpace(text), "\n\n")
+	paragraphs := strings.Split(strings.Trim(text, "\n"), "\n\n")
 	for i, p := range paragraphs {
 		if strings.TrimLeft(p, " \t") == p {
 			paragraphs[i] = filled(p, 0, 0)

@@ -23,7 +23,8 @@ func Run(ctx context.Context, args []string, env environ.Vars, streams cli.IO) i
 	below := []*cobra.Command{agent.Command(env)}
 	if len(args) == 0 || args[0] != below[0].Name() { // an agent starts without the others
 		below = append(below, setup.Command(), explain.Command(env), secrets.Command(env), top.Command(env), provider.Command(env),
-			handover.Command(env, catalog.Discovery), handover.Command(env, catalog.RA), cli.Version())
+			handover.Command(env, catalog.Discovery), handover.Command(env, catalog.RA), cli.Version(),
+			cli.Topic("files", "Files of the agent", files), cli.Topic("environment", "Variables", environment))
 	}
 	return cli.Execute(ctx, cli.Root("countersign", "Get certificates from any CA and keep them fresh in any proxy or program", below...), args, streams)
 }
