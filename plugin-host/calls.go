@@ -69,7 +69,7 @@ func signer(i instance) string {
 
 // Roots implements [ca.RootSource].
 func (c Client) Roots(ctx context.Context) ([]byte, error) {
-	return call(ctx, c, "Roots", c.want, func(ctx context.Context, l *life) ([]byte, error) { return l.Roots(ctx) })
+	return call(ctx, c, "Roots", c.want, able(wire.RootSource, func(ctx context.Context, l *life) ([]byte, error) { return l.Roots(ctx) }))
 }
 
 // ExchangeToken implements [ca.TokenExchanger].
@@ -94,12 +94,12 @@ func (c Client) CertifiesNames(ctx context.Context) error {
 
 // RenewalInfo implements [ca.RenewalAdvisor]. It starts no provider: advice is not urgent.
 func (c Client) RenewalInfo(ctx context.Context, leaf []byte) (ca.RenewalInfo, error) {
-	return call(ctx, c, "RenewalInfo", c.wait, func(ctx context.Context, l *life) (ca.RenewalInfo, error) { return l.RenewalInfo(ctx, leaf) })
+	return call(ctx, c, "RenewalInfo", c.wait, able(wire.RenewalInfo, func(ctx context.Context, l *life) (ca.RenewalInfo, error) { return l.RenewalInfo(ctx, leaf) }))
 }
 
 // Revocations implements [ca.RevocationSource].
 func (c Client) Revocations(ctx context.Context) ([]byte, error) {
-	return call(ctx, c, "Revocations", c.want, func(ctx context.Context, l *life) ([]byte, error) { return l.Revocations(ctx) })
+	return call(ctx, c, "Revocations", c.want, able(wire.RevocationSource, func(ctx context.Context, l *life) ([]byte, error) { return l.Revocations(ctx) }))
 }
 
 // SignJWT implements [ca.JWTSigner].
@@ -120,23 +120,26 @@ func (c Client) SignJWT(ctx context.Context, req ca.JWTRequest) (ca.Token, error
 
 // WatchRoots implements [ca.RootWatcher].
 func (c Client) WatchRoots(ctx context.Context, changed func(roots []byte) error) error {
-	return c.watch(ctx, (*life).WatchRoots, changed)
+	return c.watch(ctx, wire.RootWatcher, (*life).WatchRoots, changed)
 }
 
 // WatchJWTKeys implements [ca.JWTSigner].
 func (c Client) WatchJWTKeys(ctx context.Context, changed func(jwks []byte) error) error {
-	return c.watch(ctx, (*life).WatchJWTKeys, changed)
+	return c.watch(ctx, wire.JWTSVID, (*life).WatchJWTKeys, changed)
 }
 
 // watching is one of a life's watches.
 type watching func(l *life, ctx context.Context, changed func([]byte) error) error
 
 // watch continues with the next life: changed is called only for a set that differs.
-func (c Client) watch(ctx context.Context, watch watching, changed func([]byte) error) error {
+func (c Client) watch(ctx context.Context, ability wire.Ability, watch watching, changed func([]byte) error) error {
 	var last []byte
 	wait := c.want // nothing was received yet
 	for {
 		l, err := wait(ctx)
+		if err == nil {
+			err = l.Report().Metadata.Lacks(ability)
+		}
 		if err != nil {
 			return err
 		}
@@ -189,6 +192,17 @@ func call[T any](ctx context.Context, c Client, name string, wait func(context.C
 			out, err = f(ctx, l)
 		}
 		return out, l.hide(err)
+	}
+}
+
+// able makes a call only to a life that declares the ability: a call in vain would wake a provider
+// whose memory is returned.
+func able[T any](ability wire.Ability, f func(context.Context, *life) (T, error)) func(context.Context, *life) (T, error) {
+	return func(ctx context.Context, l *life) (out T, err error) {
+		if err := l.Report().Metadata.Lacks(ability); err != nil {
+			return out, err
+		}
+		return f(ctx, l)
 	}
 }
 

@@ -27,6 +27,24 @@ func TestCertifyingNamesIsAnsweredByTheMetadataOfTheLife(t *testing.T) {
 	})
 }
 
+func TestAbilityThatIsNotDeclaredIsNotCalled(t *testing.T) {
+	inBubble(t, "fine", func(t *testing.T, w *world) {
+		w.abilities = nil // the fake would answer each
+		ignore := func([]byte) error { return nil }
+		for name, call := range map[string]func() error{
+			"Roots":        func() error { _, err := w.p.Roots(t.Context()); return err },
+			"WatchRoots":   func() error { return w.p.WatchRoots(t.Context(), ignore) },
+			"Revocations":  func() error { _, err := w.p.Revocations(t.Context()); return err },
+			"RenewalInfo":  func() error { _, err := w.p.RenewalInfo(t.Context(), nil); return err },
+			"WatchJWTKeys": func() error { return w.p.WatchJWTKeys(t.Context(), ignore) },
+		} {
+			if err := call(); !errors.Is(err, ca.ErrUnimplemented) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	})
+}
+
 func TestFactsOfTheLifeTravelWithItsCertificates(t *testing.T) {
 	inBubble(t, "fine", func(t *testing.T, w *world) {
 		w.facts = ca.Facts{FixedLifetime: true, NameMatch: ca.MatchAny}

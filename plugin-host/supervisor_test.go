@@ -230,7 +230,7 @@ func (w *world) closePlan() {
 
 // newWorld makes a supervisor that is not started.
 func newWorld(is string) *world {
-	w := &world{backCA: make(chan struct{})}
+	w := &world{backCA: make(chan struct{}), abilities: []wire.Ability{wire.RootSource, wire.RootWatcher, wire.RevocationSource, wire.JWTSVID}}
 	w.p = supervised(Options{
 		StartTimeout: 10 * time.Second, CallTimeout: 30 * time.Second, StopTimeout: 5 * time.Second, HealthInterval: 10 * time.Second,
 		MaxCalls: 1000, OnState: func(Status) {}, Log: slog.New(slog.DiscardHandler),
