@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/host/errno"
+	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
@@ -91,7 +92,7 @@ func (x *index) add(f frame) bool {
 	return true
 }
 
-var errLogClosed = errors.New("the log of names is closed")
+var errLogClosed = ca.Errorf(ca.Unavailable, "the log of names is closed")
 
 // OpenLog opens the log in the folder at path, or makes both. The key has 32 to 4096 bytes; see
 // [CheckKey]. An existing folder must belong to this user or root and be closed to everyone else. A
@@ -194,7 +195,8 @@ func (l *Log) Index(context.Context) ([]secret.Entry, error) {
 }
 
 // Load returns the record of that name, the zero Record if there is none, or an error that names what
-// is wrong with it. A Store that has not returned does not count.
+// is wrong with it. A Store that has not returned does not count. An error with the reason
+// [ca.Unavailable] means that the disk could not be read, or that the log is closed.
 func (l *Log) Load(_ context.Context, name string) (secret.Record, error) {
 	l.files.RLock()
 	defer l.files.RUnlock()
@@ -210,9 +212,12 @@ func (l *Log) Load(_ context.Context, name string) (secret.Record, error) {
 	}
 	r, err := load(file, p.at, end, l.key, id, name)
 	if err != nil {
-		return secret.Record{}, fmt.Errorf("record %.256q at byte %d of %s in %s: %w", name, p.at, logName, l.path, errno.Explain(err))
+		err = fmt.Errorf("record %.256q at byte %d of %s in %s: %w", name, p.at, logName, l.path, errno.Explain(err))
 	}
-	return r, nil
+	if errors.Is(err, errRead) && !errors.Is(err, io.EOF) {
+		err = ca.Errorf(ca.Unavailable, "%w", err)
+	}
+	return r, err
 }
 
 func load(file diskFile, at, end int64, key []byte, id, name string) (secret.Record, error) {

@@ -9,7 +9,10 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
 func TestDamageCostsOneRecordAndIsNamed(t *testing.T) {
@@ -69,6 +72,34 @@ func TestDamageWhileLogIsOpenIsAnErrorOfThatName(t *testing.T) {
 	}
 	wantRecord(t, l, "a.example.org", "first")
 	wantRecord(t, l, "b.example.org", "second")
+}
+
+// unreadable is a file whose disk is away.
+type unreadable struct{ diskFile }
+
+func (unreadable) ReadAt([]byte, int64) (int, error) { return 0, syscall.EIO }
+
+// A disk that cannot be read may be readable later; a record that is cut off is damaged.
+func TestErrorOfTheDiskIsNotDamage(t *testing.T) {
+	l := openTest(t, newMemDisk(1))
+	storeTest(t, l, "a.example.org", "content")
+	file := l.file.(*memFile)
+	l.file = unreadable{file}
+	if _, err := l.Load(t.Context(), "a.example.org"); ca.ReasonFor(err) != ca.Unavailable || !errors.Is(err, syscall.EIO) {
+		t.Error(err)
+	}
+	l.file = file
+	wantRecord(t, l, "a.example.org", "content")
+	file.content = file.content[:len(file.content)-1]
+	if _, err := l.Load(t.Context(), "a.example.org"); err == nil || ca.ReasonFor(err) == ca.Unavailable {
+		t.Error(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := l.Load(t.Context(), "a.example.org"); ca.ReasonFor(err) != ca.Unavailable {
+		t.Error(err)
+	}
 }
 
 func TestTornTailLosesLastRecordAtMost(t *testing.T) {

@@ -147,7 +147,7 @@ var arrows = map[string][]string{
 	"sdk/internal/unixcaller":           {"sdk/secret", "sdk/unixpeer"},
 	"sdk/filesecret":                    {"internal/clock", "internal/host/filewatch", "internal/host/safefile", "internal/text", "internal/version", "internal/watchers", "sdk/pki", "sdk/secret"},
 	"sdk/spiresecret":                   {"internal/clock", "internal/host/unixsocket", "internal/loglimit", "internal/rotation", "internal/text", "internal/version", "internal/watchers", "proto/spiffe/workload/v1", "sdk/ca", "sdk/pki", "sdk/secret", "sdk/unixpeer"},
-	"sdk/state":                         {"internal/host/errno", "internal/host/safefile", "sdk/secret"},
+	"sdk/state":                         {"internal/host/errno", "internal/host/safefile", "sdk/ca", "sdk/secret"},
 	"sdk/keysource/pkcs11":              {"sdk/ca", "sdk/pki", "sdk/secret"},
 	"sdk/gateway":                       {"internal/clock", "internal/host/safefile", "internal/rotation", "internal/text", "internal/transport", "internal/version", "internal/watchers", "sdk/ca", "sdk/pki", "sdk/secret", "sdk/xds"},
 	"sdk/revocation":                    {"internal/call", "internal/clock", "internal/host/filewatch", "internal/host/safefile", "internal/rotation", "internal/text", "internal/version", "internal/watchers", "sdk/ca", "sdk/pki", "sdk/secret"},
