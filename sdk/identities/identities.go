@@ -93,7 +93,7 @@ func (c *Set) Close() error {
 func (c *Set) Kick() {
 	c.sched.Lock()
 	defer c.sched.Unlock()
-	c.sched.Kick(func(e *entry) bool { return e.failure != nil })
+	c.sched.Kick(func(*entry) bool { return true }, func(e *entry) bool { return e.failure != nil })
 }
 
 func (c *Set) tell(e secret.Event) {

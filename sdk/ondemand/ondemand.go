@@ -81,7 +81,7 @@ func (s *Set) Close() error {
 func (s *Set) Kick(authority string) {
 	s.sched.Lock()
 	defer s.sched.Unlock()
-	s.sched.Kick(func(e *entry) bool {
-		return (e.failure != nil || e.asking()) && (authority == "" || e.rule.authority() == authority)
-	})
+	s.sched.Kick(
+		func(e *entry) bool { return authority == "" || e.rule.authority() == authority },
+		func(e *entry) bool { return e.failure != nil || e.asking() })
 }

@@ -55,15 +55,18 @@ func (s *Scheduler[E]) consult(e E, now time.Time) {
 	}
 }
 
-// Kick ends the pause of each entry, as a possible cause of failures has changed. What has
-// failed is retried at once, and an authority that gave no advice is asked again.
-func (s *Scheduler[E]) Kick(failed func(E) bool) {
+// Kick ends the pause of the entries that it concerns, as a possible cause of failures has changed.
+// What has failed is retried at once, and an authority that gave no advice is asked again.
+func (s *Scheduler[E]) Kick(concerns, failed func(E) bool) {
 	silent := false
 	for _, p := range s.pools {
 		silent = silent || p.advice.silent
 		p.advice.silent = false // its provider may be another
 	}
 	for _, e := range s.All() {
+		if !concerns(e) {
+			continue
+		}
 		e.Base().Rotation.Kick()
 		if silent && e.Base().Item != nil {
 			s.advisable(e, s.Now())

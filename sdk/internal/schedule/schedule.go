@@ -265,7 +265,7 @@ func TermOf(item *secret.Item) rotation.Term {
 func (s *Scheduler[E]) enqueue(e E, now time.Time, ask bool) {
 	switch {
 	case !ask:
-		s.dequeue(e)
+		s.Dequeue(e)
 	case e.Base().rankAt == 0:
 		if p, queue, at := s.hooks.Place(e, now); p != nil {
 			p.queues[queue].put(e, at)
@@ -273,7 +273,8 @@ func (s *Scheduler[E]) enqueue(e E, now time.Time, ask bool) {
 	}
 }
 
-func (s *Scheduler[E]) dequeue(e E) {
+// Dequeue takes an entry out of the request queues; its next step finds its place anew.
+func (s *Scheduler[E]) Dequeue(e E) {
 	for _, p := range s.pools {
 		for i := range p.queues {
 			if e.Base().rankAt != 0 {
@@ -285,7 +286,7 @@ func (s *Scheduler[E]) dequeue(e E) {
 
 // Requeue finds an entry's place in the request queues anew.
 func (s *Scheduler[E]) Requeue(e E) {
-	s.dequeue(e)
+	s.Dequeue(e)
 	s.Schedule(e)
 }
 
@@ -298,7 +299,7 @@ func (s *Scheduler[E]) Remove(e E) {
 	}
 	b.gone = true
 	s.deadlines.remove(e)
-	s.dequeue(e)
+	s.Dequeue(e)
 	s.hooks.Removed(e)
 	if b.Next != nil {
 		clear(b.Next.Key) // it was never given out
