@@ -93,16 +93,20 @@ type Budget interface {
 	// in the certificate. If the budget is used up it takes nothing and returns an error of
 	// package ca: ResourceExhausted, with a RetryAfter.
 	Take(now time.Time, name string, exactSet []string, account string) error
+	// Refund takes a Take back, as the order was not sent.
+	Refund(now time.Time, name string, exactSet []string, account string)
 	// Failed records that the authority refused an order, or that its certificate was wrong.
 	Failed(name string)
 }
 
-// Storage keeps the certificates of a [Set] over restarts. The Set never calls it twice at once
-// for one name.
+// Storage keeps the certificates of a [Set] over restarts. It is safe for concurrent use. The Set
+// waits for a Delete before it stores the name again, and may load a name during a Store.
 type Storage interface {
 	// Index returns what is held, without decrypting it.
 	Index(context.Context) ([]secret.Entry, error)
-	// Load returns the record of a name, or the zero Record if there is none.
+	// Load returns the record of a name, or the zero Record if there is none. An error that says
+	// nothing about the record, as of a disk that is away, has the reason [ca.Unavailable] or
+	// [ca.Deadline]; a record with other errors is given up, and its name ordered again.
 	Load(ctx context.Context, name string) (secret.Record, error)
 	// Store replaces the record of e.Name. It is durable when Store returns.
 	Store(ctx context.Context, e secret.Entry, r secret.Record) error

@@ -3,6 +3,7 @@ package ondemand
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/sdk/ca"
@@ -15,6 +16,10 @@ const maxDeciding = 4096
 
 // victims is how many unused names are found at once, as each search visits all names.
 const victims = 64
+
+// searchAgain is the pause after a search that found fewer: a flood of names must not make each of
+// them a search.
+const searchAgain = time.Second
 
 // admit decides about a new name as far as that costs nothing. It returns why the name is
 // refused.
@@ -44,7 +49,7 @@ func (s *Set) makeRoom(r *rule) bool {
 	if !r.conf.Evict {
 		return false
 	}
-	for searched := false; ; searched = true {
+	for now := rotation.Now(s.sched.Now()); ; {
 		for len(r.victims) > 0 {
 			e := r.victims[0]
 			r.victims = r.victims[1:]
@@ -54,10 +59,12 @@ func (s *Set) makeRoom(r *rule) bool {
 				return true
 			}
 		}
-		if searched {
+		if !r.search.Over(now) {
 			return false
 		}
-		r.victims = s.unused(r)
+		if r.victims = s.unused(r); len(r.victims) < victims { // these are all
+			r.search = rotation.NewPause(searchAgain, now)
+		}
 	}
 }
 
@@ -163,18 +170,18 @@ func (s *Set) failed(j *job) {
 	}
 	e.order = nil
 	if j.sent {
-		if e.refused = !j.order.Again(j.err); !e.refused {
+		if e.refused = !j.order.Again(j.err); !e.refused && e.rule.authority() == j.spec.Authorities[0] {
 			e.order = j.order
 		}
 	}
 	e.failure = secret.NewFailure(j.err, now, wait)
 	s.reportFailure(j)
-	if !j.sent && !j.held {
+	if !j.sent && !j.held && !(j.read && later(j.err)) {
 		e.Rotation.RetryIn(at, 0) // to look again costs nothing, and the entry would be kept
 		s.refuse(e, j.why)
 		return
 	}
-	if e.item(now) == nil && (e.order == nil && ca.ActionFor(j.err) != ca.Wait || e.wait.Left(at) < wait) {
+	if e.item(now) == nil && !e.unread(now) && (e.order == nil && ca.ActionFor(j.err) != ca.Wait || e.wait.Left(at) < wait) {
 		s.refuse(e, j.why)
 		return
 	}

@@ -101,15 +101,38 @@ func (b *budget) Take(time.Time, string, []string, string) error {
 	return nil
 }
 
+func (b *budget) Refund(time.Time, string, []string, string) { b.left.Add(1) }
+
 func (b *budget) Failed(string) { b.failed.Add(1) }
 
-// storage keeps records in memory. fault, if set, runs before each change.
+// storage keeps records in memory. fault, onLoad and onDelete, if set, run before each Store, Load
+// and Delete.
 type storage struct {
 	mu      sync.Mutex
 	records map[string]secret.Record
 	index   map[string]secret.Entry
 	loads   int
 	fault   func() error
+
+	onLoad, onDelete func() error
+}
+
+// fails sets what happens at each Load and Delete.
+func (s *storage) fails(load, remove func() error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.onLoad, s.onDelete = load, remove
+}
+
+// before runs one of these functions.
+func (s *storage) before(which *func() error) error {
+	s.mu.Lock()
+	f := *which
+	s.mu.Unlock()
+	if f == nil {
+		return nil
+	}
+	return f()
 }
 
 // fail sets what happens at each change.
@@ -130,6 +153,9 @@ func (s *storage) Index(context.Context) ([]secret.Entry, error) {
 }
 
 func (s *storage) Load(_ context.Context, name string) (secret.Record, error) {
+	if err := s.before(&s.onLoad); err != nil {
+		return secret.Record{}, err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.loads++
@@ -137,13 +163,8 @@ func (s *storage) Load(_ context.Context, name string) (secret.Record, error) {
 }
 
 func (s *storage) Store(_ context.Context, e secret.Entry, r secret.Record) error {
-	s.mu.Lock()
-	fault := s.fault
-	s.mu.Unlock()
-	if fault != nil {
-		if err := fault(); err != nil {
-			return err
-		}
+	if err := s.before(&s.fault); err != nil {
+		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,6 +173,9 @@ func (s *storage) Store(_ context.Context, e secret.Entry, r secret.Record) erro
 }
 
 func (s *storage) Delete(_ context.Context, name string) error {
+	if err := s.before(&s.onDelete); err != nil {
+		return err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.records, name)
@@ -170,6 +194,7 @@ type engine struct {
 	*ondemand.Set
 	t       *testing.T
 	ca      *authority
+	other   *catest.CA
 	manager *secret.Manager
 	config  ondemand.Config
 	jump    atomic.Int64
@@ -183,9 +208,10 @@ func newEngine(t *testing.T, change func(*engine, *ondemand.Config)) *engine {
 	t.Helper()
 	e := &engine{t: t, events: map[secret.EventKind]int{}}
 	e.ca = &authority{CA: catest.NewCA(catest.Options{Now: e.now})}
+	e.other = catest.NewCA(catest.Options{Now: e.now})
 	var err error
 	e.manager, err = secret.New(secret.Config{
-		Authorities: []secret.Authority{{Name: "test", Client: e.ca}, {Name: "other", Client: catest.NewCA(catest.Options{Now: e.now})}},
+		Authorities: []secret.Authority{{Name: "test", Client: e.ca}, {Name: "other", Client: e.other}},
 		Secrets:     []secret.Spec{{Name: "ROOTCA", Kind: secret.TrustBundle, Authorities: []string{"test", "other"}}},
 		Now:         e.now, Log: e.log.Logger(),
 	})

@@ -34,6 +34,9 @@ type job struct {
 	ask   bool // Rule.Ask has not decided on this attempt yet
 	again bool // the last order was refused
 	read  bool // the record is in Storage only
+	paid  bool // from the budget
+	saved bool // Storage may have a record, by this attempt
+	kept  bool // or by the ones before
 
 	before *secret.Item  // held until now
 	order  *secret.Order // nil: make a new one
@@ -47,9 +50,10 @@ type job struct {
 func (s *Set) request(e *entry, now time.Time) schedule.Job {
 	j := &job{
 		set: s, entry: e, conf: e.rule.conf, spec: e.rule.spec(e.name), name: e.name, held: e.held(), before: e.Item, order: e.order,
-		read: e.stored && e.Item == nil,
+		again: e.refused, kept: e.stored,
 	}
-	j.ask, j.again = j.conf.Ask != nil && (j.held || j.read), e.refused
+	j.read = e.stored && e.Item == nil && (j.held || j.order == nil && !j.again)
+	j.ask = j.conf.Ask != nil && (j.held || j.read || j.again)
 	e.Rotation.Begin(rotation.Now(now))
 	return j
 }
@@ -66,10 +70,15 @@ func (j *job) Run(w *schedule.Worker) {
 
 func (j *job) run(ctx context.Context, w *schedule.Worker) (err error) {
 	if j.read {
-		if j.before, j.order, err = j.set.restore(ctx, w.Turn, j.spec); err != nil && later(err) {
+		var order *secret.Order
+		if j.before, order, err = j.set.restore(ctx, w.Turn, j.spec); err != nil && later(err) {
 			return err
 		}
+		if j.order == nil && !j.again {
+			j.order = order
+		}
 	}
+	stored := j.order != nil && j.kept && !j.held
 	if j.order == nil { // one that was begun is decided and paid for
 		if err := j.allowed(ctx, w.Turn); err != nil {
 			return err
@@ -78,8 +87,11 @@ func (j *job) run(ctx context.Context, w *schedule.Worker) (err error) {
 			return err
 		}
 	}
-	if err := j.save(ctx, w.Turn, j.before, j.order); err != nil && !j.held {
-		return fmt.Errorf("failed to store the order, which is therefore not sent: %w", err)
+	if !stored {
+		if err := j.save(ctx, w.Turn, j.before, j.order); err != nil && !j.held {
+			j.refund()
+			return fmt.Errorf("failed to store the order, which is therefore not sent: %w", err)
+		}
 	}
 	j.sent = true
 	if j.item, err = w.Signer.Obtain(ctx, j.order, j.accept); err != nil {
@@ -89,8 +101,8 @@ func (j *job) run(ctx context.Context, w *schedule.Worker) (err error) {
 	return nil
 }
 
-// allowed asks about a renewal, or about a name of the last run. A renewal is made if that cannot
-// be determined.
+// allowed asks about a renewal, about a name of the last run, or after a refused order. A renewal is
+// made if that cannot be determined.
 func (j *job) allowed(ctx context.Context, turn call.Turn) error {
 	if !j.ask {
 		return nil
@@ -112,9 +124,19 @@ func (j *job) begin() (err error) {
 		if err := j.conf.Budget.Take(j.set.sched.Now(), j.name, []string{j.name}, j.conf.Account); err != nil {
 			return &refusal{OverBudget, err}
 		}
+		j.paid = true
 	}
-	j.order, err = secret.NewOrder(j.spec)
+	if j.order, err = secret.NewOrder(j.spec); err != nil {
+		j.refund()
+	}
 	return err
+}
+
+// refund gives an order back to the budget that was not sent.
+func (j *job) refund() {
+	if j.paid {
+		j.conf.Budget.Refund(j.set.sched.Now(), j.name, []string{j.name}, j.conf.Account)
+	}
 }
 
 // accept checks that the certificate is for the name: the rules of the authority may let it choose.
@@ -131,7 +153,7 @@ func (j *job) Land(now time.Time) {
 	if j.sent {
 		e.rule.counts.orders++
 	}
-	e.stored = e.stored || s.cfg.Storage != nil && j.sent
+	e.stored = e.stored || j.saved
 	e.late = false
 	if e.Gone() {
 		return

@@ -25,8 +25,10 @@ const (
 
 // records are the names in Storage that are not entries.
 type records struct {
-	orphans    map[string]secret.Entry  // that no rule matches
-	discarding map[string]chan struct{} // closed when the record is deleted
+	orphans    map[string]secret.Entry // that no rule matches
+	discarding map[string]*deletion
+	discards   []string // deletions that may not have begun
+	discarders int
 }
 
 // loads are the entries whose records are to be read. The scheduler's lock guards them.
@@ -36,7 +38,7 @@ type loads struct {
 }
 
 func newRecords() records {
-	return records{orphans: map[string]secret.Entry{}, discarding: map[string]chan struct{}{}}
+	return records{orphans: map[string]secret.Entry{}, discarding: map[string]*deletion{}}
 }
 
 // readIndex takes the names in Storage as orphans, which adopt makes entries.
@@ -98,22 +100,23 @@ func (s *Set) read(e *entry) {
 // readAll reads records until none is left to read.
 func (s *Set) readAll() {
 	turn := call.NewTurn()
-	for e := s.nextRead(); e != nil; e = s.nextRead() {
-		item, order, err := s.restore(s.sched.Context, turn, e.rule.spec(e.name))
+	for e, spec := s.nextRead(); e != nil; e, spec = s.nextRead() {
+		item, order, err := s.restore(s.sched.Context, turn, spec)
 		s.restored(e, item, order, err)
 	}
 }
 
-func (s *Set) nextRead() *entry {
+// nextRead returns the next entry with its specification, which a reload may replace.
+func (s *Set) nextRead() (*entry, secret.Spec) {
 	s.sched.Lock()
 	defer s.sched.Unlock()
 	if len(s.loads.waiting) == 0 || s.closed {
 		s.loads.readers--
-		return nil
+		return nil, secret.Spec{}
 	}
 	e := s.loads.waiting[0]
 	s.loads.waiting = s.loads.waiting[1:]
-	return e
+	return e, e.rule.spec(e.name)
 }
 
 // restored takes what was read for an entry.
@@ -142,14 +145,17 @@ func (s *Set) restored(e *entry, item *secret.Item, order *secret.Order, err err
 }
 
 // unreadable tries again later, or takes the name for a new one: a record that cannot be read
-// may be readable later, one that is refused may not.
+// may be readable later, one that is refused may not. An order in flight replaces it anyway.
 func (s *Set) unreadable(e *entry, err error) {
 	if err == nil {
 		err = ca.Errorf(ca.Internal, "the record has no certificate")
 	}
-	e.lost++
+	if !later(err) {
+		e.lost++
+	}
 	s.sched.Complain("cannot use a stored certificate", err, "rule", e.rule.conf.Name, "name", e.name)
-	if later(err) || e.lost < readTries {
+	if later(err) || e.lost < readTries || e.Rotation.Asking() {
+		e.lost = min(e.lost, readTries)
 		e.reread = rotation.NewPause(readAgain, rotation.Now(s.sched.Now()))
 		s.sched.Schedule(e)
 		return
@@ -192,6 +198,7 @@ func (j *job) save(ctx context.Context, turn call.Turn, item *secret.Item, order
 	if err != nil {
 		return err
 	}
+	j.saved = true // an error does not say that it is not stored
 	index := secret.Entry{Name: j.name}
 	if item != nil {
 		index.Renew, index.Ends = item.RenewAt, item.NotAfter
@@ -209,42 +216,4 @@ func (j *job) save(ctx context.Context, turn call.Turn, item *secret.Item, order
 		})
 	}
 	return err
-}
-
-// discard deletes the record of a name that is dropped.
-func (s *Set) discard(name string) {
-	if s.cfg.Storage == nil || s.closed || s.discarding[name] != nil {
-		return
-	}
-	done := make(chan struct{})
-	s.discarding[name] = done
-	s.sched.Go(func() {
-		turn := call.NewTurn()
-		_, err := call.Do(s.sched.Context, storageTimeout, turn, func(ctx context.Context) (struct{}, error) {
-			return struct{}{}, s.cfg.Storage.Delete(ctx, name)
-		})
-		s.sched.Lock()
-		defer s.sched.Unlock()
-		delete(s.discarding, name)
-		close(done)
-		if err != nil && !s.closed {
-			s.sched.Complain("cannot delete a stored certificate", err)
-		}
-	})
-}
-
-// awaitDiscard waits until the last record of the name is deleted.
-func (s *Set) awaitDiscard(ctx context.Context, name string) error {
-	s.sched.Lock()
-	done := s.discarding[name]
-	s.sched.Unlock()
-	if done == nil {
-		return nil
-	}
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

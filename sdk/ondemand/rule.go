@@ -3,6 +3,7 @@ package ondemand
 import (
 	"slices"
 
+	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/sdk/internal/schedule"
 	"github.com/countersign-dev/countersign/sdk/ondemand/names"
 	"github.com/countersign-dev/countersign/sdk/secret"
@@ -15,9 +16,10 @@ type rule struct {
 	conf     *Rule // a reload brings another
 	removed  bool
 	pool     *schedule.Pool[*entry]
-	held     int      // entries beyond their decision
-	deciding int      // entries before it
-	victims  []*entry // unused, the longest first; some may be in use by now
+	held     int            // entries beyond their decision
+	deciding int            // entries before it
+	victims  []*entry       // unused, the longest first; some may be in use by now
+	search   rotation.Pause // until more are looked for
 	counts   counts
 }
 
@@ -102,8 +104,7 @@ func (s *Set) assign() {
 		r := s.match(e.name)
 		switch {
 		case r != nil:
-			e.rule = r
-			e.recount()
+			s.give(e, r)
 		case !e.held():
 			s.refuse(e, NoRule)
 			continue
@@ -112,4 +113,13 @@ func (s *Set) assign() {
 	}
 	s.adopt()
 	s.gone = slices.DeleteFunc(s.gone, func(r *rule) bool { return r.held+r.deciding == 0 })
+}
+
+// give gives an entry to a rule in force. Another authority does not know its order.
+func (s *Set) give(e *entry, r *rule) {
+	if e.rule.authority() != r.authority() {
+		e.order = nil
+	}
+	e.rule = r
+	e.recount()
 }

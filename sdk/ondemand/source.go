@@ -88,6 +88,10 @@ func (s *Set) subscribe(name string, r *rule) (*entry, Refusal) {
 		}
 	}
 	e.asked, e.used = now, now
+	if e.rule != r { // by a file of names that has changed
+		s.give(e, r)
+		s.sched.Dequeue(e)
+	}
 	if e.item(now) != nil {
 		return e, ""
 	}

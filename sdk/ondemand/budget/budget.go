@@ -109,6 +109,19 @@ func (b *Budget) Take(now time.Time, name string, exactSet []string, account str
 	return nil
 }
 
+// Refund gives back what Take took for an order that was not sent.
+func (b *Budget) Refund(now time.Time, name string, exactSet []string, account string) {
+	b.ledger.mu.Lock()
+	defer b.ledger.mu.Unlock()
+	for _, c := range b.counts(name, exactSet, account) {
+		if c.spend {
+			bucket := b.ledger.at(c, now)
+			bucket.Gain(now, c.rate.perSecond())
+			bucket.Refund()
+		}
+	}
+}
+
 // Failed records that an order for name failed.
 func (b *Budget) Failed(name string) {
 	b.ledger.mu.Lock()

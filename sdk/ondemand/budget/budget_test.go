@@ -128,6 +128,21 @@ func TestRefusedOrderSpendsNothing(t *testing.T) {
 	}
 }
 
+func TestOrderThatIsNotSentIsGivenBack(t *testing.T) {
+	l, c := newLedger()
+	b := l.Budget("shop", budget.Limits{New: rate(t, "1/h"), Account: rate(t, "1/h"), PerRegisteredDomain: rate(t, "1/week"), PerExactSet: rate(t, "1/week")})
+	for range 3 {
+		if err := take(b, c, "a.example.org"); err != nil {
+			t.Fatal(err)
+		}
+		b.Refund(c.Time, "a.example.org", []string{"a.example.org"}, "account")
+	}
+	b.Refund(c.Time, "a.example.org", []string{"a.example.org"}, "account")
+	if n := taken(b, c, func(int) string { return "a.example.org" }); n != 1 {
+		t.Errorf("%d orders are allowed, want 1", n)
+	}
+}
+
 func TestRulesOfOneAccountShareItsLimits(t *testing.T) {
 	ledger, now := newLedger()
 	limits := budget.Limits{New: rate(t, "10/h"), Account: rate(t, "15/h"), PerRegisteredDomain: rate(t, "12/week")}

@@ -109,6 +109,11 @@ type savedBucket [2]float64
 
 // MarshalBinary returns the counts, for UnmarshalBinary. They hold names and no secret.
 func (l *Ledger) MarshalBinary() ([]byte, error) {
+	return json.Marshal(l.copy())
+}
+
+// copy returns the counts. They are encoded without the lock, which orders wait for.
+func (l *Ledger) copy() saved {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := saved{stateVersion, map[kind]map[string]savedBucket{}}
@@ -120,7 +125,7 @@ func (l *Ledger) MarshalBinary() ([]byte, error) {
 			}
 		}
 	}
-	return json.Marshal(s)
+	return s
 }
 
 // UnmarshalBinary replaces the counts. After an error the ledger is as before.
