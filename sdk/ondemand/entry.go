@@ -26,6 +26,8 @@ type entry struct {
 	name     string
 	rule     *rule
 	watchers watchers.Set[func()]
+	// spellings counts the subscriptions by name as asked for, where that is not name.
+	spellings map[string]int
 
 	decided  bool           // it may be ordered, and counts in rule.held
 	deciding bool           // Ask is being called

@@ -31,6 +31,8 @@ type Set struct {
 	names  map[string]*entry // by folded name
 	loads  loads
 	closed bool
+	// spelled counts the spellings of all entries. mostSpelled bounds it.
+	spelled, mostSpelled int
 	records
 }
 

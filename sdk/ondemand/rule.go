@@ -83,6 +83,10 @@ func (s *Set) Apply(rules []Rule) error {
 		now = append(now, r)
 	}
 	s.rules.Store(&now)
+	s.mostSpelled = 0
+	for _, conf := range checked {
+		s.mostSpelled += conf.Names
+	}
 	for _, r := range before {
 		r.removed = true
 		s.gone = append(s.gone, r)

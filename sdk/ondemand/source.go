@@ -11,7 +11,8 @@ import (
 
 // Peek returns the certificate held for a name. It returns [secret.ErrNotReady] while a
 // subscription waits for it, and [secret.ErrUnknown] if no rule matches, if it was refused, or if
-// it was not had within Rule.Wait. The caller makes no difference.
+// it was not had within Rule.Wait. A name in another case or with a final dot is known while it has
+// a subscription. The caller makes no difference.
 func (s *Set) Peek(_ secret.Caller, asked string) (*secret.Item, error) {
 	name, err := names.Fold(asked)
 	if err != nil {
@@ -23,7 +24,7 @@ func (s *Set) Peek(_ secret.Caller, asked string) (*secret.Item, error) {
 	switch {
 	case s.closed:
 		return nil, secret.ErrClosed
-	case e == nil:
+	case e == nil, asked != name && e.spellings[asked] == 0: // Watch has refused the latter
 		return nil, secret.Unknown(asked)
 	}
 	if item := e.item(s.sched.Now()); item != nil {
@@ -67,14 +68,19 @@ func (s *Set) Watch(_ secret.Caller, asked string, notify func(name string)) (st
 			return nil, secret.Unknown(asked)
 		}
 	}
+	if s.overspelled(name, asked) {
+		r.refuse(Spelling)
+		return nil, secret.Unknown(asked)
+	}
 	e, why := s.subscribe(name, r)
 	if why != "" {
 		r.refuse(why)
 		return nil, secret.Unknown(asked)
 	}
+	s.spell(e, asked)
 	remove := e.watchers.Add(func() { notify(asked) })
 	s.sched.Schedule(e)
-	return sync.OnceFunc(func() { remove(); s.left(e) }), nil
+	return sync.OnceFunc(func() { remove(); s.left(e, asked) }), nil
 }
 
 // subscribe returns the entry of a name, or why there is none.
@@ -134,9 +140,10 @@ func (s *Set) covering(e *entry, now time.Time) *secret.Item {
 }
 
 // left records that a subscription has ended.
-func (s *Set) left(e *entry) {
+func (s *Set) left(e *entry, asked string) {
 	s.sched.Lock()
 	defer s.sched.Unlock()
+	s.unspell(e, asked)
 	e.used = s.sched.Now()
 	if e.watchers.Len() == 0 {
 		e.waiting = false

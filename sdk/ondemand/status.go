@@ -21,6 +21,7 @@ const (
 	Full       Refusal = "full"     // Rule.Names or Rule.Queue is reached
 	Failing    Refusal = "failing"  // the authority failed or refused
 	TooLate    Refusal = "too-late" // no certificate within Rule.Wait
+	Spelling   Refusal = "spelling" // of the name, in another case: too many are in use
 )
 
 // Status is what an operator may see of a [Set]. It has no name of a certificate, except in the

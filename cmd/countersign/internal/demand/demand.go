@@ -34,8 +34,8 @@ type Rules struct {
 	stop   func() // saves the ledger a last time
 }
 
-// MaxNames is how many names a stream may hold: those of all rules, twice as clients write names in
-// more than one case, beside the usual number.
+// MaxNames is how many names a stream may hold: those of all rules, twice as a Set lets clients
+// write as many in another case, beside the usual number.
 func MaxNames(c config.Config) int {
 	const usual = 10_000
 	most := usual

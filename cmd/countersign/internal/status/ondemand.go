@@ -14,6 +14,7 @@ import (
 var reasons = map[ondemand.Refusal]string{
 	ondemand.BadName: "not a DNS name", ondemand.NoRule: "no rule matches", ondemand.Denied: "not allowed", ondemand.Undecided: "not decided",
 	ondemand.OverBudget: "over budget", ondemand.Full: "no room", ondemand.Failing: "orders fail", ondemand.TooLate: "too late",
+	ondemand.Spelling: "too many spellings",
 }
 
 // refusals lists how many requests were refused, by reason.
