@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/countersign-dev/countersign/cmd/countersign/internal/demand"
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/workloads"
 	"github.com/countersign-dev/countersign/cmd/internal/config"
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
@@ -86,7 +87,7 @@ func (r *reloader) try(ctx context.Context) (changed []string, started *switches
 	}
 	since := config.Changed(r.c, c)
 	r.pending = append(config.NeedRestart(since), c.Workloads.NeedRestart(since)...)
-	r.pending = append(r.pending, r.moved...)
+	r.pending = slices.Concat(r.pending, r.moved, demand.NeedRestart(r.c, c))
 	if len(r.pending) > 0 {
 		r.log.Warn("changed settings need a restart of the agent", "settings", strings.Join(r.pending, ", "))
 	}

@@ -54,8 +54,8 @@ type kept struct {
 }
 
 // openNames returns where certificates on demand survive a restart; nil if storage, as openState returned
-// it, keeps nothing. Rules that a reload adds to
-// an agent without any keep nothing before the next restart.
+// it, keeps nothing. Rules that a reload adds to an agent without any keep nothing before the next
+// restart, which demand.NeedRestart reports.
 func openNames(storage secret.Storage, c config.Config, log *slog.Logger) (*state.Log, error) {
 	folder, keeps := storage.(kept)
 	if !keeps || len(c.Rules()) == 0 {

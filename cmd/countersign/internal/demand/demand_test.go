@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -136,6 +137,29 @@ func TestMissingFileOfNamesIsAFault(t *testing.T) {
 func TestStreamMayHoldTheNamesOfAllRules(t *testing.T) {
 	if n := MaxNames(complete(t, `- {match: "**", on_demand: {names: 100}}`+"\n")); n != 10_200 {
 		t.Errorf("a stream may hold %d names", n)
+	}
+}
+
+func TestWhatAReloadCannotApplyNeedsARestart(t *testing.T) {
+	const state = "state: {dir: ./state, key_file: ./key}\n"
+	const none, one, more = "- {name: default, dns_names: [a.test]}\n", "- {name: one, match: \"*.one.test\", on_demand: {names: 100}}\n", "- {name: one, match: \"*.one.test\", on_demand: {names: 200}}\n"
+	const two = "- {name: two, match: \"*.two.test\", on_demand: {names: 100}}\n"
+	for name, c := range map[string]struct {
+		started, now, rest string
+		want               []string
+	}{
+		"the first rule":             {none, one, state, []string{"secrets.one.match", "secrets.one.on_demand.names"}},
+		"the first, without state":   {none, one, "", []string{"secrets.one.on_demand.names"}},
+		"more names":                 {one, more, state, []string{"secrets.one.on_demand.names"}},
+		"another rule":               {one, one + two, state, []string{"secrets.two.on_demand.names"}},
+		"fewer names":                {more, one, state, nil},
+		"as many names in two rules": {more, one + two, state, nil},
+		"no rule":                    {one, none, state, nil},
+		"none before, and none now":  {none, none, state, nil},
+	} {
+		if got := NeedRestart(complete(t, c.started+c.rest), complete(t, c.now+c.rest)); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
 	}
 }
 
