@@ -1,0 +1,105 @@
+package bench
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"text/template"
+	"time"
+)
+
+// demandEnvoy is a stock Envoy that asks the agent for each name of a client.
+type demandEnvoy struct {
+	cmd     *exec.Cmd
+	address string
+}
+
+func (b *bench) startDemandEnvoy(ctx context.Context, program, socket string) (*demandEnvoy, error) {
+	dir, err := os.MkdirTemp(b.dir, "envoy")
+	if err != nil {
+		return nil, err
+	}
+	bootstrap, err := template.ParseFiles("test/e2e/envoy/ondemand.yaml")
+	if err != nil {
+		return nil, err
+	}
+	file, err := os.Create(filepath.Join(dir, "envoy.yaml"))
+	if err != nil {
+		return nil, err
+	}
+	admin := filepath.Join(dir, "admin")
+	err = bootstrap.Execute(file, map[string]string{"Socket": socket, "APIType": "DELTA_GRPC", "Admin": admin})
+	if err = errors.Join(err, file.Close()); err != nil {
+		return nil, err
+	}
+	e := &demandEnvoy{cmd: asUser(exec.Command(program, "-c", file.Name(), "--disable-hot-restart", "--concurrency", "1", "--log-level", "error"), uint32(os.Geteuid()))}
+	if err := e.cmd.Start(); err != nil {
+		return nil, err
+	}
+	if e.address, err = listenerOf(ctx, admin); err != nil {
+		end(e.cmd)
+	}
+	return e, err
+}
+
+// listenerOf returns where an Envoy listens, once it does.
+func listenerOf(ctx context.Context, admin string) (string, error) {
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", admin)
+	}}}
+	var page struct {
+		Listeners []struct {
+			Address struct {
+				Socket struct {
+					Port int `json:"port_value"`
+				} `json:"socket_address"`
+			} `json:"local_address"`
+		} `json:"listener_statuses"`
+	}
+	for ; ctx.Err() == nil; time.Sleep(20 * time.Millisecond) {
+		resp, err := client.Get("http://envoy/listeners?format=json")
+		if err != nil {
+			continue
+		}
+		err = json.NewDecoder(resp.Body).Decode(&page)
+		resp.Body.Close()
+		if err == nil && len(page.Listeners) > 0 && page.Listeners[0].Address.Socket.Port > 0 {
+			return fmt.Sprintf("127.0.0.1:%d", page.Listeners[0].Address.Socket.Port), nil
+		}
+	}
+	return "", fmt.Errorf("envoy does not listen: %w", ctx.Err())
+}
+
+// shake makes a handshake with a name.
+func (e *demandEnvoy) shake(ctx context.Context, name string) error {
+	dialer := tls.Dialer{Config: &tls.Config{ServerName: name, InsecureSkipVerify: true}} // its certificate is not the figure
+	conn, err := dialer.DialContext(ctx, "tcp", e.address)
+	if err != nil {
+		return fmt.Errorf("handshake with %s: %w", name, err)
+	}
+	return conn.Close()
+}
+
+// reach returns how long a client takes that repeats its handshake after half a second, until it
+// succeeds.
+func (e *demandEnvoy) reach(ctx context.Context, name string) (time.Duration, error) {
+	for began := time.Now(); ; {
+		try, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
+		err := e.shake(try, name)
+		cancel()
+		if err == nil {
+			return time.Since(began), nil
+		}
+		if ctx.Err() != nil {
+			return 0, err
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
