@@ -33,6 +33,39 @@ func TestFaultsOfSomeTenantsPauseNoOther(t *testing.T) {
 	}
 }
 
+// However many they are, they have no more than their own turns.
+func TestFaultsOfManyTenantsLeaveOthersTheirTurns(t *testing.T) {
+	for _, bad := range []int{20, 60, 200} {
+		a := newAuthority(limits)
+		for n := range 10 {
+			for range 1000 {
+				a.good(fmt.Sprint("good ", n))
+			}
+		}
+		for n := range bad {
+			a.failing(fmt.Sprint("bad ", n), 1000, ca.ErrInternal)
+		}
+		a.until(begin.Add(10 * time.Minute))
+		if good, share := len(a.at)-a.failed, 7*600*10/(10+bad); good < share {
+			t.Errorf("%d bad: %d calls of the others in ten minutes, their share is %d", bad, good, share)
+		}
+	}
+}
+
+// Nor do they delay one who asks seldom, once each has failed a few times.
+func TestTenantsThatFailedDelayNoNewOne(t *testing.T) {
+	a := newAuthority(limits)
+	for n := range 60 {
+		a.failing(fmt.Sprint("bad ", n), 1000, ca.ErrInternal)
+	}
+	a.until(begin.Add(2 * time.Hour))
+	for n := range 20 {
+		i, since := a.good(fmt.Sprint("good ", n)), a.now
+		a.until(a.now.Add(90 * time.Second))
+		a.waited(t, i, since, 3*a.latency)
+	}
+}
+
 // A call that hangs keeps the trial of another tenant from nothing.
 func TestCallThatHangsDelaysNoTrial(t *testing.T) {
 	a := newAuthority(limits)

@@ -13,9 +13,10 @@
 // Faults slow down whom they concern. After three in a row a tenant waits and then tries
 // one call at a time, and does both apart for those that were tried before and those that were
 // not. After faults of three tenants in a row, with no answer between, the authority itself may be
-// down: those that failed wait and try one call at a time, and each that has not failed is tried first, three
-// at once. Only once such a trial fails do all wait. So requests that make a provider
-// fail delay their own tenants alone, and there those that fail again delay themselves.
+// down: those that failed wait and try one call at a time, and the others are tried at once, three at a
+// time: first those whose last call was answered. Only once one without faults fails do all wait. So
+// requests that make a provider fail delay their own tenants alone, once each has failed, and there those
+// that fail again delay themselves.
 package schedule
 
 import (
@@ -270,6 +271,7 @@ func (q *Queue) answered(t *tenant) {
 		t.lanes[l].faults = 0
 		t.lanes[l].waits.Reset()
 	}
+	t.answered = true
 	clear(q.failing)
 	q.answers++
 	q.probing, q.probes, q.doubted = false, 0, time.Time{}

@@ -14,6 +14,8 @@ type tenant struct {
 	hanging int // clients that ignore the end of their call
 	inRing  [rings]bool
 	turns   [rings]int
+	// answered is whether its last outcome was an answer.
+	answered bool
 }
 
 // lane holds a tenant's requests that were tried before, or those that were not. Each lane

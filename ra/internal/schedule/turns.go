@@ -57,18 +57,24 @@ func (q *Queue) turn(now time.Time) (l *lane, of ring, wait time.Duration) {
 	return l, everything, wait
 }
 
-// trial returns a lane of the first tenant in the round that has not failed since the last answer: whether
-// it fails, too, decides whether all wait. Without one it returns when the wait of such a tenant ends.
+// trial returns a lane of the first tenant in the round whose last call was answered, or else of one that has
+// not failed, or else of one with few faults and none since the last answer. Whether one without faults
+// fails decides whether all wait. Without one it returns when the wait of such a tenant ends.
 func (q *Queue) trial(now time.Time) (found *lane, wait time.Duration) {
-	found = q.first(func(t *tenant) *lane {
-		if q.failing[t.name] {
-			return nil
+	for _, most := range []int{wasAnswered, noFault, noFault + doubt - 1} {
+		found = q.first(func(t *tenant) *lane {
+			if q.doubts(t) > most {
+				return nil
+			}
+			l, left := t.ready(everything, q.mostOfTenant(), now)
+			wait = shorter(wait, left)
+			return l
+		})
+		if found != nil {
+			return found, wait
 		}
-		l, left := t.ready(everything, q.mostOfTenant(), now)
-		wait = shorter(wait, left)
-		return l
-	})
-	return found, wait
+	}
+	return nil, wait
 }
 
 // newcomer returns the lane of the first tenant in the round that has something that was never
@@ -157,10 +163,10 @@ func (q *Queue) Status() Status {
 	return s
 }
 
-// untroubled reports whether something waits of a tenant that has not failed since the last answer.
+// untroubled reports whether something waits of a tenant that is tried at once.
 func (q *Queue) untroubled() bool {
-	for name, t := range q.tenants {
-		if t.count() > 0 && !q.failing[name] {
+	for _, t := range q.tenants {
+		if t.count() > 0 && q.doubts(t) < noFault+doubt {
 			return true
 		}
 	}
