@@ -22,7 +22,7 @@ var pauses = rotation.Row{First: 10 * time.Second, Most: 10 * time.Minute}
 // owner may be at fault itself, for example with requests that exceed etcd's limit once they have a chain.
 const mostFailed = 3
 
-// againDry is how long an owner waits after a failed dry run, at least.
+// againDry is the longest wait of an owner after a failed dry run, before it is spread.
 const againDry = 40 * time.Second
 
 // mostShut is how many owners the gate may be shut for before it forgets those that did not come back.
