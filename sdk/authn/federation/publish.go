@@ -52,7 +52,7 @@ type Publication struct {
 }
 
 // Numbered keeps the number of the bundle that was published last. A Publisher calls one method at
-// a time, with a deadline.
+// a time, with a deadline that the methods must keep, as requests wait for them.
 type Numbered interface {
 	// Last returns the number and the digest stored last, zero and "" if there are none. The
 	// publisher asks until there is no error.

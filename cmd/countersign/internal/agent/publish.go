@@ -11,6 +11,7 @@ import (
 
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/monitoring"
 	"github.com/countersign-dev/countersign/cmd/internal/config"
+	"github.com/countersign-dev/countersign/internal/call"
 	"github.com/countersign-dev/countersign/internal/program/operatorpage"
 	"github.com/countersign-dev/countersign/internal/strangers"
 	"github.com/countersign-dev/countersign/internal/text"
@@ -51,18 +52,23 @@ func listenBundle(c config.Config, storage secret.Storage, log *slog.Logger) (*p
 	if err != nil {
 		return nil, fmt.Errorf("publish_bundle.address: %w", err)
 	}
-	bounded := &strangers.Listener{
-		Listener: listener, Places: strangers.NewPlaces(mostReaders, mostReadersOfOne),
+	p.page = operatorpage.Serve(p.certificate.Listen(bounded(listener)), "bundle endpoint", log)
+	return p, nil
+}
+
+// bounded limits the readers. There are more places than readers, as a connection that gives way to another
+// still has its place then.
+func bounded(listener net.Listener) net.Listener {
+	return &strangers.Listener{
+		Listener: listener, Places: strangers.NewPlaces(2*mostReaders, 2*mostReadersOfOne),
 		Unknown: strangers.NewUnknown(mostReaders, mostReadersOfOne, readerLife), Full: func(net.Conn, error) {},
 	}
-	p.page = operatorpage.Serve(p.certificate.Listen(bounded), "bundle endpoint", log)
-	return p, nil
 }
 
 func (p *publishedBundle) publication(c config.Config, storage secret.Storage, log *slog.Logger) federation.Publication {
 	out := federation.Publication{TrustDomain: c.TrustDomain, URL: c.PublishBundle.URL, Profile: c.PublishBundle.Profile, Content: p.content}
 	if storage != nil {
-		out.Numbered = &bundleNumber{storage, "bundle number " + c.TrustDomain, log}
+		out.Numbered = newBundleNumber(storage, c.TrustDomain, log)
 	}
 	return out
 }
@@ -107,7 +113,12 @@ func (p *publishedBundle) close() error {
 type bundleNumber struct {
 	storage secret.Storage
 	record  string
+	turn    call.Turn // a storage may hang, and requests wait for it
 	log     *slog.Logger
+}
+
+func newBundleNumber(storage secret.Storage, domain string, log *slog.Logger) *bundleNumber {
+	return &bundleNumber{storage, "bundle number " + domain, call.NewTurn(), log}
 }
 
 const bundleNumberVersion = 1
@@ -122,7 +133,7 @@ type keptNumber struct {
 // Last implements [federation.Numbered]. A record that cannot be used counts as none: the next number
 // is the time then, which is later than that of the record.
 func (b *bundleNumber) Last(ctx context.Context) (number uint64, digest string, err error) {
-	r, err := b.storage.Load(ctx, b.record)
+	r, err := call.Do(ctx, 0, b.turn, func(ctx context.Context) (secret.Record, error) { return b.storage.Load(ctx, b.record) })
 	if err == nil && len(r.Content) == 0 {
 		return 0, "", nil
 	}
@@ -141,7 +152,9 @@ func (b *bundleNumber) Last(ctx context.Context) (number uint64, digest string, 
 func (b *bundleNumber) Store(ctx context.Context, number uint64, digest string) error {
 	content, err := json.Marshal(keptNumber{bundleNumberVersion, number, digest})
 	if err == nil {
-		err = b.storage.Store(ctx, b.record, secret.Record{Authority: b.record, Content: content})
+		_, err = call.Do(ctx, 0, b.turn, func(ctx context.Context) (struct{}, error) {
+			return struct{}{}, b.storage.Store(ctx, b.record, secret.Record{Authority: b.record, Content: content})
+		})
 	}
 	if err != nil {
 		b.log.Warn("the number of the published bundle could not be stored for the next run; the bundle is published all the same", "error", text.Clean(err.Error()))
