@@ -8,10 +8,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/countersign-dev/countersign/cmd/internal/config"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// hung is a storage that does not answer, whatever its context says.
+// hung is a storage that ignores its context and does not answer.
 type hung struct{ over chan struct{} }
 
 func (h hung) Load(context.Context, string) (secret.Record, error) {
@@ -46,6 +47,21 @@ func TestStorageThatHangsKeepsNoBundleBack(t *testing.T) {
 	})
 }
 
+// The roots of another trust domain are not published under the name of the one before.
+func TestTrustDomainOfPublishedBundleNeedsARestart(t *testing.T) {
+	before := config.Config{PublishBundle: config.PublishBundle{Address: ":8443"}}
+	before.TrustDomain = "example.org"
+	after := before
+	after.TrustDomain = "other.example"
+	if err := (&reloader{start: &start{c: before}}).needsRestart(after); err == nil {
+		t.Error("no error")
+	}
+	before.PublishBundle = config.PublishBundle{}
+	if err := (&reloader{start: &start{c: before}}).needsRestart(after); err != nil {
+		t.Error(err)
+	}
+}
+
 // connections is a listener that accepts those that a test makes.
 type connections struct {
 	net.Listener
@@ -69,7 +85,7 @@ type from struct {
 
 func (f from) RemoteAddr() net.Addr { return &f.TCPAddr }
 
-// Whoever has several addresses can hold all places of readers.
+// A client with several addresses could hold all places of readers.
 func TestReadersOfAFewAddressesKeepNoOtherOut(t *testing.T) {
 	c := &connections{}
 	listener := bounded(c)

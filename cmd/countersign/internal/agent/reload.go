@@ -112,6 +112,9 @@ func (r *reloader) needsRestart(c config.Config) error {
 	if was, is := r.c.Workloads.On(), c.Workloads.On(); was != is {
 		return fmt.Errorf("workloads was switched (on: %t, previously: %t): restart the agent", is, was)
 	}
+	if was, is := r.c.TrustDomain, c.TrustDomain; was != is && r.c.PublishBundle.Address != "" {
+		return fmt.Errorf("trust_domain has changed (%q, previously %q), and publish_bundle publishes its roots: restart the agent", is, was)
+	}
 	return nil
 }
 
