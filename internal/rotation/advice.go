@@ -55,6 +55,9 @@ func (m *Machine) consultable(now Time) bool {
 // Consult records that a question is in flight.
 func (m *Machine) Consult() { m.advice.asking = true }
 
+// Consulting reports whether a question is in flight. Advisable and Hold forget it.
+func (m *Machine) Consulting() bool { return m.advice != nil && m.advice.asking }
+
 // Advised settles a question. It draws the renewal from the window, once for each window, and
 // returns it; moved reports whether it has changed. What is due already stays due.
 func (m *Machine) Advised(now Time, info ca.RenewalInfo) (renew time.Time, moved bool) {

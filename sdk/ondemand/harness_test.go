@@ -35,10 +35,14 @@ type authority struct {
 	most  atomic.Int64
 	now   atomic.Int64
 	// advises makes the authority advise to renew at once.
-	advises atomic.Bool
+	advises, adviceHangs atomic.Bool
 }
 
-func (a *authority) RenewalInfo(context.Context, []byte) (ca.RenewalInfo, error) {
+func (a *authority) RenewalInfo(ctx context.Context, _ []byte) (ca.RenewalInfo, error) {
+	if a.adviceHangs.Load() {
+		<-ctx.Done()
+		return ca.RenewalInfo{}, ctx.Err()
+	}
 	if !a.advises.Load() {
 		return ca.RenewalInfo{}, ca.ErrUnimplemented
 	}

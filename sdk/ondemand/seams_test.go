@@ -269,3 +269,23 @@ func TestHangingDeleteIsAwaited(t *testing.T) {
 		}
 	})
 }
+
+// An answer may come when the entry takes no advice any more.
+func TestAdviceThatComesAfterAReload(t *testing.T) {
+	other := ondemand.Rule{
+		Name: "other", Patterns: patterns("**.other.example.org"), Certificate: secret.Spec{Authorities: []string{"other"}, TTL: ttl},
+	}
+	bubble(t, func(_ *engine, c *ondemand.Config) { c.Rules = append(c.Rules, other) }, func(e *engine) {
+		e.subscribe("a.other.example.org")
+		after(2 * time.Minute) // that authority gives no advice
+		e.ca.adviceHangs.Store(true)
+		e.subscribe(aShop)
+		after(61 * time.Second)
+		if err := e.Apply([]ondemand.Rule{other}); err != nil {
+			t.Fatal(err)
+		}
+		e.Kick("")
+		after(time.Hour)
+		e.has(aShop)
+	})
+}

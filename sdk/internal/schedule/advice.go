@@ -121,10 +121,10 @@ func (p *Pool[E]) advised(q question[E], info ca.RenewalInfo, err error) {
 	s := p.s
 	s.Lock()
 	defer s.Unlock()
-	if !q.current() {
+	now, rot := s.Now(), &q.entry.Base().Rotation
+	if !q.current() || !rot.Consulting() {
 		return
 	}
-	now, rot := s.Now(), &q.entry.Base().Rotation
 	at := rotation.Now(now)
 	if err != nil {
 		p.advice.silent = p.advice.silent || ca.ActionFor(err) == ca.Missing
