@@ -192,7 +192,7 @@ func (c *Config) checkAsk(p *problems, s Secret, path string) {
 		c.say(p, path+".url", ask.URL, endpoint.CheckURL(ask.URL, true).Error())
 	case len(ask.Command) > 0 && !filepath.IsAbs(ask.Command[0]):
 		c.say(p, path+".command", ask.Command[0], "begin with the program's absolute path")
-	case ways == 0 && s.MatchFile == "" && s.open() && len(s.Providers) > 0 && c.Costly(s.Providers[0]):
+	case ways == 0 && s.open() && len(s.Providers) > 0 && c.Costly(s.Providers[0]):
 		p.add(fmt.Errorf("%s is not set: any client could order certificates from %s, whose CA bills or limits them; set url, file or command, or match_file with the names", path, s.Providers[0]))
 	}
 }

@@ -56,6 +56,7 @@ func TestWorkloadBesideRulesKeepsItsSecrets(t *testing.T) {
 func TestWrongRulesAreRefused(t *testing.T) {
 	for file, want := range map[string]string{
 		acme + `secrets: [{match: "*.example.org"}]`:                                                                             "secrets.*.example.org.on_demand.ask is not set: any client could order certificates from le",
+		acme + `secrets: [{match: "**", match_file: names.txt}]`:                                                                 "secrets.**.on_demand.ask is not set",
 		acme + `secrets: [{match: "**", on_demand: {ask: {url: "ftp://x"}}}]`:                                                    `on_demand.ask.url is "ftp://x"`,
 		acme + `secrets: [{match: "**", on_demand: {ask: {url: "http:///x"}}}]`:                                                  `on_demand.ask.url is "http:///x"`,
 		filed + `secrets: [{match: "**", on_demand: {ask: {url: "http://x", file: f}}}]`:                                         "write one of url, file and command",
