@@ -157,7 +157,10 @@ type refusal struct {
 func (r *refusal) Error() string { return r.err.Error() }
 func (r *refusal) Unwrap() error { return r.err }
 
-var errDenied = ca.Errorf(ca.Denied, "the name may not have a certificate any more, by the rule's ask")
+var (
+	errDenied    = ca.Errorf(ca.Denied, "the name may not have a certificate any more, by the rule's ask")
+	errUnmatched = ca.Errorf(ca.Denied, "no pattern of a rule matches the name any more")
+)
 
 // failed takes an attempt that failed.
 func (s *Set) failed(j *job) {

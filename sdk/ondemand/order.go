@@ -104,6 +104,9 @@ func (j *job) run(ctx context.Context, w *schedule.Worker) (err error) {
 // allowed asks about a renewal, about a name of the last run, or after a refused order. A renewal is
 // made if that cannot be determined.
 func (j *job) allowed(ctx context.Context, turn call.Turn) error {
+	if !j.matches() {
+		return &refusal{Denied, errUnmatched}
+	}
 	if !j.ask {
 		return nil
 	}
@@ -115,6 +118,12 @@ func (j *job) allowed(ctx context.Context, turn call.Turn) error {
 		return &refusal{Undecided, ca.Errorf(ca.Unavailable, "failed to decide about the name: %w", err)}
 	}
 	return nil
+}
+
+// matches reports whether a rule matches the name of a renewal: a file of names may have changed. While
+// the file cannot be read, that is not known.
+func (j *job) matches() bool {
+	return !j.held && !j.read || j.set.match(j.name) != nil || j.conf.Patterns.Err() != nil
 }
 
 // begin takes the order from the budget, and makes its key. A renewal counts if the order before

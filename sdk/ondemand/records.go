@@ -60,17 +60,21 @@ func (s *Set) readIndex() error {
 func (s *Set) adopt() {
 	now := s.sched.Now()
 	for name, kept := range s.orphans {
-		r := s.match(name)
-		switch ended := !kept.Ends.IsZero() && !now.Before(kept.Ends); {
-		case ended: // if it is asked for, it is a new name
-			s.discard(name)
-		case r == nil:
-			continue
-		default:
-			s.keep(name, r, kept, now)
-		}
-		delete(s.orphans, name)
+		s.claim(name, s.match(name), kept, now)
 	}
+}
+
+// claim makes an orphan an entry of the rule that matches it, if there is one.
+func (s *Set) claim(name string, r *rule, kept secret.Entry, now time.Time) {
+	switch ended := !kept.Ends.IsZero() && !now.Before(kept.Ends); {
+	case ended: // if it is asked for, it is a new name
+		s.discard(name)
+	case r == nil:
+		return
+	default:
+		s.keep(name, r, kept, now)
+	}
+	delete(s.orphans, name)
 }
 
 // keep makes the entry of a stored name. Whether it was in use is not known.

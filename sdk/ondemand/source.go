@@ -86,6 +86,9 @@ func (s *Set) Watch(_ secret.Caller, asked string, notify func(name string)) (st
 // subscribe returns the entry of a name, or why there is none.
 func (s *Set) subscribe(name string, r *rule) (*entry, Refusal) {
 	now := s.sched.Now()
+	if kept, ok := s.orphans[name]; ok { // a file of names has it by now
+		s.claim(name, r, kept, now)
+	}
 	e := s.names[name]
 	if e == nil {
 		var why Refusal
