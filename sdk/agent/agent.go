@@ -226,6 +226,9 @@ func (a *Agent) serveOnDemand(c Config) (err error) {
 	cfg, configured := *c.OnDemand, secret.First(a.sources...)
 	cfg.Manager, cfg.Observe, cfg.Log = a.secrets, c.Observe, c.Log
 	cfg.Reserved = func(name string) bool {
+		if c.OnDemand.Reserved != nil && c.OnDemand.Reserved(name) {
+			return true
+		}
 		_, err := configured.Peek(secret.Caller{}, name)
 		return !errors.Is(err, secret.ErrUnknown)
 	}

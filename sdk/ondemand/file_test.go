@@ -85,7 +85,7 @@ func TestNameThatItsFileNoLongerHasIsNotRenewed(t *testing.T) {
 		file.replace("b.shop.example.org\n")
 		after(20 * time.Hour)
 		e.has("a.shop.example.org") // to its end
-		e.orders(3) // b was renewed
+		e.orders(3)                 // b was renewed
 		after(5 * time.Hour)
 		if e.rule().Held != 1 {
 			t.Errorf("%+v", e.rule())

@@ -40,17 +40,18 @@ type RuleStatus struct {
 	// Removed means that a reload removed the rule, and names are left that it issued.
 	Removed bool `json:"removed,omitempty"`
 
-	Names    int `json:"names"`             // that hold a certificate or have an order
-	Limit    int `json:"limit"`             // Rule.Names
-	Held     int `json:"held"`              // with a valid certificate
-	Expired  int `json:"expired,omitempty"` // with one that is not valid any more
-	New      int `json:"new,omitempty"`     // that never had one
-	Idle     int `json:"idle,omitempty"`    // without a subscription
-	Failing  int `json:"failing,omitempty"` // whose last attempt failed
-	Pending  int `json:"pending,omitempty"` // whose order the authority has not decided on
-	Waiting  int `json:"waiting,omitempty"` // subscriptions that wait for a certificate
-	Queued   int `json:"queued,omitempty"`  // names that wait for a place in flight
-	InFlight int `json:"in_flight,omitempty"`
+	Names    int  `json:"names"`             // that hold a certificate or have an order
+	Limit    int  `json:"limit"`             // Rule.Names
+	Evicts   bool `json:"evicts,omitempty"`  // Rule.Evict
+	Held     int  `json:"held"`              // with a valid certificate
+	Expired  int  `json:"expired,omitempty"` // with one that is not valid any more
+	New      int  `json:"new,omitempty"`     // that never had one
+	Idle     int  `json:"idle,omitempty"`    // without a subscription
+	Failing  int  `json:"failing,omitempty"` // whose last attempt failed
+	Pending  int  `json:"pending,omitempty"` // whose order the authority has not decided on
+	Waiting  int  `json:"waiting,omitempty"` // subscriptions that wait for a certificate
+	Queued   int  `json:"queued,omitempty"`  // names that wait for a place in flight
+	InFlight int  `json:"in_flight,omitempty"`
 
 	// NextRenewal and NextExpiry are the earliest of all; zero if there are none. Late
 	// counts the certificates whose renewal is overdue, and LateExpiry is when the first of
@@ -60,8 +61,8 @@ type RuleStatus struct {
 	Late        int       `json:"late,omitempty"`
 	LateExpiry  time.Time `json:"late_expiry,omitzero"`
 
-	// BudgetLeft is how many new names the budget has left now; nil if unknown. A
-	// Budget reports it by a method Left(now time.Time) int.
+	// BudgetLeft is how many new names the budget has left now; nil if unknown or without a limit. A
+	// Budget reports it by a method Left(now time.Time) int, which is negative without a limit.
 	BudgetLeft *int `json:"budget_left,omitempty"`
 	// Failure is the most recent failure that persists; nil if there is none.
 	Failure *secret.Failure `json:"failure,omitempty"`
@@ -104,7 +105,7 @@ func (s *Set) Status() Status {
 func (r *rule) status(now time.Time) RuleStatus {
 	c := r.counts
 	st := RuleStatus{
-		Name: r.conf.Name, Authority: r.authority(), Removed: r.removed, Names: r.held, Limit: r.conf.Names,
+		Name: r.conf.Name, Authority: r.authority(), Removed: r.removed, Names: r.held, Limit: r.conf.Names, Evicts: r.conf.Evict,
 		Issued: c.issued, Renewed: c.renewed, Orders: c.orders, Failed: c.failed, Asked: c.asked, Covered: c.covered, Dropped: c.dropped,
 		Refused: maps.Clone(c.refused),
 	}
@@ -112,8 +113,9 @@ func (r *rule) status(now time.Time) RuleStatus {
 		st.Queued, st.InFlight = r.pool.Waiting(), r.pool.InFlight()
 	}
 	if budget, ok := r.conf.Budget.(interface{ Left(now time.Time) int }); ok {
-		left := budget.Left(now)
-		st.BudgetLeft = &left
+		if left := budget.Left(now); left >= 0 {
+			st.BudgetLeft = &left
+		}
 	}
 	return st
 }

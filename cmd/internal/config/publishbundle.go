@@ -3,6 +3,7 @@ package config
 import (
 	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/countersign-dev/countersign/internal/endpoint"
 )
@@ -54,6 +55,9 @@ func (c *Config) completePublishBundle(p *problems) {
 	}
 	if err := endpoint.CheckBundleURL(b.URL); b.URL != "" && err != nil {
 		p.add(fmt.Errorf("%surl: %w", path, err)) // without the text, which may hold a password
+	}
+	if slices.Contains(c.absent, RootCA) && !c.FromOthers(RootCA) {
+		c.say(p, path+"address", b.Address, "the agent has no ROOTCA to publish; add {name: ROOTCA} to secrets")
 	}
 	if c.Workloads.On() {
 		c.say(p, path+"address", b.Address, "an agent with workloads has no roots of its own; publish from another agent")

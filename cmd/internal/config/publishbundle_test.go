@@ -34,6 +34,13 @@ func TestWrongPublishedBundleIsRefused(t *testing.T) {
 			t.Errorf("%s: got %v, want %q", text, err, says)
 		}
 	}
+	const rule = filed + "secrets: [{match: '**'}, {name: web, dns_names: [bundle.example.org]}]\npublish_bundle: {address: ':1', profile: https_web, secret: web}\n"
+	if _, _, err := load(rule, nil); err == nil || !strings.Contains(err.Error(), "add {name: ROOTCA} to secrets") {
+		t.Errorf("without ROOTCA: %v", err)
+	}
+	if _, _, err := load(strings.Replace(rule, "{match", "{name: ROOTCA}, {match", 1), nil); err != nil {
+		t.Error(err)
+	}
 	if _, _, err := load(working+web+"publish_bundle: {address: ':1', profile: https_web, secret: web}\n", nil); err != nil {
 		t.Error(err)
 	}

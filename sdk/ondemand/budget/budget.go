@@ -137,10 +137,10 @@ func (b *Budget) Failed(name string) {
 	}
 }
 
-// Left returns how many orders Limits.New allows now.
+// Left returns how many orders Limits.New allows now; -1 without a limit.
 func (b *Budget) Left(now time.Time) int {
 	if b.limits.New.unlimited() {
-		return maxCount
+		return -1
 	}
 	b.ledger.mu.Lock()
 	defer b.ledger.mu.Unlock()

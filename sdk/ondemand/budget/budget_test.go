@@ -126,6 +126,9 @@ func TestRefusedOrderSpendsNothing(t *testing.T) {
 	if left := b.Left(now.Time); left != 0 {
 		t.Errorf("%d are left", left)
 	}
+	if left := ledger.Budget("unlimited", budget.Limits{}).Left(now.Time); left != -1 {
+		t.Errorf("%d are left without a limit", left)
+	}
 }
 
 func TestOrderThatIsNotSentIsGivenBack(t *testing.T) {

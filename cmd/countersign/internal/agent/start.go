@@ -154,7 +154,7 @@ func (s *start) openDemand() error {
 		return err
 	}
 	next.Take()
-	s.cfg.OnDemand = &ondemand.Config{Rules: next.Rules()}
+	s.cfg.OnDemand = &ondemand.Config{Rules: next.Rules(), Reserved: demand.Reserved}
 	names, err := openNames(s.cfg.Storage, s.c, s.log)
 	if err != nil || names == nil {
 		return err

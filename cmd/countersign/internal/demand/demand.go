@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/countersign-dev/countersign/cmd/internal/config"
@@ -43,6 +44,14 @@ func MaxNames(c config.Config) int {
 		most += 2 * int(entry.OnDemand.Names)
 	}
 	return most
+}
+
+// allBundles is SPIRE's name for all trust bundles.
+const allBundles = "ALL"
+
+// Reserved reports whether clients expect something else by a name than the certificate of a host.
+func Reserved(name string) bool {
+	return slices.ContainsFunc([]string{config.DefaultSecret, config.RootCA, allBundles}, func(other string) bool { return strings.EqualFold(name, other) })
 }
 
 // rule is one of them.

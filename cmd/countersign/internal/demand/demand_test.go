@@ -204,3 +204,12 @@ func TestBudgetCountsOverReloadAndRestart(t *testing.T) {
 		t.Errorf("the fourth of three, after a reload and a restart: %v", err)
 	}
 }
+
+// A rule for any name must not give out the certificate of a host "default", or "all" for SPIRE's bundles.
+func TestNamesOfWorkloadsAreNoneOfHosts(t *testing.T) {
+	for name, want := range map[string]bool{"default": true, "rootca": true, "ROOTCA": true, "ALL": true, "all": true, "all.example.org": false, "web": false} {
+		if Reserved(name) != want {
+			t.Errorf("%s: %t", name, !want)
+		}
+	}
+}

@@ -87,7 +87,7 @@ func firstIdentity(env environ.Vars, c config.Config, e *pluginhost.Entry, clien
 		return secret.Spec{}, secret.Authority{}, errors.New("the configuration has no entry for this provider, so there is nothing to request")
 	}
 	entry := c.Providers[i]
-	for _, s := range c.Secrets {
+	for _, s := range c.Named() {
 		if s.Kind != config.KeyPair || !slices.Contains(s.Providers, entry.Name) {
 			continue
 		}

@@ -37,7 +37,7 @@ func ruleBadge(r ondemand.RuleStatus) badge {
 		return badge{fmt.Sprintf("%d renewals are late", r.Late), fair}
 	case r.Failing > 0:
 		return badge{fmt.Sprintf("%d orders are failing", r.Failing), fair}
-	case r.Limit > 0 && r.Names >= r.Limit:
+	case r.Limit > 0 && r.Names >= r.Limit && (!r.Evicts || r.Idle == 0):
 		return badge{"full", fair}
 	}
 	return badge{"as planned", good}

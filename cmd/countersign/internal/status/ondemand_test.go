@@ -23,11 +23,18 @@ func TestPageShowsRulesOnDemandAndTheirTrouble(t *testing.T) {
 	if trouble := report.onDemandTrouble(); trouble.Words != "" {
 		t.Errorf("all is well, and it says %q", trouble.Words)
 	}
+	cache := shops
+	cache.Names, cache.Evicts, cache.Idle = 10, true, 1
+	report.OnDemand.Rules = []ondemand.RuleStatus{cache}
+	if trouble := report.onDemandTrouble(); trouble.Words != "" {
+		t.Errorf("an unused name makes room, and it says %q", trouble.Words)
+	}
 	for want, change := range map[string]func(r *ondemand.RuleStatus){
 		"2 expired.":           func(r *ondemand.RuleStatus) { r.Expired, r.Late = 2, 3 },
 		"3 renewals are late.": func(r *ondemand.RuleStatus) { r.Late, r.Failing = 3, 1 },
 		"1 orders are failing": func(r *ondemand.RuleStatus) { r.Failing = 1 },
 		"full.":                func(r *ondemand.RuleStatus) { r.Names = 10 },
+		": full.":              func(r *ondemand.RuleStatus) { r.Names, r.Evicts = 10, true },
 	} {
 		worse := shops
 		change(&worse)
