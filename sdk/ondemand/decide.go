@@ -171,7 +171,7 @@ func (s *Set) failed(j *job) {
 		wait = max(wait, min(askAgain, e.Rotation.Left(now)))
 		e.Rotation.RetryIn(at, wait)
 	}
-	e.order = nil
+	e.order, e.denied = nil, j.why == Denied
 	if j.sent {
 		if e.refused = !j.order.Again(j.err); !e.refused && e.rule.authority() == j.spec.Authorities[0] {
 			e.order = j.order

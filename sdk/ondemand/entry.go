@@ -45,6 +45,7 @@ type entry struct {
 	lost    uint8          // attempts to read it that failed
 	order   *secret.Order  // to be sent again
 	refused bool           // the last order that was sent
+	denied  bool           // the last renewal, before it was sent
 	failure *secret.Failure
 	cover   *secret.Item // served in place of its own certificate
 }
@@ -110,8 +111,10 @@ func (e *entry) over(now rotation.Time) bool {
 		return false
 	case e.held() && now.Wall.Before(e.ends()):
 		return false
-	case e.cover != nil || e.held():
-		return e.watchers.Len() == 0 && !e.wanted(now.Wall)
+	case e.cover != nil:
+		return e.watchers.Len() == 0
+	case e.held():
+		return e.denied || !e.wanted(now.Wall)
 	}
 	return !e.wanted(now.Wall) && e.Rotation.Pausing(now) == 0
 }

@@ -171,7 +171,7 @@ func (j *job) Land(now time.Time) {
 		s.failed(j)
 		return
 	}
-	e.failure, e.order, e.refused = nil, nil, false
+	e.failure, e.order, e.refused, e.denied = nil, nil, false, false
 	if j.held {
 		e.rule.counts.renewed++
 	} else {

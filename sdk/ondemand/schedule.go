@@ -104,6 +104,7 @@ func (s *Set) removed(e *entry) {
 	delete(s.names, e.name)
 	if e.held() {
 		e.rule.counts.dropped++
+		s.notify(e) // a client that subscribes anew has it decided anew
 	}
 	if e.stored {
 		s.discard(e.name)

@@ -129,7 +129,9 @@ func (st *RuleStatus) add(e *entry, now time.Time) {
 	if e.waiting {
 		st.Waiting += watching
 	}
-	st.addFailure(e.failure)
+	if !e.denied {
+		st.addFailure(e.failure)
+	}
 	term, held := e.Rotation.Held()
 	switch {
 	case !held:
@@ -141,6 +143,9 @@ func (st *RuleStatus) add(e *entry, now time.Time) {
 	}
 	st.Held++
 	st.NextExpiry = first(st.NextExpiry, term.Ends)
+	if e.denied {
+		return // it ends as decided
+	}
 	st.NextRenewal = first(st.NextRenewal, term.Renew)
 	if e.Rotation.Wanted() && now.After(term.Renew) {
 		st.Late++
