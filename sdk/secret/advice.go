@@ -94,8 +94,8 @@ func advice(ctx context.Context, run func(func()), conf *Authority, turn call.Tu
 
 // advised takes the answer to a question.
 func (l *leaf) advised(q *question) {
-	if l.held == nil || q.chain.Leaf != l.held.Leaf { // its root may be another copy since
-		return // on a certificate that is replaced
+	if l.held == nil || q.chain.Leaf != l.held.Leaf || !l.rotation.Consulting() { // its root may be another copy since
+		return // on a certificate that is replaced, or takes no advice any more
 	}
 	now := l.now()
 	if q.err != nil {
