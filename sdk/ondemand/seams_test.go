@@ -289,3 +289,24 @@ func TestAdviceThatComesAfterAReload(t *testing.T) {
 		e.has(aShop)
 	})
 }
+
+// The clock of a machine may be years behind until it is set.
+func TestRecordOutlivesAClockThatIsBehind(t *testing.T) {
+	bubble(t, stored, func(e *engine) {
+		e.subscribe(aShop)
+		held := e.has(aShop)
+		e.Close()
+		e.jump.Store(int64(-1000 * time.Hour))
+		e.start()
+		e.subscribe(aShop).stop()
+		e.subscribe(aShop)
+		after(20 * time.Second)
+		e.jump.Store(0)
+		e.subscribe(aShop)
+		after(5 * time.Second)
+		if e.has(aShop).Fingerprint != held.Fingerprint {
+			t.Error("it was ordered again")
+		}
+		e.orders(1)
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
@@ -48,7 +49,8 @@ func Keep(spec Spec, item *Item, o *Order) (Record, error) {
 // Restore returns what [Keep] recorded: the item, if it would pass as a reply to a request for spec
 // made now, and the order, if it may still be sent to the first authority of spec. An error is
 // about the item alone. It is [ca.Unavailable] while the authority has no roots to verify the item
-// with; otherwise the item cannot be used. Experimental.
+// with, and while the clock is behind the time when it was issued; otherwise the item cannot be used.
+// Experimental.
 func (m *Manager) Restore(spec Spec, r Record) (*Item, *Order, error) {
 	spec = spec.withDefaults()
 	if want := spec.Identity.String(); r.Identity != want {
@@ -74,6 +76,9 @@ func (m *Manager) Restore(spec Spec, r Record) (*Item, *Order, error) {
 	}
 	a := &attempt{plan: plan{spec: spec}, leaf: by.standIn, by: by}
 	if err := a.restore(*kept.Pair); err != nil {
+		if now := by.now(); kept.Pair.Issued.After(now) {
+			err = ca.Errorf(ca.Unavailable, "it was issued at %s, and the clock shows %s: %w", clock.Stamp(kept.Pair.Issued), clock.Stamp(now), err)
+		}
 		return nil, order, err
 	}
 	by.recordIssued(a.chain.Ends)
