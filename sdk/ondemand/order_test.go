@@ -127,3 +127,28 @@ func TestRefusedOrderIsNotTakenFromItsRecord(t *testing.T) {
 		}
 	})
 }
+
+func TestRefusedRenewalIsNotTakenFromItsRecord(t *testing.T) {
+	bubble(t, stored, func(e *engine) {
+		e.subscribe(aShop)
+		e.has(aShop)
+		e.Close()
+		after(19 * time.Hour)
+		e.ca.Always(catest.Fault{Err: ca.Errorf(ca.Denied, "no")})
+		e.start()
+		e.orders(2)
+		e.subscribe(aShop)
+		e.has(aShop)
+		after(15 * time.Minute)
+		used := map[string]bool{}
+		for _, r := range e.ca.Requests() {
+			if used[r.ID] {
+				t.Fatal("a refused order was sent again")
+			}
+			used[r.ID] = true
+		}
+		if len(used) < 3 {
+			t.Errorf("%d orders", len(used))
+		}
+	})
+}

@@ -140,7 +140,9 @@ func (s *Set) restored(e *entry, item *secret.Item, order *secret.Order, err err
 		e.Item = item
 	} else {
 		s.sched.Hold(e, item, now)
-		e.order = order
+		if e.order == nil && !e.refused {
+			e.order = order
+		}
 	}
 	e.lost, e.waiting = 0, false
 	s.notify(e)
