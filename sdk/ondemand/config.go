@@ -72,7 +72,8 @@ type Rule struct {
 	// 1,000.
 	Queue int
 	// Wait is how long a new name is not ready, after its first subscription. It is then
-	// refused while the order goes on. Default: 8 s.
+	// refused while the order goes on. A name whose certificate is yet to be read from
+	// Config.Storage may be so for a minute. Default: 8 s.
 	Wait time.Duration
 	// Idle is how long the certificate of a name without a subscription is renewed.
 	// Default: 30 days.

@@ -83,6 +83,15 @@ func (e *entry) unread(now time.Time) bool {
 	return e.Item == nil && e.stored && e.held() && now.Before(e.ends())
 }
 
+// longestWait returns how long a subscription may wait. A proxy that subscribes again after a restart
+// has the certificate that is yet to be read, and a refusal would take it away.
+func (e *entry) longestWait(now time.Time) time.Duration {
+	if e.unread(now) {
+		return max(e.rule.conf.Wait, readWait)
+	}
+	return e.rule.conf.Wait
+}
+
 func (e *entry) asking() bool { return e.Rotation.Asking() || e.deciding || e.loading }
 
 // inUse reports whether a client subscribes to the name, or did lately.

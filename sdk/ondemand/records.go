@@ -21,6 +21,8 @@ const (
 	readTries = 3
 	// readAgain is the pause between them.
 	readAgain = time.Second
+	// readWait is how long a subscription waits for a record: 100,000 take 20 s.
+	readWait = time.Minute
 )
 
 // records are the names in Storage that are not entries.
@@ -170,6 +172,9 @@ func (s *Set) unreadable(e *entry, err error) {
 	e.Rotation.Release()
 	s.discard(e.name)
 	e.stored, e.decided = false, false
+	if e.waiting {
+		e.wait = rotation.NewPause(e.rule.conf.Wait, rotation.Now(s.sched.Now()))
+	}
 	e.recount()
 	s.decide(e)
 }

@@ -1,6 +1,7 @@
 package ondemand_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -279,5 +280,36 @@ func TestRenewalIsResumedAfterKill(t *testing.T) {
 		if sent := e.ca.hung.Load(); sent == nil || sent.ID != requests[1].ID || string(sent.CSR) != string(requests[1].CSR) {
 			t.Error("another order was made")
 		}
+	})
+}
+
+// slowStorage takes a second for each record.
+type slowStorage struct{ *storage }
+
+func (s slowStorage) Load(ctx context.Context, name string) (secret.Record, error) {
+	time.Sleep(time.Second)
+	return s.storage.Load(ctx, name)
+}
+
+// After a restart, a proxy subscribes to all its names again at once. To refuse one whose record has
+// not been read yet would take a valid certificate from it.
+func TestHeldNameIsNotRefusedWhileRecordsAreRead(t *testing.T) {
+	bubble(t, func(_ *engine, c *ondemand.Config) { c.Storage = slowStorage{newStorage()} }, func(e *engine) {
+		name := func(i int) string { return fmt.Sprintf("n%d.shop.example.org", i) }
+		const n = 80 // four at a time: 20 s
+		for i := range n {
+			e.subscribe(name(i))
+		}
+		after(time.Second)
+		e.restart()
+		for i := range n {
+			e.subscribe(name(i))
+		}
+		after(21 * time.Second)
+		for i := range n {
+			e.has(name(i))
+		}
+		e.refused(map[ondemand.Refusal]uint64{})
+		e.orders(n)
 	})
 }

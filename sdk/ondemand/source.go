@@ -108,7 +108,7 @@ func (s *Set) subscribe(name string, r *rule) (*entry, Refusal) {
 		return nil, Failing
 	}
 	if !e.waiting {
-		e.waiting, e.wait = true, rotation.NewPause(r.conf.Wait, rotation.Now(now))
+		e.waiting, e.wait = true, rotation.NewPause(e.longestWait(now), rotation.Now(now))
 	}
 	if !e.decided && !e.deciding {
 		s.decide(e)
