@@ -57,7 +57,7 @@ func (d *demandStream) send(r *discoveryv3.DeltaDiscoveryRequest) error {
 	return d.stream.Send(r)
 }
 
-// receive acknowledges what comes, and tells those that wait for it.
+// receive acknowledges each answer and passes it on to the caller that waits.
 func (d *demandStream) receive() {
 	defer close(d.done)
 	for d.err == nil {
