@@ -206,7 +206,7 @@ func TestBudgetCountsOverReloadAndRestart(t *testing.T) {
 }
 
 // A rule for any name must not give out the certificate of a host "default", or "all" for SPIRE's bundles.
-func TestNamesOfWorkloadsAreNoneOfHosts(t *testing.T) {
+func TestNamesOfWorkloadsAreReserved(t *testing.T) {
 	for name, want := range map[string]bool{"default": true, "rootca": true, "ROOTCA": true, "ALL": true, "all": true, "all.example.org": false, "web": false} {
 		if Reserved(name) != want {
 			t.Errorf("%s: %t", name, !want)
