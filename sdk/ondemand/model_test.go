@@ -61,7 +61,7 @@ func (s *story) rules() []ondemand.Rule {
 
 // happen does one thing.
 func (s *story) happen() {
-	switch s.r.IntN(16) {
+	switch s.r.IntN(22) {
 	case 0, 1, 2, 3:
 		if h := s.subscribe(s.name()); h.err == nil {
 			s.open = append(s.open, h)
@@ -100,6 +100,27 @@ func (s *story) happen() {
 		s.config.Rules = s.rules()
 		s.restart()
 		s.open = nil
+	case 16: // a restart with a damaged record
+		s.Close()
+		for name, r := range s.storage().records {
+			if s.r.IntN(3) == 0 {
+				r.Content = []byte("damaged")
+				s.storage().records[name] = r
+			}
+		}
+		s.config.Rules = s.rules()
+		s.start()
+		s.open = nil
+	case 17:
+		s.Kick([]string{"", "test", "other"}[s.r.IntN(3)])
+	case 18:
+		s.storage().fails(func() error { return ca.Errorf(ca.Unavailable, "away") }, func() error { return errors.New("away") })
+	case 19:
+		s.storage().fails(func() error { time.Sleep(time.Second); return nil }, func() error { time.Sleep(8 * time.Second); return nil })
+	case 20:
+		s.storage().fails(nil, nil)
+	case 21:
+		s.jump.Add([]int64{-int64(time.Hour), int64(time.Hour), int64(10 * time.Second)}[s.r.IntN(3)])
 	case 15:
 		s.limit.left.Store(int64(s.r.IntN(30)))
 	}
@@ -123,6 +144,7 @@ func (s *story) heal() {
 	s.ca.delay.Store(0)
 	s.ask.set(answers(true, nil))
 	s.storage().fail(nil)
+	s.storage().fails(nil, nil)
 	s.limit.left.Store(1000)
 	rule := shop()
 	rule.Ask, rule.Idle = s.ask, 8*time.Hour
@@ -133,7 +155,7 @@ func (s *story) heal() {
 	for i := range 12 {
 		name := fmt.Sprintf("n%d.shop.example.org", i)
 		h := s.subscribe(name)
-		after(5 * time.Second)
+		after(10 * time.Second)
 		s.has(name)
 		h.stop()
 	}
