@@ -261,6 +261,22 @@ func TestManyDomainsTakeBoundedStateAndResetNone(t *testing.T) {
 	}
 }
 
+// A name has several counters of failures, each with a rate of its own.
+func TestManyFailingNamesResetNone(t *testing.T) {
+	l, c := newLedger()
+	b := l.Budget("shop", budget.Limits{})
+	for range 10 {
+		b.Failed("a.example.org")
+	}
+	c.pass(time.Hour)
+	for i := range 6000 {
+		b.Failed(fmt.Sprintf("n%d.example.net", i))
+	}
+	if err := take(b, c, "a.example.org"); err == nil {
+		t.Error("a name that failed ten times in a day is ordered")
+	}
+}
+
 func TestChangesAreSavedUntilTheyAre(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ledger := budget.NewLedger(nil)

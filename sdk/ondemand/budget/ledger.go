@@ -83,16 +83,16 @@ func (l *Ledger) at(c count, now time.Time) *tokenbucket.Bucket {
 }
 
 // forget drops a quarter of the counters: those with the least spent by now, by the rate of the one that
-// needs room. So a stranger who spends for many domains once does not reset one that spent much.
+// needs room. So a stranger who spends for many domains once does not reset one that spent much. The
+// others stay as they are, as they may have another rate.
 func forget(all map[string]*tokenbucket.Bucket, now time.Time, rate Rate) {
-	keys := make([]string, 0, len(all))
+	keys, spent := make([]string, 0, len(all)), make(map[string]float64, len(all))
 	for key, b := range all {
-		b.Gain(now, rate.perSecond())
-		keys = append(keys, key)
+		later := *b
+		later.Gain(now, rate.perSecond())
+		keys, spent[key] = append(keys, key), later.Spent
 	}
-	slices.SortFunc(keys, func(a, b string) int {
-		return cmp.Compare(all[a].Spent, all[b].Spent)
-	})
+	slices.SortFunc(keys, func(a, b string) int { return cmp.Compare(spent[a], spent[b]) })
 	for _, key := range keys[:len(keys)/4] {
 		delete(all, key)
 	}
