@@ -38,7 +38,7 @@ children+=($!)
 "$envoy" -c envoy.yaml --disable-hot-restart --log-level warn 2>envoy.log &
 children+=($!)
 
-fetch() { curl --silent --show-error --max-time 15 --retry 20 --retry-delay 1 --retry-connrefused --cacert ca/root-cert.pem --resolve "$1:$port:127.0.0.1" "https://$1:$port/"; }
+fetch() { curl --noproxy '*' --silent --show-error --max-time 15 --retry 20 --retry-delay 1 --retry-connrefused --cacert ca/root-cert.pem --resolve "$1:$port:127.0.0.1" "https://$1:$port/"; }
 for _ in $(seq 150); do
   if [ -s ca/root-cert.pem ] || ! kill -0 "${children[0]}" 2>/dev/null; then break; fi
   sleep 0.2

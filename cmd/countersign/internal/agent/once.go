@@ -31,6 +31,7 @@ func forOnce(c config.Config, timeout time.Duration) (config.Config, error) {
 	}
 	c.Socket.Enabled, c.Gateway.Enabled, c.WorkloadAPI.Socket = false, false, ""
 	c.Status, c.PublishBundle = config.Status{}, config.PublishBundle{}
+	c.Secrets = c.Named() // the agent that serves has the log of names on demand
 	return c, nil
 }
 
