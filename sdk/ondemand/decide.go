@@ -14,6 +14,9 @@ import (
 // maxDeciding bounds the calls of Rule.Ask that wait. An ask.Memory lets fewer wait, and chooses which.
 const maxDeciding = 4096
 
+// reaskAfter is the pause before Rule.Ask is called again for a client that waits.
+const reaskAfter = time.Second
+
 // victims is how many unused names are found at once, as each search visits all names.
 const victims = 64
 
@@ -121,7 +124,7 @@ func (s *Set) settle(e *entry, allowed bool, err error) {
 		s.refuse(e, Undecided)
 	case err != nil:
 		s.sched.Complain("cannot decide whether a name may have a certificate", err, "rule", e.rule.conf.Name)
-		s.refuse(e, Undecided)
+		s.undecided(e, err)
 	case !allowed:
 		s.refuse(e, Denied)
 	case !s.makeRoom(e.rule):
@@ -131,6 +134,17 @@ func (s *Set) settle(e *entry, allowed bool, err error) {
 		e.recount()
 		s.sched.Schedule(e)
 	}
+}
+
+// undecided asks again while a client waits, but not when too many names are asked about.
+func (s *Set) undecided(e *entry, err error) {
+	now := rotation.Now(s.sched.Now())
+	if !later(err) || e.wait.Left(now) <= reaskAfter {
+		s.refuse(e, Undecided)
+		return
+	}
+	e.reask = rotation.NewPause(reaskAfter, now)
+	s.sched.Schedule(e)
 }
 
 // refuse answers the subscribers that wait, and drops the entry unless it has something. The next

@@ -31,6 +31,7 @@ type entry struct {
 
 	decided  bool           // it may be ordered, and counts in rule.held
 	deciding bool           // Ask is being called
+	reask    rotation.Pause // until it is called again
 	giveUp   func()         // ends that call
 	waiting  bool           // subscribers wait for a certificate
 	late     bool           // they did so for too long

@@ -113,6 +113,35 @@ func TestUndecidedNewNameIsRefusedAndHeldOneRenewed(t *testing.T) {
 	})
 }
 
+// An ask that is away may be back before the client gives up.
+func TestUndecidedNewNameWaits(t *testing.T) {
+	ask := &asker{say: answers(false, ca.Errorf(ca.Unavailable, "away"))}
+	bubble(t, func(_ *engine, c *ondemand.Config) { c.Rules[0].Ask = ask }, func(e *engine) {
+		for range 10 {
+			e.subscribe(aShop)
+			after(200 * time.Millisecond)
+			e.answer(aShop, secret.ErrNotReady)
+		}
+		ask.set(answers(true, nil))
+		after(time.Second)
+		e.has(aShop)
+		ask.set(answers(false, ca.Errorf(ca.Unavailable, "away")))
+		e.subscribe(bShop)
+		after(6900 * time.Millisecond)
+		e.answer(bShop, secret.ErrNotReady)
+		after(1200 * time.Millisecond)
+		e.answer(bShop, secret.ErrUnknown)
+		e.orders(1)
+		e.refused(map[ondemand.Refusal]uint64{ondemand.Undecided: 1})
+		if n := ask.calls.Load(); n > 12 || e.rule().New != 0 {
+			t.Errorf("%d questions, %+v", n, e.rule())
+		}
+		ask.set(answers(false, &ca.Error{Reason: ca.RateLimited, Err: errors.New("a flood")}))
+		e.subscribe("c.shop.example.org")
+		e.answer("c.shop.example.org", secret.ErrUnknown)
+	})
+}
+
 func TestNameThatAskRefusesLaterIsServedToItsEnd(t *testing.T) {
 	ask := &asker{say: answers(true, nil)}
 	bubble(t, func(_ *engine, c *ondemand.Config) { c.Rules[0].Ask = ask }, func(e *engine) {

@@ -25,11 +25,19 @@ func (s *Set) look(e *entry, now time.Time) {
 		s.read(e)
 	}
 	e.Rotation.Want(e.wanted(now))
+	undecided := !e.decided && !e.deciding
 	if e.waiting && e.wait.Over(rotation.Now(now)) {
 		e.waiting, e.late = false, e.decided
-		e.rule.refuse(TooLate)
+		if undecided {
+			e.rule.refuse(Undecided)
+		} else {
+			e.rule.refuse(TooLate)
+		}
 		s.notify(e)
 		e.Rotation.Want(e.wanted(now))
+	}
+	if e.waiting && undecided && e.rule.conf.Ask != nil && e.reask.Over(rotation.Now(now)) {
+		s.decide(e)
 	}
 }
 
@@ -53,6 +61,7 @@ func (s *Set) due(e *entry, now rotation.Time, wake time.Duration) time.Time {
 	if e.waiting {
 		sooner(e.wait.Left(now))
 		sooner(e.reread.Left(now))
+		sooner(e.reask.Left(now))
 	}
 	if e.cover != nil {
 		sooner(schedule.Look)

@@ -110,7 +110,7 @@ func (s *Set) subscribe(name string, r *rule) (*entry, Refusal) {
 	if !e.waiting {
 		e.waiting, e.wait = true, rotation.NewPause(e.longestWait(now), rotation.Now(now))
 	}
-	if !e.decided && !e.deciding {
+	if !e.decided && !e.deciding && e.reask.Over(rotation.Now(now)) {
 		s.decide(e)
 	}
 	return e, ""
