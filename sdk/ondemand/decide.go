@@ -190,6 +190,10 @@ func (s *Set) failed(j *job) {
 		if e.refused = !j.order.Again(j.err); !e.refused && e.rule.authority() == j.spec.Authorities[0] {
 			e.order = j.order
 		}
+		if e.refused && !j.held && e.stored { // a restart would send it again
+			e.stored = false
+			s.discard(e.name)
+		}
 	}
 	e.failure = secret.NewFailure(j.err, now, wait)
 	s.reportFailure(j)

@@ -3,6 +3,7 @@ package ondemand_test
 import (
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
@@ -150,5 +151,18 @@ func TestRefusedRenewalIsNotTakenFromItsRecord(t *testing.T) {
 		if len(used) < 3 {
 			t.Errorf("%d orders", len(used))
 		}
+	})
+}
+
+func TestRefusedOrderIsNotSentAgainByARestart(t *testing.T) {
+	bubble(t, stored, func(e *engine) {
+		e.ca.Always(catest.Fault{Err: ca.Errorf(ca.Denied, "no")})
+		h := e.subscribe(aShop)
+		synctest.Wait()
+		h.stop()
+		sent := len(e.ca.Requests())
+		e.restart()
+		after(time.Hour)
+		e.orders(sent)
 	})
 }
