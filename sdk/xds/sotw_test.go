@@ -3,6 +3,7 @@ package xds
 import (
 	"strings"
 	"testing"
+	"time"
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 )
@@ -132,6 +133,34 @@ func TestReaskedNameIsSentAgainAfterACK(t *testing.T) {
 		c.ask("a") // neither nonce nor version: the client has forgotten it
 		c.gets("a=1")
 	})
+}
+
+// The client may answer before the sender knows that its response has left.
+func TestReaskedNameIsSentAgainThoughItsSenderIsSlow(t *testing.T) {
+	m := &sotw{newSession([]policy{{url: thingURL, answers: &answers{}}}, thingURL, "x", fuzzLimits)}
+	request := func(req *discovery.DiscoveryRequest) step {
+		t.Helper()
+		st, err := m.request(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st
+	}
+	now := time.Unix(0, 0)
+	request(&discovery.DiscoveryRequest{ResourceNames: []string{"a"}})
+	m.changed(0, "a")
+	if next, ok := m.due(now); !ok || len(next.names) != 1 {
+		t.Fatalf("due: %+v", next)
+	}
+	answer, _, ok := m.respond(0, []lookup{fuzzLookup("a")}, now)
+	if !ok {
+		t.Fatal("no response")
+	}
+	request(&discovery.DiscoveryRequest{ResourceNames: []string{"a"}, VersionInfo: answer.GetVersionInfo(), ResponseNonce: answer.GetNonce()})
+	st := request(&discovery.DiscoveryRequest{ResourceNames: []string{"a"}})
+	if next, ok := m.due(now); !st.woken || !ok || len(next.names) != 1 {
+		t.Errorf("asked for again, due: %+v", next)
+	}
 }
 
 // Older clients of Istio's ask so, whatever they answered or did not answer before.
