@@ -70,7 +70,7 @@ func TestFileOfNamesThatComesLateOrdersNothingAgain(t *testing.T) {
 			t.Error("a certificate that is held was replaced")
 		}
 		e.orders(1)
-		after(20 * time.Hour)
+		after(16 * time.Hour)
 		e.orders(2)
 	})
 }
@@ -83,10 +83,10 @@ func TestNameThatItsFileNoLongerHasIsNotRenewed(t *testing.T) {
 		e.subscribe("b.shop.example.org")
 		e.has("a.shop.example.org")
 		file.replace("b.shop.example.org\n")
-		after(20 * time.Hour)
+		after(16 * time.Hour)
 		e.has("a.shop.example.org") // to its end
 		e.orders(3)                 // b was renewed
-		after(5 * time.Hour)
+		after(9 * time.Hour)
 		if e.rule().Held != 1 {
 			t.Errorf("%+v", e.rule())
 		}
@@ -102,7 +102,7 @@ func TestNameIsRenewedWhileItsFileCannotBeRead(t *testing.T) {
 		e.has("a.shop.example.org")
 		file.replace("b.shop.example.org\n")
 		file.remove()
-		after(20 * time.Hour)
+		after(16 * time.Hour)
 		e.orders(2)
 	})
 }
