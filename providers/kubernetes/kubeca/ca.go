@@ -84,10 +84,9 @@ func (c *CA) obtain(ctx context.Context, s *session, order object) (status, erro
 		return status{}, err
 	}
 	found, err := c.place(ctx, s, at, order)
-	if err != nil {
-		return status{}, err
+	if err == nil {
+		found, err = c.await(ctx, s, at, found)
 	}
-	found, err = c.await(ctx, s, at, found)
 	if errors.Is(err, errDeleted) {
 		// By another call for the same request, which has it now, or by another client.
 		if got, ok := c.issued.Of(order.Metadata.Name); ok {
@@ -125,6 +124,9 @@ func (c *CA) place(ctx context.Context, s *session, at string, order object) (fo
 	err = s.do(ctx, call{method: http.MethodPost, path: at, body: order}, &found)
 	if answered(err, http.StatusConflict) {
 		err = s.do(ctx, call{method: http.MethodGet, path: at + "/" + order.Metadata.Name}, &found)
+		if answered(err, http.StatusNotFound) {
+			return object{}, errDeleted // meanwhile
+		}
 	}
 	if err != nil {
 		return object{}, err

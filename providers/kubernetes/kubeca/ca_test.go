@@ -151,6 +151,38 @@ func TestCallsForOneRequestShareItsObject(t *testing.T) {
 	}
 }
 
+// The first call is done, and its object deleted, before the second has read the object that it found.
+func TestCallSharesTheCertificateOfAnObjectThatIsGone(t *testing.T) {
+	c := newCluster(t)
+	c.decide = nil
+	with := open(t, c.direct())
+	req, _ := testkit.Request(t, web)
+	ctx := testkit.Within(t, patience)
+	first := make(chan error, 1)
+	go func() {
+		_, err := with.CSRSign(ctx, req)
+		first <- err
+	}()
+	await(t, func() bool { return count(c, "WATCH") == 1 })
+	var ends sync.Once
+	c.set(func() {
+		c.answer = func(_ http.ResponseWriter, r *http.Request) bool {
+			if r.Method == http.MethodGet && !r.URL.Query().Has("watch") {
+				ends.Do(func() {
+					c.update(c.sign)
+					must(t, <-first)
+				})
+			}
+			return false
+		}
+	})
+	_, err := with.CSRSign(ctx, req)
+	must(t, err)
+	if c.made != 1 {
+		t.Errorf("%d objects for one request", c.made)
+	}
+}
+
 // count is how often a verb was used.
 func count(c *cluster, verb string) (n int) {
 	c.mu.Lock()
