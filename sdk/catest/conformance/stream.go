@@ -8,6 +8,7 @@ import (
 
 	spb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	providerv1 "github.com/countersign-dev/countersign/proto/provider/v1"
 	"github.com/countersign-dev/countersign/sdk/ca"
@@ -48,15 +49,26 @@ func callsOnAStream(ctx context.Context, s *Session) error {
 		return err
 	}
 	for _, number := range []uint64{goodCall, laterCall} {
+		if said := statusOf(answers[number]); said.Code() != codes.OK {
+			return fmt.Errorf("the call %d is answered with the status %s: %s", number, said.Code(), said.Message())
+		}
 		if err := hasKey(ca.Certificate{Chain: answers[number].GetResponse().GetChain()}, key); err != nil {
 			return fmt.Errorf("the call %d: %w", number, err)
 		}
 	}
-	said := &spb.Status{}
-	if err := proto.Unmarshal(answers[emptyCall].GetStatus(), said); err != nil || codes.Code(said.GetCode()) != codes.InvalidArgument { //nolint:gosec // compared alone
-		return fmt.Errorf("the call without a CSR is answered with the status %s, %w", codes.Code(said.GetCode()), orNone(err)) //nolint:gosec // shown alone
+	if said := statusOf(answers[emptyCall]); said.Code() != codes.InvalidArgument {
+		return fmt.Errorf("the call without a CSR is answered with the status %s", said.Code())
 	}
 	return worksOn(ctx, i)
+}
+
+// statusOf returns the status of an answer: Unknown if it cannot be read.
+func statusOf(answer *providerv1.CSRSignAnswer) *status.Status {
+	said := &spb.Status{}
+	if err := proto.Unmarshal(answer.GetStatus(), said); err != nil {
+		return status.New(codes.Unknown, "the status is no google.rpc.Status")
+	}
+	return status.FromProto(said)
 }
 
 // exchange returns the answers by number, each of which may come once.
