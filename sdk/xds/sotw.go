@@ -35,7 +35,7 @@ func (m *sotw) request(req *discovery.DiscoveryRequest) (step, error) {
 	case nonce != m.nonce(st.typ, t.seq):
 		m.stale(req, &st)
 	default:
-		m.out = max(m.out, t.seq) // what was answered has left, whatever its sender knows by now
+		m.out = max(m.out, t.seq) // a response that was answered has left, even before Send has returned
 		m.answer(req, &st)
 		m.replace(req.GetResourceNames(), &st)
 	}

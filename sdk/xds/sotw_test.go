@@ -135,7 +135,7 @@ func TestReaskedNameIsSentAgainAfterACK(t *testing.T) {
 	})
 }
 
-// The client may answer before the sender knows that its response has left.
+// A client may answer before Send has returned.
 func TestReaskedNameIsSentAgainThoughItsSenderIsSlow(t *testing.T) {
 	m := &sotw{newSession([]policy{{url: thingURL, answers: &answers{}}}, thingURL, "x", fuzzLimits)}
 	request := func(req *discovery.DiscoveryRequest) step {

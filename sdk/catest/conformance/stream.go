@@ -66,7 +66,7 @@ func callsOnAStream(ctx context.Context, s *Session) error {
 func statusOf(answer *providerv1.CSRSignAnswer) *status.Status {
 	said := &spb.Status{}
 	if err := proto.Unmarshal(answer.GetStatus(), said); err != nil {
-		return status.New(codes.Unknown, "the status is no google.rpc.Status")
+		return status.New(codes.Unknown, "the status cannot be decoded")
 	}
 	return status.FromProto(said)
 }
