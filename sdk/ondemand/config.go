@@ -21,7 +21,8 @@ type Config struct {
 	// Rules decide which names get a certificate. A name belongs to the rule with the most
 	// specific match.
 	Rules []Rule
-	// Storage keeps the certificates over restarts. Default: nothing is kept.
+	// Storage keeps the certificates over restarts. If it is a [SharedStorage], the Sets of
+	// several machines share them. Default: nothing is kept.
 	Storage Storage
 
 	// Reserved reports whether another source serves a name, as asked for or in lower case; it
@@ -113,6 +114,28 @@ type Storage interface {
 	Store(ctx context.Context, e secret.Entry, r secret.Record) error
 	// Delete removes the record of a name, if there is one.
 	Delete(ctx context.Context, name string) error
+}
+
+// SharedStorage is a Storage that the Sets of several machines share, which serve the same names. A Set
+// claims a name before it changes the record, and reads the record once it has the claim: another Set may
+// have renewed the certificate, or have left an order to continue. Index need not succeed at the start;
+// while it fails with [ca.Unavailable] or [ca.Deadline], held certificates are served and Changes
+// reports the rest later.
+type SharedStorage interface {
+	Storage
+	// Claim claims a name for this Set. While another has it, the error wraps [secret.ErrClaimed];
+	// other errors mean that this is not known. A claim that its holder has stopped to keep, as its
+	// machine is down, runs out after a time of at most 15 s. The observer measures that time by its
+	// own monotonic clock; the clocks of two machines are never compared. The Store and the Delete of
+	// a name, and its Load after Claim, come in the order of its claims.
+	Claim(ctx context.Context, name string) (secret.Claim, error)
+	// Changes calls changed for each record that another Set has stored or deleted, within a second
+	// or two, until ctx ends or the storage fails. What has changed since Index or the last call of
+	// Changes comes first; if Index has not succeeded, that is each record. Changes of the Set
+	// itself and records that are as before may be reported, too. Of a deleted record, e has the
+	// name alone. changed does not block. One call runs at a time; the Set calls again after an
+	// error.
+	Changes(ctx context.Context, changed func(e secret.Entry, deleted bool)) error
 }
 
 const (

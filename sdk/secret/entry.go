@@ -1,6 +1,10 @@
 package secret
 
-import "time"
+import (
+	"context"
+	"errors"
+	"time"
+)
 
 // Entry is the part of a record that a storage of many names reads without decrypting it.
 type Entry struct {
@@ -8,4 +12,18 @@ type Entry struct {
 	// Renew and Ends are when to renew the certificate of the record and when it ends; zero
 	// if the record holds an order only.
 	Renew, Ends time.Time
+}
+
+// ErrClaimed means that another machine has claimed a name: see [Claim].
+var ErrClaimed = errors.New("another machine has claimed the name")
+
+// Claim is the right of one machine to order the certificate of a name and to change its record, among
+// those that share a storage. The storage keeps the claim until Release. It is safe for concurrent use.
+type Claim interface {
+	// Held reports whether the claim is valid. It is not once another machine may have claimed the
+	// name, as this one could not keep the claim for some time. It does not block.
+	Held() bool
+	// Release ends the claim, so that other machines can claim the name at once. If it fails, or the
+	// claim is not held any more, the claim runs out. It is called once.
+	Release(ctx context.Context) error
 }
