@@ -17,6 +17,9 @@ type Turn chan struct{}
 // NewTurn returns a free Turn.
 func NewTurn() Turn { return make(Turn, 1) }
 
+// Free reports whether no call has the turn.
+func (t Turn) Free() bool { return len(t) == 0 }
+
 // Do runs f, an outside call, with a timeout (zero: none) and returns soon after it. A
 // client that ignores its context keeps its goroutine and the turn, so a hang costs one
 // goroutine at most. Calls work again once the client returns.

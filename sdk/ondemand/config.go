@@ -67,10 +67,12 @@ type Rule struct {
 	// It suits a private CA, where a certificate costs nothing. Default: a new name is
 	// refused when Names is reached.
 	Evict bool
-	// InFlight is the number of concurrent orders. Default: 16.
+	// InFlight is the most concurrent orders. All rules together have at most four times as many
+	// as the rule with the most, beside two for each; while others have many, a rule gets as many
+	// as are left. Default: 16.
 	InFlight int
-	// Queue is the most names that wait for the order of their first certificate. Default:
-	// 1,000.
+	// Queue is the most names that wait for the order of their first certificate; those of all
+	// rules are bounded as orders are. Default: 1,000.
 	Queue int
 	// Wait is how long a new name is not ready, after its first subscription. It is then
 	// refused while the order goes on. A name whose certificate is yet to be read from

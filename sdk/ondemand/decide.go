@@ -14,6 +14,15 @@ import (
 // maxDeciding bounds the calls of Rule.Ask that wait. An ask.Memory lets fewer wait, and chooses which.
 const maxDeciding = 4096
 
+// What the rules may have together, in multiples of what one may have, and what each may have
+// whatever the others have: of orders in flight, and of names that wait. A hundred rules must not cost
+// a hundred times as much as one.
+const (
+	together    = 4
+	ownInFlight = 2
+	ownWaiting  = 16
+)
+
 // reaskAfter is the pause before Rule.Ask is called again for a client that waits.
 const reaskAfter = time.Second
 
@@ -37,11 +46,29 @@ func (s *Set) admit(e *entry) Refusal {
 		return Denied
 	case known && !s.makeRoom(r):
 		return Full
-	case r.deciding >= maxDeciding, r.pool.Queued(schedule.First) >= r.conf.Queue:
+	case !s.fits(r, maxDeciding, func(r *rule) int { return r.deciding }),
+		!s.fits(r, r.conf.Queue, func(r *rule) int { return r.pool.Queued(schedule.First) }):
 		return Full
 	}
 	e.decided = known
 	return ""
+}
+
+// fits reports whether a rule may have one more of what count counts, of which it may have most. It may
+// have a few whatever the others have, and no more than are left of what all rules may have.
+func (s *Set) fits(r *rule, most int, count func(*rule) int) bool {
+	has := count(r)
+	switch {
+	case has >= most:
+		return false
+	case has < ownWaiting:
+		return true
+	}
+	left := together * most
+	for _, other := range *s.rules.Load() {
+		left -= count(other)
+	}
+	return has < left
 }
 
 // makeRoom reports whether the rule may hold one more name. It may drop an unused one for that.

@@ -13,12 +13,14 @@ import (
 	"sync/atomic"
 
 	"github.com/countersign-dev/countersign/sdk/internal/schedule"
+	"github.com/countersign-dev/countersign/sdk/internal/share"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
 // Set holds the certificates of names on demand and rotates those in use. One goroutine schedules
-// all rotations, and each rule has Rule.InFlight goroutines for its orders, so that no rule waits
-// for the authority of another. All methods are safe for concurrent use.
+// all rotations. Each rule has goroutines of its own for its orders while there are any, so that no rule
+// waits for the authority of another. All rules together may use four times as much as the largest
+// one, and a few orders for each. All methods are safe for concurrent use.
 type Set struct {
 	cfg   Config
 	rules atomic.Pointer[[]*rule] // in force
@@ -28,6 +30,7 @@ type Set struct {
 	// sched has the lock that guards the rest.
 	sched  *schedule.Scheduler[*entry]
 	gone   []*rule           // that a reload removed, with names left
+	flight share.Places      // orders of all rules
 	names  map[string]*entry // by folded name
 	loads  loads
 	closed bool
@@ -47,6 +50,8 @@ func New(cfg Config) (*Set, error) {
 	s := &Set{cfg: cfg.withDefaults(), names: map[string]*entry{}, records: newRecords()}
 	s.rules.Store(&[]*rule{})
 	s.sched = schedule.New(s.hooks(), s.cfg.Now, s.cfg.Log)
+	s.flight.Own = ownInFlight
+	s.sched.Share(&s.flight)
 	err := s.readIndex()
 	if err == nil {
 		err = s.Apply(cfg.Rules)

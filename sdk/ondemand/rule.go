@@ -83,9 +83,10 @@ func (s *Set) Apply(rules []Rule) error {
 		now = append(now, r)
 	}
 	s.rules.Store(&now)
-	s.mostSpelled = 0
+	s.mostSpelled, s.flight.Common = 0, 0
 	for _, conf := range checked {
 		s.mostSpelled += conf.Names
+		s.flight.Common = max(s.flight.Common, together*conf.InFlight)
 	}
 	for _, r := range before {
 		r.removed = true

@@ -43,30 +43,31 @@ func (o *Order) Again(err error) bool { return !endsOrder(err) }
 // hold, one at a time. Replies pass the same checks, and their roots join the Manager's
 // trust bundles. Experimental.
 //
-// It runs calls in one goroutine of its own: with a new one for each of thousands of
-// calls, growing stacks would dominate. Close ends that goroutine.
+// It runs calls in one goroutine of its own, which the first call starts: with a new one for each of
+// thousands of calls, growing stacks would dominate. Close ends that goroutine.
 type Signer struct {
 	manager   *Manager
 	authority string
 	asks      call.Turn
-	jobs      chan func() // one job at a time, from the holder of the turn
+	jobs      chan func() // one job at a time, from the holder of the turn; nil before the first
 }
 
 // Signer returns a Signer for the authority with that name. Each request uses the settings
 // in force at the time. Experimental.
 func (m *Manager) Signer(authority string) *Signer {
-	s := &Signer{manager: m, authority: authority, asks: call.NewTurn(), jobs: make(chan func(), 1)}
-	go func() {
-		for job := range s.jobs {
-			job()
-		}
-	}()
-	return s
+	return &Signer{manager: m, authority: authority, asks: call.NewTurn()}
 }
 
 // Close ends the Signer; call it once, after the last Sign. It abandons a client call that
 // ignores its context.
-func (s *Signer) Close() { close(s.jobs) }
+func (s *Signer) Close() {
+	if s.jobs != nil {
+		close(s.jobs)
+	}
+}
+
+// Idle reports whether no call runs. A client that ignores its context may still be in the last one.
+func (s *Signer) Idle() bool { return s.asks.Free() }
 
 // Sign sends the order with a token and returns the Item for the verified certificate. Its
 // renewal time is drawn, and it may become valid only some minutes later. Besides the
@@ -154,7 +155,18 @@ func (s *Signer) Advice(ctx context.Context, item *Item) (ca.RenewalInfo, error)
 	return advice(ctx, s.run, by.settings(), s.asks, item.Chain)
 }
 
-func (s *Signer) run(job func()) { s.jobs <- job }
+// run runs a job. The caller has the turn.
+func (s *Signer) run(job func()) {
+	if s.jobs == nil {
+		s.jobs = make(chan func(), 1)
+		go func() {
+			for job := range s.jobs {
+				job()
+			}
+		}()
+	}
+	s.jobs <- job
+}
 
 // Leads returns the fingerprint of the authority's current root that the item's chain
 // leads to; ok is false if there is none.

@@ -15,12 +15,12 @@ type question[E Node] struct {
 }
 
 // renewalAdvice is the authority's advice for all entries of a pool. One goroutine asks, one
-// question at a time, so that an authority that hangs keeps no worker from its work.
+// question at a time, so that an authority that hangs keeps no worker from its work. It runs while
+// questions wait.
 type renewalAdvice[E Node] struct {
-	signer  *secret.Signer // asks, and signs nothing
 	waiting []question[E]  // at most one for each entry
-	wake    chan struct{}
-	silent  bool // the authority gives no advice
+	asking  bool           // the goroutine runs
+	silent  bool           // the authority gives no advice
 }
 
 // advisable sets whether the entry's rotation may ask the authority.
@@ -49,9 +49,9 @@ func (s *Scheduler[E]) consult(e E, now time.Time) {
 	}
 	e.Base().Rotation.Consult()
 	p.advice.waiting = append(p.advice.waiting, question[E]{e, e.Base().Item})
-	select {
-	case p.advice.wake <- struct{}{}:
-	default: // a wake-up is pending
+	if !p.advice.asking && !s.Closed() {
+		p.advice.asking = true
+		s.tasks.Go(p.advise)
 	}
 }
 
@@ -77,37 +77,44 @@ func (s *Scheduler[E]) Kick(concerns, failed func(E) bool) {
 	}
 }
 
-// advise asks the queued questions until the pool or the Scheduler is closed.
+// advise asks the queued questions. It goes on while a client that ignores its context has not
+// returned, as another goroutine would be the next one to hang.
 func (p *Pool[E]) advise() {
-	defer p.advice.signer.Close()
+	signer := p.signer() // asks, and signs nothing
+	defer signer.Close()
 	for {
-		select {
-		case <-p.s.Context.Done():
+		q, ok := p.nextQuestion(signer)
+		if !ok {
 			return
-		case _, open := <-p.advice.wake:
-			if !open {
-				return
+		}
+		if q.item == nil {
+			select {
+			case <-p.s.Context.Done():
+			case <-time.After(linger):
 			}
+			continue
 		}
-		for q, ok := p.nextQuestion(); ok && !p.s.Closed(); q, ok = p.nextQuestion() {
-			info, err := p.advice.signer.Advice(p.s.Context, q.item)
-			p.advised(q, info, err)
-		}
+		info, err := signer.Advice(p.s.Context, q.item)
+		p.advised(q, info, err)
 	}
 }
 
-// nextQuestion drops questions on certificates that are replaced.
-func (p *Pool[E]) nextQuestion() (q question[E], ok bool) {
+// nextQuestion returns a question; ok is false if the goroutine has to end. A question without an item
+// is none: the signer's last call has not returned. Questions on certificates that are replaced are
+// dropped.
+func (p *Pool[E]) nextQuestion(signer *secret.Signer) (q question[E], ok bool) {
 	p.s.Lock()
 	defer p.s.Unlock()
-	for len(p.advice.waiting) > 0 {
+	over := p.closed || p.s.Closed()
+	for len(p.advice.waiting) > 0 && !over {
 		q, p.advice.waiting = p.advice.waiting[0], p.advice.waiting[1:]
 		if q.current() {
 			return q, true
 		}
 	}
 	p.advice.waiting = nil // with its array
-	return question[E]{}, false
+	p.advice.asking = !over && !signer.Idle()
+	return question[E]{}, p.advice.asking
 }
 
 // current reports whether the entry still holds the certificate; its item may be another copy.

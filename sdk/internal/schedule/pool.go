@@ -39,32 +39,31 @@ type Worker struct {
 	Turn   call.Turn // for outside calls of the job that are not the Signer's
 }
 
+// linger is how long a worker waits for its next job before it ends.
+const linger = 10 * time.Second
+
 // Pool makes the requests of some entries, to one authority. Entries of another pool never wait
-// for it. The lock of the Scheduler guards it.
+// for it. A pool without requests has no goroutine. The lock of the Scheduler guards it.
 type Pool[E Node] struct {
-	s      *Scheduler[E]
-	queues [queues]Queue[E]
-	starts int
-	size   int
-	busy   int      // workers in use
-	jobs   chan Job // to the workers; has room for one each
-	advice renewalAdvice[E]
-	closed bool
+	s       *Scheduler[E]
+	queues  [queues]Queue[E]
+	starts  int
+	size    int
+	workers int
+	busy    int      // workers in use
+	jobs    chan Job // to the workers; has room for one each
+	signer  func() *secret.Signer
+	advice  renewalAdvice[E]
+	closed  bool
 }
 
 // Pool adds a pool that has size requests in flight at most, each with a Signer of its own.
 func (s *Scheduler[E]) Pool(size int, signer func() *secret.Signer) *Pool[E] {
-	p := &Pool[E]{s: s, size: size, jobs: make(chan Job, size)}
+	p := &Pool[E]{s: s, size: size, jobs: make(chan Job, size), signer: signer}
 	for i := range p.queues {
 		p.queues[i].by = byRank
 	}
-	p.advice = renewalAdvice[E]{signer: signer(), wake: make(chan struct{}, 1)}
 	s.pools = append(s.pools, p)
-	for range size {
-		w := &Worker{Signer: signer(), Turn: call.NewTurn()}
-		s.tasks.Go(func() { p.work(w) })
-	}
-	s.tasks.Go(p.advise)
 	return p
 }
 
@@ -83,7 +82,7 @@ func (p *Pool[E]) Waiting() (n int) {
 func (p *Pool[E]) Queued(queue int) int { return p.queues[queue].Len() }
 
 // Leads is [secret.Signer.Leads] of the pool's authority.
-func (p *Pool[E]) Leads(item *secret.Item) (root string, ok bool) { return p.advice.signer.Leads(item) }
+func (p *Pool[E]) Leads(item *secret.Item) (root string, ok bool) { return p.signer().Leads(item) }
 
 // Close ends the pool; jobs in flight still land. No entry may have its place there any more.
 func (p *Pool[E]) Close() {
@@ -92,29 +91,50 @@ func (p *Pool[E]) Close() {
 	}
 	p.closed = true
 	p.s.pools = slices.DeleteFunc(p.s.pools, func(other *Pool[E]) bool { return other == p })
-	close(p.advice.wake)
 	close(p.jobs)
 }
 
-// dispatch starts requests while workers are free.
-func (p *Pool[E]) dispatch(now time.Time) {
+// dispatch starts a request if a worker is free and one waits. It reports whether it did.
+func (p *Pool[E]) dispatch(now time.Time) bool {
 	for p.busy < p.size && !p.s.Closed() {
 		q := p.pickQueue()
 		e, ok := q.first()
-		if !ok {
-			return
+		if !ok || !p.take() {
+			return false
 		}
 		q.remove(e)
 		if e.Base().Rotation.Due(rotation.Now(now)) && !e.Base().gone {
-			p.start(e, now)
+			if job := p.s.hooks.Request(e, now); job != nil {
+				p.start(job)
+				return true
+			}
 		}
+		p.give()
 	}
+	return false
 }
 
-func (p *Pool[E]) start(e E, now time.Time) {
-	if job := p.s.hooks.Request(e, now); job != nil {
-		p.busy++
-		p.jobs <- job
+// take takes a place in flight, if there is one for the pool.
+func (p *Pool[E]) take() bool {
+	if p.s.places != nil && !p.s.places.Take(p.busy) {
+		return false
+	}
+	p.busy++
+	return true
+}
+
+func (p *Pool[E]) give() {
+	if p.s.places != nil {
+		p.s.places.Give(p.busy)
+	}
+	p.busy--
+}
+
+func (p *Pool[E]) start(job Job) {
+	p.jobs <- job
+	if p.workers < p.busy {
+		p.workers++
+		p.s.tasks.Go(p.work)
 	}
 }
 
@@ -136,10 +156,13 @@ func (p *Pool[E]) pickQueue() *Queue[E] {
 	return first
 }
 
-// work runs jobs until the pool or the Scheduler is closed. The workers are permanent, as
-// growing a new stack for each request takes a twentieth of its cost.
-func (p *Pool[E]) work(w *Worker) {
+// work runs jobs until none came for a while, or the pool or the Scheduler is closed. A worker runs
+// many, as growing a new stack for each request takes a twentieth of its cost.
+func (p *Pool[E]) work() {
+	w := &Worker{Signer: p.signer(), Turn: call.NewTurn()}
 	defer w.Signer.Close()
+	idle := time.NewTimer(linger)
+	defer idle.Stop()
 	for {
 		select {
 		case <-p.s.Context.Done():
@@ -150,15 +173,32 @@ func (p *Pool[E]) work(w *Worker) {
 			}
 			job.Run(w)
 			p.land(job)
+		case <-idle.C:
+			if p.retire(w) {
+				return
+			}
 		}
+		idle.Reset(linger)
 	}
+}
+
+// retire takes a worker out that no job waits for. One whose last call has not returned stays: the
+// next worker would make one more that hangs.
+func (p *Pool[E]) retire(w *Worker) bool {
+	p.s.Lock()
+	defer p.s.Unlock()
+	if p.busy >= p.workers || !w.Signer.Idle() || !w.Turn.Free() {
+		return false
+	}
+	p.workers--
+	return true
 }
 
 // land takes the result of a job and frees its worker.
 func (p *Pool[E]) land(job Job) {
 	p.s.Lock()
 	defer p.s.Unlock()
-	p.busy--
+	p.give()
 	if !p.s.Closed() {
 		job.Land(p.s.Now())
 	}

@@ -1,4 +1,4 @@
-// Package schedule rotates many certificates with one goroutine that decides and a fixed number
+// Package schedule rotates many certificates with one goroutine that decides and a bounded number
 // that make requests. sdk/identities and sdk/ondemand share it: they keep their entries, what
 // may be asked for and with which credential; the package has the deadlines, the order of
 // requests, the bound of those in flight, renewal advice and the notices.
@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/rotation"
+	"github.com/countersign-dev/countersign/sdk/internal/share"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
@@ -93,6 +94,7 @@ type Scheduler[E Node] struct {
 	mu        sync.Mutex
 	deadlines Queue[E] // all entries by due time
 	pools     []*Pool[E]
+	places    *share.Places // nil: each pool has its own bound only
 	notices
 }
 
@@ -112,7 +114,9 @@ func (s *Scheduler[E]) Start() { s.tasks.Go(s.run) }
 
 // Close stops all work and waits for it. The entries stay.
 func (s *Scheduler[E]) Close() {
-	s.cancel()
+	s.Lock()
+	s.cancel() // no task is added after it
+	s.Unlock()
 	s.tasks.Wait()
 }
 
@@ -179,14 +183,26 @@ func (s *Scheduler[E]) tick() time.Duration {
 	if s.hooks.Round != nil {
 		s.hooks.Round(now)
 	}
-	for _, p := range s.pools {
-		p.dispatch(now)
-	}
+	s.dispatch(now)
 	if e, ok := s.deadlines.first(); ok {
 		return min(Look, max(e.Base().due.Sub(now), time.Millisecond))
 	}
 	return Look
 }
+
+// dispatch starts requests while workers are free. The pools take turns.
+func (s *Scheduler[E]) dispatch(now time.Time) {
+	for started := true; started; {
+		started = false
+		for _, p := range s.pools {
+			started = p.dispatch(now) || started
+		}
+	}
+}
+
+// Share bounds the requests in flight of all pools together: see [share.Places]. Call it before the first
+// request.
+func (s *Scheduler[E]) Share(p *share.Places) { s.places = p }
 
 // lookAtAll reschedules all entries after a clock jump.
 func (s *Scheduler[E]) lookAtAll(jump time.Duration) {
