@@ -18,9 +18,9 @@ type question[E Node] struct {
 // question at a time, so that an authority that hangs keeps no worker from its work. It runs while
 // questions wait.
 type renewalAdvice[E Node] struct {
-	waiting []question[E]  // at most one for each entry
-	asking  bool           // the goroutine runs
-	silent  bool           // the authority gives no advice
+	waiting []question[E] // at most one for each entry
+	asking  bool          // the goroutine runs
+	silent  bool          // the authority gives no advice
 }
 
 // advisable sets whether the entry's rotation may ask the authority.

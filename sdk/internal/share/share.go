@@ -28,4 +28,3 @@ func (p *Places) Give(has int) {
 		p.taken--
 	}
 }
-

@@ -28,6 +28,8 @@ type Limits struct {
 	PerSecond, Burst float64
 	// Waiting is the most names that wait for their call. Default: 1000.
 	Waiting int
+	// Shared bounds the calls of several Memories together. Default: none.
+	Shared *Shared
 }
 
 func (l Limits) withDefaults() Limits {
@@ -77,6 +79,8 @@ type Memory struct {
 	timer    *time.Timer // for the next call; nil: none is needed
 	counts   Counts
 	closed   bool
+
+	shares int // calls in Limits.Shared, whose lock guards it
 }
 
 // Counts are totals since the start, for metrics.
@@ -112,6 +116,9 @@ func (m *Memory) Close() {
 	m.mu.Unlock()
 	m.cancel()
 	m.calls.Wait()
+	if m.limits.Shared != nil {
+		m.limits.Shared.leave(m)
+	}
 }
 
 // Recall returns an answer that is remembered; known is false if there is none. It does not block.
@@ -201,8 +208,24 @@ func (m *Memory) pump() {
 			m.pumpAfter(wait)
 			return
 		}
-		m.bucket.Spend()
+		if m.limits.Shared != nil && !m.limits.Shared.take(m) {
+			return
+		}
 		m.begin(m.waiting.next())
+	}
+}
+
+// granted makes the call that Limits.Shared allows now.
+func (m *Memory) granted() {
+	m.mu.Lock()
+	unused := m.closed || m.waiting.len() == 0
+	if !unused {
+		m.begin(m.waiting.next())
+		m.pump()
+	}
+	m.mu.Unlock()
+	if unused {
+		m.limits.Shared.give(m)
 	}
 }
 
@@ -219,18 +242,26 @@ func (m *Memory) pumpAfter(wait time.Duration) {
 }
 
 func (m *Memory) begin(q *question) {
+	m.bucket.Spend()
 	m.inFlight++
 	m.counts.Calls++
 	m.calls.Go(func() {
 		ctx, cancel := context.WithTimeout(m.ctx, m.limits.Timeout)
 		defer cancel()
 		allowed, err := m.decider.Allowed(ctx, q.name)
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		m.inFlight--
-		m.answer(q, allowed, err)
-		m.pump()
+		m.answered(q, allowed, err)
+		if m.limits.Shared != nil {
+			m.limits.Shared.give(m)
+		}
 	})
+}
+
+func (m *Memory) answered(q *question, allowed bool, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.inFlight--
+	m.answer(q, allowed, err)
+	m.pump()
 }
 
 // answer remembers what the decider returned. A call that was made goes on when its callers have

@@ -32,6 +32,7 @@ type Rules struct {
 	log    *slog.Logger
 	rules  []rule
 	ledger *budget.Ledger
+	asks   *ask.Shared
 	stop   func() // saves the ledger a last time
 }
 
@@ -67,7 +68,7 @@ type closer interface{ Close() }
 
 // New returns no rules.
 func New(env environ.Vars, log *slog.Logger) *Rules {
-	return &Rules{env: env, log: log, ledger: budget.NewLedger(clock.Wall), stop: func() {}}
+	return &Rules{env: env, log: log, ledger: budget.NewLedger(clock.Wall), asks: ask.NewShared(), stop: func() {}}
 }
 
 // Close ends what the rules hold.
@@ -180,10 +181,10 @@ func (r *Rules) decider(c config.OnDemandAsk) (ask.Decider, []closer, error) {
 		if err != nil {
 			return nil, nil, fmt.Errorf("on_demand.ask.url: %w", err)
 		}
-		memory := ask.Remember(url, ask.Limits{})
+		memory := ask.Remember(url, ask.Limits{Shared: r.asks})
 		return memory, []closer{memory, url}, nil
 	case len(c.Command) > 0:
-		memory := ask.Remember(ask.Command{Args: c.Command, Env: wiring.CommandEnv(r.env)}, ask.Limits{})
+		memory := ask.Remember(ask.Command{Args: c.Command, Env: wiring.CommandEnv(r.env)}, ask.Limits{Shared: r.asks})
 		return memory, []closer{memory}, nil
 	}
 	return nil, nil, nil
