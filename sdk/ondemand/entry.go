@@ -42,6 +42,8 @@ type entry struct {
 
 	stored  bool           // Storage has a record
 	loading bool           // it is being read
+	loadAt  int            // its place in loads.waiting, from 1; 0: it is read now
+	saving  bool           // its certificate is being stored again
 	reread  rotation.Pause // until it is read again
 	lost    uint8          // attempts to read it that failed
 	order   *secret.Order  // to be sent again
@@ -93,7 +95,7 @@ func (e *entry) longestWait(now time.Time) time.Duration {
 	return e.rule.conf.Wait
 }
 
-func (e *entry) asking() bool { return e.Rotation.Asking() || e.deciding || e.loading }
+func (e *entry) asking() bool { return e.Rotation.Asking() || e.deciding || e.loading || e.saving }
 
 // inUse reports whether a client subscribes to the name, or did lately.
 func (e *entry) inUse(now time.Time) bool {

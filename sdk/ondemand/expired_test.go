@@ -38,6 +38,7 @@ func TestNameThatMayHaveNoCertificateAnyMoreIsDroppedAtItsEnd(t *testing.T) {
 				if _, err := e.Peek(secret.Caller{}, "a.shop.example.org"); !errors.Is(err, secret.ErrUnknown) || h.notices.Load() == notices {
 					t.Errorf("%v, after %d notices", err, h.notices.Load())
 				}
+				after(24 * time.Hour)
 				if e.storage().has("a.shop.example.org") || e.count(secret.Expired) > 0 {
 					t.Errorf("it is stored, or reported: %v", e.events)
 				}

@@ -28,12 +28,13 @@ type Set struct {
 	badName, noRule atomic.Uint64
 
 	// sched has the lock that guards the rest.
-	sched  *schedule.Scheduler[*entry]
-	gone   []*rule           // that a reload removed, with names left
-	flight share.Places      // orders of all rules
-	names  map[string]*entry // by folded name
-	loads  loads
-	closed bool
+	sched   *schedule.Scheduler[*entry]
+	gone    []*rule           // that a reload removed, with names left
+	flight  share.Places      // orders of all rules
+	names   map[string]*entry // by folded name
+	loads   loads
+	unsaved unsaved
+	closed  bool
 	// spelled counts the spellings of all entries. mostSpelled bounds it.
 	spelled, mostSpelled int
 	records
@@ -47,7 +48,7 @@ func New(cfg Config) (*Set, error) {
 	if cfg.Manager == nil {
 		return nil, errors.New("ondemand: Config.Manager is required")
 	}
-	s := &Set{cfg: cfg.withDefaults(), names: map[string]*entry{}, records: newRecords()}
+	s := &Set{cfg: cfg.withDefaults(), names: map[string]*entry{}, records: newRecords(), unsaved: unsaved{items: map[*entry]*secret.Item{}}}
 	s.rules.Store(&[]*rule{})
 	s.sched = schedule.New(s.hooks(), s.cfg.Now, s.cfg.Log)
 	s.flight.Own = ownInFlight

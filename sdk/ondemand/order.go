@@ -44,10 +44,15 @@ type job struct {
 	sent   bool // to the authority
 	why    Refusal
 	err    error
+	// unsaved is why Storage may not have the item.
+	unsaved error
 }
 
-// request returns the attempt for an entry that is due.
+// request returns the attempt for an entry that is due, unless its certificate is being stored.
 func (s *Set) request(e *entry, now time.Time) schedule.Job {
+	if e.saving {
+		return nil
+	}
 	j := &job{
 		set: s, entry: e, conf: e.rule.conf, spec: e.rule.spec(e.name), name: e.name, held: e.held(), before: e.Item, order: e.order,
 		again: e.refused, kept: e.stored,
@@ -97,7 +102,7 @@ func (j *job) run(ctx context.Context, w *schedule.Worker) (err error) {
 	if j.item, err = w.Signer.Obtain(ctx, j.order, j.accept); err != nil {
 		return err
 	}
-	_ = j.save(ctx, w.Turn, j.item, nil) // it was observed; the certificate is served, as it cannot be had back
+	j.unsaved = j.save(ctx, w.Turn, j.item, nil) // the certificate is served, as it cannot be had back
 	return nil
 }
 
@@ -163,6 +168,9 @@ func (j *job) Land(now time.Time) {
 		e.rule.counts.orders++
 	}
 	e.stored = e.stored || j.saved
+	if j.saved {
+		delete(s.orphans, j.name)
+	}
 	e.late = false
 	if e.Gone() {
 		return
@@ -172,6 +180,7 @@ func (j *job) Land(now time.Time) {
 		return
 	}
 	e.failure, e.order, e.refused, e.denied = nil, nil, false, false
+	s.landed(j)
 	if j.held {
 		e.rule.counts.renewed++
 	} else {

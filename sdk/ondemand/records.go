@@ -27,7 +27,8 @@ const (
 
 // records are the names in Storage that are not entries.
 type records struct {
-	orphans    map[string]secret.Entry // that no rule matches
+	orphans    map[string]orphan
+	swept      time.Time // by the monotonic clock, or when the Set was made
 	discarding map[string]*deletion
 	discards   []string // deletions that may not have begun
 	discarders int
@@ -40,7 +41,7 @@ type loads struct {
 }
 
 func newRecords() records {
-	return records{orphans: map[string]secret.Entry{}, discarding: map[string]*deletion{}}
+	return records{orphans: map[string]orphan{}, discarding: map[string]*deletion{}, swept: time.Now()}
 }
 
 // readIndex takes the names in Storage as orphans, which adopt makes entries.
@@ -53,30 +54,9 @@ func (s *Set) readIndex() error {
 		return fmt.Errorf("failed to read which certificates on demand are stored: %w", err)
 	}
 	for _, e := range index {
-		s.orphans[e.Name] = e
+		s.orphans[e.Name] = orphan{Entry: e}
 	}
 	return nil
-}
-
-// adopt makes entries of stored names that a rule matches, and drops those that have ended.
-func (s *Set) adopt() {
-	now := s.sched.Now()
-	for name, kept := range s.orphans {
-		s.claim(name, s.match(name), kept, now)
-	}
-}
-
-// claim makes an orphan an entry of the rule that matches it, if there is one.
-func (s *Set) claim(name string, r *rule, kept secret.Entry, now time.Time) {
-	switch ended := !kept.Ends.IsZero() && !now.Before(kept.Ends); {
-	case ended: // if it is asked for, it is a new name
-		s.discard(name)
-	case r == nil:
-		return
-	default:
-		s.keep(name, r, kept, now)
-	}
-	delete(s.orphans, name)
 }
 
 // keep makes the entry of a stored name. Whether it was in use is not known.
@@ -97,6 +77,7 @@ func (s *Set) read(e *entry) {
 	}
 	e.loading = true
 	s.loads.waiting = append(s.loads.waiting, e)
+	e.loadAt = len(s.loads.waiting)
 	if s.loads.readers < readers && !s.closed {
 		s.loads.readers++
 		s.sched.Go(s.readAll)
@@ -112,7 +93,20 @@ func (s *Set) readAll() {
 	}
 }
 
-// nextRead returns the next entry with its specification, which a reload may replace.
+// readFirst has the record of an entry read before the others that wait.
+func (s *Set) readFirst(e *entry) {
+	if e.loadAt == 0 {
+		return
+	}
+	all := s.loads.waiting
+	last := all[len(all)-1]
+	all[e.loadAt-1], all[len(all)-1] = last, e
+	last.loadAt, e.loadAt = e.loadAt, len(all)
+}
+
+// nextRead returns the entry that was asked for last, with its specification, which a reload may
+// replace: a proxy that connects again lists all its names, and a name that comes after them is one that
+// a handshake waits for.
 func (s *Set) nextRead() (*entry, secret.Spec) {
 	s.sched.Lock()
 	defer s.sched.Unlock()
@@ -120,8 +114,10 @@ func (s *Set) nextRead() (*entry, secret.Spec) {
 		s.loads.readers--
 		return nil, secret.Spec{}
 	}
-	e := s.loads.waiting[0]
-	s.loads.waiting = s.loads.waiting[1:]
+	last := len(s.loads.waiting) - 1
+	e := s.loads.waiting[last]
+	s.loads.waiting[last], s.loads.waiting = nil, s.loads.waiting[:last]
+	e.loadAt = 0
 	return e, e.rule.spec(e.name)
 }
 

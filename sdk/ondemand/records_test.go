@@ -291,10 +291,12 @@ func (s slowStorage) Load(ctx context.Context, name string) (secret.Record, erro
 	return s.storage.Load(ctx, name)
 }
 
+func slow(_ *engine, c *ondemand.Config) { c.Storage = slowStorage{newStorage()} }
+
 // After a restart, a proxy subscribes to all its names again at once. To refuse one whose record has
 // not been read yet would take a valid certificate from it.
 func TestHeldNameIsNotRefusedWhileRecordsAreRead(t *testing.T) {
-	bubble(t, func(_ *engine, c *ondemand.Config) { c.Storage = slowStorage{newStorage()} }, func(e *engine) {
+	bubble(t, slow, func(e *engine) {
 		name := func(i int) string { return fmt.Sprintf("n%d.shop.example.org", i) }
 		const n = 80 // four at a time: 20 s
 		for i := range n {

@@ -12,7 +12,7 @@ import (
 func (s *Set) hooks() schedule.Hooks[*entry] {
 	return schedule.Hooks[*entry]{
 		Look: s.look, Over: func(e *entry, now time.Time) bool { return e.over(rotation.Now(now)) },
-		Removed: s.removed, Served: s.served, Expired: s.expired, Due: s.due, Place: s.place, Request: s.request,
+		Round: s.sweep, Removed: s.removed, Served: s.served, Expired: s.expired, Due: s.due, Place: s.place, Request: s.request,
 	}
 }
 
@@ -116,6 +116,6 @@ func (s *Set) removed(e *entry) {
 		s.notify(e) // a client that subscribes anew has it decided anew
 	}
 	if e.stored {
-		s.discard(e.name)
+		s.abandon(e)
 	}
 }

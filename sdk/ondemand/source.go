@@ -86,9 +86,7 @@ func (s *Set) Watch(_ secret.Caller, asked string, notify func(name string)) (st
 // subscribe returns the entry of a name, or why there is none.
 func (s *Set) subscribe(name string, r *rule) (*entry, Refusal) {
 	now := s.sched.Now()
-	if kept, ok := s.orphans[name]; ok { // a file of names has it by now
-		s.claim(name, r, kept, now)
-	}
+	s.claim(name, r, now) // a file of names has it by now, or the clock was set
 	e := s.names[name]
 	if e == nil {
 		var why Refusal
@@ -110,6 +108,7 @@ func (s *Set) subscribe(name string, r *rule) (*entry, Refusal) {
 	if !e.waiting {
 		e.waiting, e.wait = true, rotation.NewPause(e.longestWait(now), rotation.Now(now))
 	}
+	s.readFirst(e)
 	if !e.decided && !e.deciding && e.reask.Over(rotation.Now(now)) {
 		s.decide(e)
 	}
