@@ -105,24 +105,30 @@ func (c *Client) Do(ctx context.Context, method, address string, header http.Hea
 }
 
 func (c *Client) ask(ctx context.Context, method, address string, header http.Header, body []byte) (Reply, error) {
-	transport, err := c.transport()
-	if err != nil {
-		return Reply{}, err
-	}
-	req, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(body))
-	if err != nil {
-		return Reply{}, err
-	}
-	maps.Copy(req.Header, header)
-	if parent := trace.Parent(ctx); parent != "" {
-		req.Header.Set(trace.Header, parent)
-	}
-	resp, err := c.send(transport, req)
+	resp, err := c.Open(ctx, method, address, header, body)
 	if err != nil {
 		return Reply{}, err
 	}
 	defer func() { _ = resp.Body.Close() }() // it was only read
 	return c.read(resp)
+}
+
+// Open sends a request as [Client.Do] does and returns the reply with its body unread, such as a
+// stream. Only ctx ends it, and nothing bounds the body. The caller closes the body.
+func (c *Client) Open(ctx context.Context, method, address string, header http.Header, body []byte) (*http.Response, error) {
+	transport, err := c.transport()
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	maps.Copy(req.Header, header)
+	if parent := trace.Parent(ctx); parent != "" {
+		req.Header.Set(trace.Header, parent)
+	}
+	return c.send(transport, req)
 }
 
 func (c *Client) read(resp *http.Response) (Reply, error) {

@@ -60,6 +60,7 @@ var classes = map[string]class{
 	"sdk/identities":        experimental,
 	"sdk/jwtsvid":           experimental,
 	"sdk/keysource/pkcs11":  experimental,
+	"sdk/kubeapi":           experimental,
 	"sdk/ondemand":          experimental,
 	"sdk/ondemand/ask":      experimental,
 	"sdk/ondemand/budget":   experimental,

@@ -2,18 +2,17 @@ package kubeca
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"crypto/tls"
 	"strings"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/provider/setting"
+	"github.com/countersign-dev/countersign/sdk/token"
 )
 
-const (
-	defaultURL = "https://kubernetes.default.svc"
-	maxToken   = 64 << 10
-)
+const defaultURL = "https://kubernetes.default.svc"
 
 // account is the folder of a pod's service account; tests replace it.
 var account = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -40,7 +39,7 @@ func markOf(parts ...[]byte) fingerprint {
 }
 
 // access reads the files. What is wrong with them is [ca.Unavailable]: they may be replaced.
-func (s Settings) access(token ca.Token) (access, error) {
+func (s Settings) access(requests ca.Token) (access, error) {
 	var to access
 	var err error
 	if s.Kubeconfig != "" {
@@ -52,10 +51,10 @@ func (s Settings) access(token ca.Token) (access, error) {
 		return access{}, ca.Errorf(ca.Unavailable, "%w", err)
 	}
 	if s.UseRequestToken {
-		if token == "" {
+		if requests == "" {
 			return access{}, ca.Errorf(ca.Unauthenticated, "the request has no token, and use_request_token is set: configure the provider's token")
 		}
-		to.token, to.tls.Certificates, to.tls.GetClientCertificate = token, nil, nil
+		to.token, to.tls.Certificates, to.tls.GetClientCertificate = requests, nil, nil
 		to.mark = markOf(to.mark[:], []byte("no client certificate"))
 	}
 	return to, nil
@@ -98,13 +97,6 @@ func contentOf(path string) []byte {
 
 // readToken reads a bearer token from a file.
 func readToken(file setting.File) (ca.Token, error) {
-	content, err := file.Read()
-	if err != nil {
-		return "", ca.Errorf(ca.Unavailable, "the token for the API server: %w", err)
-	}
-	token := strings.TrimSpace(string(content))
-	if token == "" || len(token) > maxToken || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return "", ca.Errorf(ca.Unavailable, "%s has no token: want 1 to %d printable bytes without spaces", file, maxToken)
-	}
-	return ca.Token(token), nil
+	got, err := token.File{Path: string(file)}.Token(context.Background()) // a local file
+	return got.Token, err
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/kubeapi"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/provider"
 	"github.com/countersign-dev/countersign/sdk/provider/chain"
@@ -63,11 +64,10 @@ func (c *CA) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, e
 	if got, ok := c.issued.Of(order.Metadata.Name); ok {
 		return c.certificate(req, got)
 	}
-	to, err := c.settings.access(req.Token)
+	s, err := c.session(req.Token)
 	if err != nil {
 		return ca.Certificate{}, err
 	}
-	s := c.connections.open(to)
 	defer s.close()
 	got, err := c.obtain(ctx, s, order)
 	if err != nil {
@@ -121,10 +121,10 @@ func (s Settings) collection(to *session) (string, error) {
 // place creates the object, or finds that of an earlier try. Any client that may create objects
 // could have made one of that name: an object with another spec is foreign.
 func (c *CA) place(ctx context.Context, s *session, at string, order object) (found object, err error) {
-	err = s.do(ctx, call{method: http.MethodPost, path: at, body: order}, &found)
-	if answered(err, http.StatusConflict) {
-		err = s.do(ctx, call{method: http.MethodGet, path: at + "/" + order.Metadata.Name}, &found)
-		if answered(err, http.StatusNotFound) {
+	err = s.Do(ctx, kubeapi.Call{Method: http.MethodPost, Path: at, Body: order}, &found)
+	if kubeapi.Answered(err, http.StatusConflict) {
+		err = s.Do(ctx, kubeapi.Call{Path: at + "/" + order.Metadata.Name}, &found)
+		if kubeapi.Answered(err, http.StatusNotFound) {
 			return object{}, errDeleted // meanwhile
 		}
 	}
@@ -194,9 +194,9 @@ func (c *CA) look(ctx context.Context, s *session, at string, o *object, pause t
 		return ctx.Err()
 	}
 	var now object
-	err := s.do(ctx, call{method: http.MethodGet, path: at + "/" + o.Metadata.Name}, &now)
+	err := s.Do(ctx, kubeapi.Call{Path: at + "/" + o.Metadata.Name}, &now)
 	switch {
-	case answered(err, http.StatusNotFound):
+	case kubeapi.Answered(err, http.StatusNotFound):
 		return errDeleted
 	case err != nil && ca.ActionFor(err) == ca.Wait:
 		return nil // it may be there in a moment
@@ -217,10 +217,10 @@ func (c *CA) look(ctx context.Context, s *session, at string, o *object, pause t
 func (c *CA) remove(ctx context.Context, s *session, at string, o object) {
 	within, cancel := aside(ctx, removeTimeout)
 	defer cancel()
-	err := s.delete(within, at, o)
+	err := s.Delete(within, at+"/"+o.Metadata.Name, o.Metadata.UID, "")
 	switch {
 	case err == nil:
-	case answered(err, http.StatusForbidden):
+	case kubeapi.Answered(err, http.StatusForbidden):
 		if !c.keeps.Swap(true) {
 			c.log.Warn("may not delete requests that are done: they stay until Kubernetes or an operator deletes them", "error", err)
 		}
@@ -236,16 +236,6 @@ func aside(ctx context.Context, most time.Duration) (context.Context, context.Ca
 		most = min(most, time.Until(deadline)/2)
 	}
 	return context.WithTimeout(ctx, most)
-}
-
-// delete deletes this very object.
-func (s *session) delete(ctx context.Context, at string, o object) error {
-	exactly := map[string]any{"preconditions": map[string]string{"uid": o.Metadata.UID}}
-	err := s.do(ctx, call{method: http.MethodDelete, path: at + "/" + o.Metadata.Name, body: exactly}, nil)
-	if answered(err, http.StatusNotFound) || answered(err, http.StatusConflict) {
-		return nil // another is there now, or none
-	}
-	return err
 }
 
 // certificate puts the certificates in order. The host verifies them.

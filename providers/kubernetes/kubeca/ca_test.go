@@ -566,7 +566,7 @@ func TestCredentialFilesAreReadForEachCall(t *testing.T) {
 	c.write(t, "token", []byte(ourToken))
 	sign(t, c, with)
 	c.write(t, "token", []byte("two words"))
-	fails(t, with, req, ca.ErrUnavailable, "has no token")
+	fails(t, with, req, ca.ErrUnavailable, "one token is needed")
 	c.write(t, "token", []byte(ourToken))
 	c.write(t, "root.pem", c.Bundle().PEM()) // of another authority
 	fails(t, with, req, ca.ErrUnavailable, "cannot be reached", "certificate signed by unknown authority")

@@ -39,7 +39,7 @@ func TestEachAnswerHasItsReason(t *testing.T) {
 		{302, "", "", ca.ErrInvalid, 0},
 		{201, "", "hello " + ourToken.Reveal(), ca.ErrInternal, 0},
 		{201, "", `{}`, ca.ErrAborted, 0},
-		{201, "", strings.Repeat(" ", maxReply+1), ca.ErrInternal, 0},
+		{201, "", strings.Repeat(" ", 4<<20+1), ca.ErrInternal, 0},
 	} {
 		c.answers(http.MethodPost, one.status, one.header, one.body)
 		err := fails(t, with, req, one.want)

@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/kubeapi"
 	"github.com/countersign-dev/countersign/sdk/provider"
 )
 
@@ -22,11 +23,10 @@ func (s Settings) ValidateOnline(ctx context.Context) []provider.Diagnostic {
 	if s.UseRequestToken {
 		return nil
 	}
-	to, err := s.access("")
+	session, err := c.session("")
 	if err != nil {
 		return provider.Faults("", err)
 	}
-	session := c.connections.open(to)
 	defer session.close()
 	return s.checkRights(ctx, session)
 }
@@ -76,6 +76,6 @@ func (s *session) may(ctx context.Context, attributes map[string]string) (bool, 
 			Allowed bool `json:"allowed"`
 		} `json:"status"`
 	}
-	err := s.do(ctx, call{method: http.MethodPost, path: "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body: review}, &reply)
+	err := s.Do(ctx, kubeapi.Call{Method: http.MethodPost, Path: "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", Body: review}, &reply)
 	return reply.Status.Allowed, err
 }

@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/kubeapi"
 	"github.com/countersign-dev/countersign/sdk/provider/chain"
 )
 
@@ -29,11 +30,10 @@ func (c *CA) Roots(ctx context.Context) ([]byte, error) {
 		}
 		return bundle.PEM(), nil
 	}
-	to, err := c.settings.access("")
+	s, err := c.session("")
 	if err != nil {
 		return nil, err
 	}
-	s := c.connections.open(to)
 	defer s.close()
 	if c.settings.ConfigMap != nil {
 		return s.configMap(ctx, *c.settings.ConfigMap)
@@ -46,7 +46,7 @@ func (s *session) configMap(ctx context.Context, from ConfigMap) ([]byte, error)
 		Data map[string]string `json:"data"`
 	}
 	at := "/api/v1/namespaces/" + from.Namespace + "/configmaps/" + from.Name
-	if err := s.do(ctx, call{method: http.MethodGet, path: at}, &reply); err != nil {
+	if err := s.Do(ctx, kubeapi.Call{Path: at}, &reply); err != nil {
 		return nil, err
 	}
 	key := cmp.Or(from.Key, "ca.crt")
@@ -65,9 +65,9 @@ func (s *session) trustBundle(ctx context.Context, name string) ([]byte, error) 
 		} `json:"spec"`
 	}
 	const kind = "/clustertrustbundles/"
-	err := s.do(ctx, call{method: http.MethodGet, path: "/apis/certificates.k8s.io/v1" + kind + name}, &reply)
-	if answered(err, http.StatusNotFound) {
-		if older := s.do(ctx, call{method: http.MethodGet, path: "/apis/certificates.k8s.io/v1beta1" + kind + name}, &reply); !answered(older, http.StatusNotFound) {
+	err := s.Do(ctx, kubeapi.Call{Path: "/apis/certificates.k8s.io/v1" + kind + name}, &reply)
+	if kubeapi.Answered(err, http.StatusNotFound) {
+		if older := s.Do(ctx, kubeapi.Call{Path: "/apis/certificates.k8s.io/v1beta1" + kind + name}, &reply); !kubeapi.Answered(older, http.StatusNotFound) {
 			err = older
 		}
 	}

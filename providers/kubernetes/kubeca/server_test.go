@@ -60,6 +60,12 @@ type cluster struct {
 	plain   map[string]string                                      // path to JSON
 }
 
+// event is a line of a watch.
+type event struct {
+	Type   string `json:"type"`
+	Object object `json:"object"`
+}
+
 type change struct {
 	version int
 	path    string

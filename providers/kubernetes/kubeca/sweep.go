@@ -2,16 +2,19 @@ package kubeca
 
 import (
 	"context"
-	"net/http"
+	"encoding/json"
+	"errors"
 	"net/url"
 	"sync"
 	"time"
+
+	"github.com/countersign-dev/countersign/sdk/kubeapi"
 )
 
 const (
 	sweepEvery   = time.Hour
 	sweepTimeout = 5 * time.Second
-	// maxSwept bounds what one sweep deletes, and what it asks for.
+	// maxSwept bounds what one sweep deletes.
 	maxSwept = 50
 	// Objects are leftovers when they have been decided for an hour, or open for a day: what
 	// Kubernetes does with its own. An agent that still waits makes a new one.
@@ -52,32 +55,28 @@ func (c *CA) deleteLeftovers(ctx context.Context, s *session, now time.Time) err
 	if err != nil {
 		return err
 	}
-	query := url.Values{"labelSelector": {managedBy + "=" + managerName}, "limit": {"50"}}
-	for deleted := 0; deleted < maxSwept; {
-		var page struct {
-			Metadata struct {
-				Continue string `json:"continue"`
-			} `json:"metadata"`
-			Items []object `json:"items"`
-		}
-		if err := s.do(ctx, call{method: http.MethodGet, path: at, query: query}, &page); err != nil {
+	leftovers, deleted := kubeapi.Call{Path: at, Query: url.Values{"labelSelector": {managedBy + "=" + managerName}}}, 0
+	_, err = s.List(ctx, leftovers, func(listed json.RawMessage) error {
+		var o object
+		if err := json.Unmarshal(listed, &o); err != nil {
 			return err
 		}
-		for _, o := range page.Items {
-			if !o.leftover(now) {
-				continue
-			}
-			if err := s.delete(ctx, at, o); err != nil {
-				return err
-			}
-			deleted++
+		if !o.leftover(now) {
+			return nil
 		}
-		if page.Metadata.Continue == "" {
-			break
+		if deleted++; deleted > maxSwept {
+			return errSeen // the rest is for the next sweep
 		}
-		query.Set("continue", page.Metadata.Continue)
+		return s.Delete(ctx, at+"/"+o.Metadata.Name, o.Metadata.UID, "")
+	})
+	return ignoring(err, errSeen)
+}
+
+func ignoring(err, expected error) error {
+	if errors.Is(err, expected) {
+		return nil
 	}
-	return nil
+	return err
 }
 
 // leftover reports whether no call waits for an object of this provider any more.

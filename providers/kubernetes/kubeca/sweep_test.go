@@ -72,7 +72,9 @@ func TestCertificateArrivesInTimeWhateverIsLeftBehind(t *testing.T) {
 	for _, left := range []time.Duration{time.Minute, 6 * time.Second, 2 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
 			c, server := open(t, settings), &hangs{}
-			s := &session{access: access{url: settings.URL}, client: &http.Client{Transport: server}}
+			client, err := access{url: settings.URL}.client(server)
+			must(t, err)
+			s := &session{access: access{url: settings.URL}, Client: client}
 			ctx, cancel := context.WithTimeout(t.Context(), left)
 			defer cancel()
 			c.remove(ctx, s, issuers, object{})

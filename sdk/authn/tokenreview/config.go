@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/clock"
-	"github.com/countersign-dev/countersign/internal/endpoint"
 	"github.com/countersign-dev/countersign/sdk/authn"
+	"github.com/countersign-dev/countersign/sdk/kubeapi"
 	"github.com/countersign-dev/countersign/sdk/token"
 )
 
@@ -76,23 +76,29 @@ func New(cfg Config) (*Reviewer, error) {
 		return nil, fmt.Errorf("TokenReview at %q: %w", cfg.URL, err)
 	}
 	cfg.setDefaults()
+	client, err := kubeapi.New(cfg.access())
+	if err != nil {
+		return nil, fmt.Errorf("TokenReview at %.256q: %w", cfg.URL, err)
+	}
 	return &Reviewer{
 		cfg:      cfg,
 		template: template,
-		client:   endpoint.New(endpoint.Options{RootFile: cfg.RootFile, Transport: cfg.Transport, MaxBody: maxReply, KeepAlive: true}),
+		client:   client,
 		slots:    &slots{most: MaxInFlight, ofPeer: cfg.OfPeer, by: map[string]int{}},
 		flights:  map[tokenKey]*flight{},
 		cache:    &cache{most: cfg.Most, byToken: map[tokenKey]entry{}},
 	}, nil
 }
 
+func (c Config) access() kubeapi.Config {
+	return kubeapi.Config{URL: c.URL, RootFile: c.RootFile, Token: c.Token, Transport: c.Transport, MaxReply: maxReply}
+}
+
 func (c Config) check() error {
-	if err := endpoint.CheckURL(c.URL, c.Transport != nil); err != nil {
+	if err := c.access().Check(); err != nil {
 		return err
 	}
 	switch {
-	case strings.ContainsAny(c.URL, "?#"):
-		return errors.New("an API server's URL must not have a query or a fragment")
 	case c.Transport != nil && (c.Token != nil || c.RootFile != ""):
 		return errors.New("a transport has its own roots and credential: remove the token and the root file")
 	case c.Token == nil && c.Transport == nil:

@@ -2,8 +2,6 @@ package tokenreview
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -11,10 +9,10 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/countersign-dev/countersign/internal/endpoint"
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/authn"
 	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/kubeapi"
 	"github.com/countersign-dev/countersign/sdk/token"
 )
 
@@ -58,85 +56,30 @@ type user struct {
 
 // review sends a TokenReview. Its errors contain neither token.
 func (r *Reviewer) review(ctx context.Context, shown ca.Token) (authn.Identity, error) {
-	own, err := r.own(ctx)
+	q := question{APIVersion: apiVersion, Kind: kind}
+	q.Spec.Token, q.Spec.Audiences = shown.Reveal(), r.cfg.Audiences
+	var said answer
+	err := r.client.Do(ctx, kubeapi.Call{Method: http.MethodPost, Path: path, Body: q, Hide: []ca.Token{shown}}, &said)
 	if err != nil {
-		return authn.Identity{}, authn.Errorf(authn.ErrUnavailable, "get our token for the API server: %s", text.Redact(err.Error(), own.Token, shown))
+		return authn.Identity{}, authn.Errorf(authn.ErrUnavailable, "%s", faultIn(err))
 	}
-	reply, err := r.ask(ctx, own.Token, shown)
-	if err != nil {
-		return authn.Identity{}, authn.Errorf(authn.ErrUnavailable, "call the API server: %s", text.Redact(err.Error(), own.Token, shown))
-	}
-	if reply.Status == http.StatusUnauthorized {
-		r.reject(own.Token)
-	}
-	said, err := read(reply)
-	if err != nil {
-		return authn.Identity{}, authn.Errorf(authn.ErrUnavailable, "the API server %s", text.Redact(err.Error(), own.Token, shown))
+	if said.APIVersion != apiVersion || said.Kind != kind {
+		return authn.Identity{}, authn.Errorf(authn.ErrUnavailable, "the API server returned a %s instead of a TokenReview",
+			text.Redact(fmt.Sprintf("%.64q of %.64q", said.Kind, said.APIVersion), shown))
 	}
 	return r.identity(said, shown)
 }
 
-// own returns our credential; a Transport brings its own.
-func (r *Reviewer) own(ctx context.Context) (ca.Bearer, error) {
-	if r.cfg.Token == nil {
-		return ca.Bearer{}, nil
-	}
-	own, err := r.cfg.Token.Token(ctx)
-	if err == nil && faultOf(own.Token) != "" {
-		err = errors.New("not usable in an HTTP header")
-	}
-	return own, err
-}
-
-// reject makes a caching source fetch a new token for the next review.
-func (r *Reviewer) reject(own ca.Token) {
-	if source, ok := r.cfg.Token.(interface{ Rejected(ca.Token) }); ok {
-		source.Rejected(own)
-	}
-}
-
-func (r *Reviewer) ask(ctx context.Context, own, shown ca.Token) (endpoint.Reply, error) {
-	q := question{APIVersion: apiVersion, Kind: kind}
-	q.Spec.Token, q.Spec.Audiences = shown.Reveal(), r.cfg.Audiences
-	body, err := json.Marshal(q)
-	if err != nil {
-		return endpoint.Reply{}, err
-	}
-	header := http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json"}}
-	if own != "" {
-		header.Set("Authorization", "Bearer "+own.Reveal())
-	}
-	return r.client.Do(ctx, http.MethodPost, r.cfg.URL+path, header, body)
-}
-
-// read parses a reply. An error status concerns us, not the token: 401 means that our own
-// credential is not accepted, 403 that it may not ask.
-func read(reply endpoint.Reply) (answer, error) {
-	var said answer
+// faultIn describes a failed call. An error status concerns us, not the token: 401 means that our
+// own credential is not accepted, 403 that it may not ask.
+func faultIn(err error) string {
 	switch {
-	case reply.Status == http.StatusUnauthorized:
-		return said, fmt.Errorf("does not accept our own credential (status %d): %s", reply.Status, messageOf(reply.Body))
-	case reply.Status == http.StatusForbidden:
-		return said, fmt.Errorf("does not let us review tokens (status %d): our own token needs the right to create tokenreviews: %s", reply.Status, messageOf(reply.Body))
-	case reply.Status != http.StatusCreated && reply.Status != http.StatusOK:
-		return said, fmt.Errorf("returned status %d: %s", reply.Status, messageOf(reply.Body))
-	case json.Unmarshal(reply.Body, &said) != nil:
-		return said, errors.New("did not return JSON")
-	case said.APIVersion != apiVersion || said.Kind != kind:
-		return said, fmt.Errorf("returned a %.64q of %.64q instead of a TokenReview", said.Kind, said.APIVersion)
+	case kubeapi.Answered(err, http.StatusUnauthorized):
+		return "the API server does not accept our own credential: " + err.Error()
+	case kubeapi.Answered(err, http.StatusForbidden):
+		return "our own credential needs the right to create tokenreviews: " + err.Error()
 	}
-	return said, nil
-}
-
-// messageOf returns the message of a Kubernetes API Status, unbounded.
-func messageOf(body []byte) string {
-	var status struct {
-		Message string `json:"message"`
-	}
-	if json.Unmarshal(body, &status) != nil {
-		return "no reason given"
-	}
-	return status.Message
+	return "the API server did not review the token: " + err.Error()
 }
 
 // rejection matches the errors of a TokenReview that are about the token (k8s.io/kubernetes,

@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/countersign-dev/countersign/internal/endpoint"
 	"github.com/countersign-dev/countersign/sdk/authn"
 	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/kubeapi"
 )
 
 // maxToken is in bytes. A projected Kubernetes token takes 1 to 2 KiB.
@@ -21,7 +21,7 @@ const maxToken = 16 << 10
 type Reviewer struct {
 	cfg      Config
 	template authn.Template
-	client   *endpoint.Client
+	client   *kubeapi.Client
 	slots    *slots
 	cache    *cache
 

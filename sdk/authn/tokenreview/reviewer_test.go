@@ -173,22 +173,22 @@ func TestAPIServerFaultLeavesCallerUnverified(t *testing.T) {
 		handler http.HandlerFunc
 		says    string
 	}{
-		"401":                       {status(401, `{"kind":"Status","message":"Unauthorized"}`), "does not accept our own credential (status 401): Unauthorized"},
+		"401":                       {status(401, `{"kind":"Status","message":"Unauthorized"}`), " with 401: Unauthorized"},
 		"403":                       {status(403, `{"message":"cannot create resource \"tokenreviews\""}`), "cannot create resource"},
-		"429":                       {status(429, `{"message":"too many"}`), "status 429: too many"},
-		"500":                       {status(500, "<html>"), "status 500: no reason given"},
-		"503 with both tokens":      {status(503, `{"message":"`+token.Reveal()+` by `+ownToken.Reveal()+`"}`), "status 503: (secret) by (secret)"},
-		"204":                       {status(204, ""), "status 204"},
-		"no JSON":                   {status(201, "ok"), "did not return JSON"},
-		"nothing":                   {status(201, ""), "did not return JSON"},
+		"429":                       {status(429, `{"message":"too many"}`), " with 429: too many"},
+		"500":                       {status(500, "<html>"), " with 500"},
+		"503 with both tokens":      {status(503, `{"message":"`+token.Reveal()+` by `+ownToken.Reveal()+`"}`), " with 503: (secret) by (secret)"},
+		"204":                       {status(204, ""), "invalid JSON"},
+		"no JSON":                   {status(201, "ok"), "invalid JSON"},
+		"nothing":                   {status(201, ""), "invalid JSON"},
 		"an empty object":           {status(201, "{}"), "instead of a TokenReview"},
 		"a review of another kind":  {status(201, `{"apiVersion":"authorization.k8s.io/v1","kind":"TokenReview","status":{"authenticated":true}}`), "instead of a TokenReview"},
-		"a text where a list is":    {status(201, `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","status":{"authenticated":true,"audiences":"istio-ca"}}`), "did not return JSON"},
+		"a text where a list is":    {status(201, `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","status":{"authenticated":true,"audiences":"istio-ca"}}`), "invalid JSON"},
 		"too long":                  {status(201, `"`+strings.Repeat("x", maxReply)+`"`), "more than 262144 bytes"},
-		"a redirect to another":     {redirect(caught.URL + path), "redirects elsewhere"},
-		"a redirect with the token": {redirect(caught.URL + "/?t=" + token.Reveal()), "redirects elsewhere"},
-		"a redirect to itself":      {redirect("/elsewhere"), "redirects elsewhere"},
-		"the connection ends":       {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "call the API server"},
+		"a redirect to another":     {redirect(caught.URL + path), "redirects are not followed"},
+		"a redirect with the token": {redirect(caught.URL + "/?t=" + token.Reveal()), "redirects are not followed"},
+		"a redirect to itself":      {redirect("/elsewhere"), "redirects are not followed"},
+		"the connection ends":       {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "cannot be reached"},
 	} {
 		s.answer(test.handler)
 		got, err := reviewer(t, s.config()).Authenticate(t.Context(), with(token))
