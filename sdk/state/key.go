@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"os"
+
+	"github.com/countersign-dev/countersign/internal/host/safefile"
 )
 
 // The size limits of a key, in bytes.
@@ -50,6 +53,14 @@ func ReadKey(path string) ([]byte, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return key, nil
+}
+
+// checkKeyFile is checkPrivate, and also takes a file of root that a group may read.
+func checkKeyFile(what string, info fs.FileInfo) error {
+	if safefile.OfRoot(info) {
+		return safefile.CheckAccess(what, info, 0o037)
+	}
+	return checkPrivate(what, info)
 }
 
 // TrimKey returns text without trailing white space, which editors and programs add. It

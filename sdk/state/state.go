@@ -121,31 +121,12 @@ func (f *Folder) root() (*os.Root, error) {
 // read returns a file's content. It accepts only a private regular file: a pipe would
 // block, and a link may lead anywhere.
 func read(root *os.Root, name string) ([]byte, error) {
-	before, err := root.Lstat(name)
-	if err != nil {
-		return nil, err
-	}
-	if !before.Mode().IsRegular() {
-		return nil, fmt.Errorf("it is not a regular file (%s)", before.Mode().Type())
-	}
-	file, err := root.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	info, err := file.Stat()
-	switch {
-	case err != nil:
-		return nil, err
-	case !os.SameFile(before, info):
-		return nil, errors.New("it was replaced while it was opened")
-	case info.Size() > maxFile:
-		return nil, fmt.Errorf("it has %d bytes, %d are allowed", info.Size(), maxFile)
-	}
-	if err := checkPrivate("it", info); err != nil {
-		return nil, err
-	}
-	return io.ReadAll(io.LimitReader(file, maxFile))
+	return safefile.ReadWithin(root, name, maxFile, func(info fs.FileInfo) error { return checkPrivate("it", info) })
+}
+
+// checkPrivate rejects what others may access and what neither root nor this user owns.
+func checkPrivate(what string, info fs.FileInfo) error {
+	return safefile.CheckAccess(what, info, 0o077)
 }
 
 // Store writes the record, or removes its file if it has no content. The old file stays

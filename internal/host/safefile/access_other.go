@@ -1,0 +1,11 @@
+//go:build !unix
+
+package safefile
+
+import "io/fs"
+
+// CheckAccess does nothing: this system has no file modes.
+func CheckAccess(string, fs.FileInfo, fs.FileMode, ...int) error { return nil }
+
+// OfRoot reports false: this system has no root.
+func OfRoot(fs.FileInfo) bool { return false }
