@@ -131,12 +131,12 @@ func (b *builder) endOthers() {
 func (b *builder) forgetOthers() {
 	for name := range b.last.authorities {
 		if b.authorities[name] == nil {
-			b.keeper.forget(rootsRecord(name))
+			b.keeper.forget(RecordOfRoots(name))
 		}
 	}
 	for _, l := range b.last.leaves() {
 		if b.secrets[l.name] != holder(l) {
-			b.keeper.forget(secretRecord(l.name))
+			b.keeper.forget(RecordOf(l.name))
 		}
 	}
 }

@@ -22,12 +22,12 @@ func (m *Manager) restoreRoots(d *directory) *restorer {
 	ctx, cancel := context.WithTimeout(m.ctx, storageTimeout) // for all records
 	defer cancel()
 	for _, a := range d.authorities {
-		r, err := m.keeper.load(ctx, rootsRecord(a.Name))
+		r, err := m.keeper.load(ctx, RecordOfRoots(a.Name))
 		if timedOut(err) {
 			return nil
 		}
 		if err := a.restore(r); err != nil {
-			m.keeper.refused(rootsRecord(a.Name), r, err)
+			m.keeper.refused(RecordOfRoots(a.Name), r, err)
 		}
 		a.publish()
 	}
@@ -65,7 +65,7 @@ func (l *leaf) examine(r Record) (serve func()) {
 	}
 	a, err := l.verifyRecord(r)
 	if err != nil {
-		l.keeper.refused(secretRecord(l.name), r, err)
+		l.keeper.refused(RecordOf(l.name), r, err)
 		return func() {}
 	}
 	return func() { l.takeOver(a) }
@@ -150,7 +150,7 @@ func (l *leaf) store(item *Item) {
 	if l.keeper == nil || len(item.Key) == 0 || l.config.Keys != nil {
 		return
 	}
-	l.keeper.put(secretRecord(l.spec.Name), Record{
+	l.keeper.put(RecordOf(l.spec.Name), Record{
 		Identity: l.spec.Identity.String(), Authority: item.Authority, Content: encode(l.spec.keep(item)),
 	})
 }
@@ -192,5 +192,5 @@ func (a *authority) store(served *pki.Bundle) {
 		return
 	}
 	a.recorded = content
-	a.keeper.put(rootsRecord(a.Name), Record{Authority: a.Name, Content: content})
+	a.keeper.put(RecordOfRoots(a.Name), Record{Authority: a.Name, Content: content})
 }

@@ -79,7 +79,7 @@ func (r *restorer) run(ctx context.Context) {
 		var kept Record
 		if ctx.Err() == nil {
 			var err error
-			if kept, err = r.keeper.load(ctx, secretRecord(l.name)); timedOut(err) {
+			if kept, err = r.keeper.load(ctx, RecordOf(l.name)); timedOut(err) {
 				cancel()
 			}
 		}

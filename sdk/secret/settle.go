@@ -131,7 +131,7 @@ func (l *leaf) release() {
 	l.failure, l.credential, l.advising.advice = nil, credential{}, nil
 	l.rotation.Release()
 	l.item.Store(nil)
-	l.keeper.forget(secretRecord(l.name))
+	l.keeper.forget(RecordOf(l.name))
 	for _, a := range l.authorities {
 		a.forget(l)
 	}

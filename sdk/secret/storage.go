@@ -58,6 +58,10 @@ func (r Record) LogValue() slog.Value {
 	return slog.GroupValue(slog.String("identity", r.Identity), slog.String("authority", r.Authority), slog.Int("bytes", len(r.Content)))
 }
 
-// secretRecord and rootsRecord return the names of the two kinds of records.
-func secretRecord(name string) string { return "secret " + name }
-func rootsRecord(name string) string  { return "roots " + name }
+// RecordOf returns the name of the record that a [Manager] stores of the key pair name.
+// Experimental.
+func RecordOf(name string) string { return "secret " + name }
+
+// RecordOfRoots returns the name of the record that a [Manager] stores of an authority's roots.
+// Experimental.
+func RecordOfRoots(authority string) string { return "roots " + authority }

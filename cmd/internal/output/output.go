@@ -120,6 +120,8 @@ type Event struct {
 	NextTry time.Time
 	// Partial is set if trust bundles in Federated are not held yet, and so not written.
 	Partial bool
+	// Due is set if the certificate was due for renewal when it was written.
+	Due bool
 }
 
 // EventType names an event in one word that fits a metric label.

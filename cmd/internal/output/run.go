@@ -127,7 +127,7 @@ func (w *writer) write() time.Duration {
 	w.written, w.writes = now, failures{}
 	w.due, w.reloads = w.Reload != nil, failures{}
 	w.Log.Info("files written", "folder", w.Folder, "secret", now.what())
-	w.Observe(Event{Output: w.Name, Type: Written, NotAfter: now.notAfter(), Partial: now.partial()})
+	w.Observe(Event{Output: w.Name, Type: Written, NotAfter: now.notAfter(), Partial: now.partial(), Due: now.due()})
 	return idle
 }
 
@@ -154,7 +154,7 @@ func (w *writer) reload(ctx context.Context) time.Duration {
 	}
 	w.due, w.reloads = false, failures{}
 	w.Log.Info("reloaded consumer")
-	w.Observe(Event{Output: w.Name, Type: Reloaded, Partial: w.written.partial()})
+	w.Observe(Event{Output: w.Name, Type: Reloaded, Partial: w.written.partial(), Due: w.written.due()})
 	return idle
 }
 
@@ -187,6 +187,11 @@ func (s set) empty() bool { return s.pair == nil && s.bundle == nil }
 // partial reports whether a foreign trust bundle is not held yet.
 func (s set) partial() bool {
 	return slices.Contains(slices.Collect(maps.Values(s.foreign)), nil)
+}
+
+// due reports whether the certificate is to be renewed now.
+func (s set) due() bool {
+	return s.pair != nil && !s.pair.RenewAt.IsZero() && !s.pair.RenewAt.After(time.Now())
 }
 
 func (s set) same(other set) bool {

@@ -54,7 +54,8 @@ agent exits with its exit code.
 
 With --once, for cron, CI and init containers, it opens no socket, writes the files of outputs,
 reloads their programs and exits: with 0 when all is done, with 1 and what is missing after
---once-timeout. Set state, or each run orders new certificates.
+--once-timeout. A run orders only certificates that are due: the others are read back from the
+state, or without one from outputs that have their keys.
 
 The exit code is 0 after SIGTERM or SIGINT, 2 if a setting is wrong (nothing was
 started), 1 after any other failure, and 130 after a second signal, which ends the agent

@@ -62,7 +62,7 @@ func (o *onceWritten) observe(e output.Event) {
 	defer o.mu.Unlock()
 	reloads, left := o.left[e.Output]
 	switch {
-	case !left, e.Partial: // the rest follows
+	case !left, e.Partial, e.Due: // the rest, or the successor, follows
 	case e.Type == output.Reloaded, e.Type == output.Written && !reloads:
 		delete(o.left, e.Output)
 		if len(o.left) == 0 {
@@ -90,11 +90,11 @@ func (o *onceWritten) why(name string, secrets []secret.Status) string {
 		return failed
 	}
 	for _, s := range secrets {
-		if !s.Held && s.Failure != nil {
+		if s.Failure != nil {
 			return fmt.Sprintf("secret %s: %s", text.Clean(s.Name), s.Failure.Text)
 		}
 	}
-	return "its secrets are not held yet"
+	return "its secrets are not held, or not renewed, yet"
 }
 
 // runOnce runs the agent until its outputs are written, or the timeout.

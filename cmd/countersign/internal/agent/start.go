@@ -40,6 +40,7 @@ type start struct {
 	spire     spireSource
 	given     *spireAuthority
 	foreign   *federated
+	state     secret.Storage // of state.dir; nil: none
 	jwts      *jwtSVIDs
 	others    secret.Source // of files and of a Workload API
 	demand    *demand.Rules // nil in an agent of many identities
@@ -132,10 +133,15 @@ func (s *start) openOwn(ctx context.Context) (err error) {
 		return err
 	}
 	s.cfg.Tracer = s.traces.Tracer()
-	if s.cfg.Storage, err = openState(ctx, s.in.Env, s.c.State, s.counts, s.log); err != nil {
+	if s.state, err = openState(ctx, s.in.Env, s.c.State, s.counts, s.log); err != nil {
 		return err
 	}
-	if s.bundle, err = listenBundle(s.c, s.cfg.Storage, s.log); err != nil {
+	s.written, err = outputs.Configs(s.c, func(e output.Event) { s.counts.Output(e); s.once.observe(e) }, s.log)
+	if err != nil {
+		return err
+	}
+	s.cfg.Storage = storageOf(s.c, s.state, s.written, s.cfg.Secrets)
+	if s.bundle, err = listenBundle(s.c, s.state, s.log); err != nil {
 		return err
 	}
 	s.later(func() error { return s.bundle.close() })
@@ -155,12 +161,12 @@ func (s *start) openDemand() error {
 	}
 	next.Take()
 	s.cfg.OnDemand = &ondemand.Config{Rules: next.Rules(), Reserved: demand.Reserved}
-	names, err := openNames(s.cfg.Storage, s.c, s.log)
+	names, err := openNames(s.state, s.c, s.log)
 	if err != nil || names == nil {
 		return err
 	}
 	s.later(names.Close)
-	s.demand.Keep(context.Background(), s.cfg.Storage)
+	s.demand.Keep(context.Background(), s.state)
 	s.cfg.OnDemand.Storage = names
 	return nil
 }
@@ -181,7 +187,7 @@ func (s *start) openSources(context.Context) (err error) {
 	}
 	s.later(s.given.close)
 	s.given.join(&s.cfg)
-	if s.foreign, err = openFederation(s.c.BundleEndpoints, s.cfg.Storage, s.log); err != nil {
+	if s.foreign, err = openFederation(s.c.BundleEndpoints, s.state, s.log); err != nil {
 		return err
 	}
 	s.foreign.join(&s.cfg)
@@ -204,8 +210,7 @@ func (s *start) openProxy(context.Context) (err error) {
 		return err
 	}
 	s.later(func() error { s.child.close(); return nil })
-	s.written, err = outputs.Configs(s.c, func(e output.Event) { s.counts.Output(e); s.once.observe(e) }, s.log)
-	return err
+	return nil
 }
 
 // openAgent opens the socket, whose requests wait for the providers.

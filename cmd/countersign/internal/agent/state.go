@@ -7,11 +7,13 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/metrics"
 	"github.com/countersign-dev/countersign/cmd/internal/config"
 	"github.com/countersign-dev/countersign/cmd/internal/environ"
+	"github.com/countersign-dev/countersign/cmd/internal/output"
 	"github.com/countersign-dev/countersign/cmd/internal/wiring"
 	"github.com/countersign-dev/countersign/internal/host/command"
 	"github.com/countersign-dev/countersign/internal/text"
@@ -45,6 +47,21 @@ func openState(ctx context.Context, env environ.Vars, c config.State, m *metrics
 		return nil, fmt.Errorf("state.dir is %q: %w", c.Dir, err)
 	}
 	return kept{folder, key}, nil
+}
+
+// storageOf returns where the secrets survive a restart: the state, or without a folder for it the
+// written outputs, whose keys are read back.
+func storageOf(c config.Config, state secret.Storage, written []output.Config, secrets []secret.Spec) secret.Storage {
+	if c.State.Dir != "" || c.Workloads.On() {
+		return state
+	}
+	return output.NewStorage(written, func(pair string) []string {
+		i := slices.IndexFunc(secrets, func(s secret.Spec) bool { return s.Name == pair && s.Kind == secret.KeyPair })
+		if i < 0 {
+			return nil
+		}
+		return secrets[i].Authorities
+	})
 }
 
 // kept is the state with its key, which also seals the log of names on demand.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/demand"
@@ -56,9 +57,24 @@ func ordersAtStart(c config.Config) (warnings []string) {
 		return nil
 	}
 	for _, entry := range c.Providers {
-		if c.Costly(entry.Name) {
+		if c.Costly(entry.Name) && keepsNone(c, entry.Name) {
 			warnings = append(warnings, fmt.Sprintf("state is not set: each start orders new certificates from %s, and such CAs bill or limit them (Let's Encrypt allows five a week for the same names); set state.dir and state.key_file", entry.Name))
 		}
 	}
 	return warnings
+}
+
+// keepsNone reports whether a certificate of the provider is in no output, from which the next start
+// would take it.
+func keepsNone(c config.Config, provider string) bool {
+	if c.Workloads.On() || len(c.Rules()) > 0 {
+		return true
+	}
+	kept := map[string]bool{}
+	for _, o := range c.Outputs {
+		kept[o.Secret] = kept[o.Secret] || o.Config().HasKey()
+	}
+	return slices.ContainsFunc(c.Secrets, func(s config.Secret) bool {
+		return s.Kind == config.KeyPair && slices.Contains(s.Providers, provider) && !kept[s.Name]
+	})
 }
