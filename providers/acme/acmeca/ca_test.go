@@ -212,6 +212,20 @@ func TestOrderThatWasGivenUpIsPendingNoMore(t *testing.T) {
 	})
 }
 
+// A CA that looks for the proofs at once, and asks for a pause when it is asked too early.
+func TestFirstLookIsNotTooEarly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		c := f.open(t, f.settings(t))
+		f.takes, f.word = 50*time.Millisecond, "3"
+		began := time.Now()
+		certified(t, c, www)
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("the certificate took %s", took)
+		}
+	})
+}
+
 func TestRepeatsMakeOneCertificate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)

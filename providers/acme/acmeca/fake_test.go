@@ -17,6 +17,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/go-jose/go-jose/v4"
 
@@ -48,6 +49,8 @@ type fake struct {
 	bend func(path string, body map[string]any)
 	// never keeps authorizations pending.
 	never bool
+	// takes is how long they stay so otherwise.
+	takes time.Duration
 	// sign is what a certificate is made of, from the CSR in PEM.
 	sign func(csr []byte) []byte
 	word string // Retry-After of pending things
@@ -58,6 +61,7 @@ type fakeOrder struct {
 	names  []name
 	proved bool
 	tried  bool
+	proves time.Time
 	csr    []byte
 	chain  []byte
 	given  []int // authorizations that were deactivated
@@ -323,7 +327,11 @@ func (f *fake) resource(path string, key jose.JSONWebKey, payload []byte) *http.
 	case "chall":
 		o.tried = true
 		o.proved = f.proofs[tokenOf(n, i)] == tokenOf(n, i)+"."+printOf(key)
-		return response(200, map[string]any{"status": "processing"})
+		o.proves = time.Now().Add(f.takes)
+		if f.never || f.takes > 0 {
+			return response(200, map[string]any{"status": "processing"})
+		}
+		return response(200, map[string]any{"status": "valid"})
 	case "fin":
 		if !o.proved || o.chain != nil {
 			return refusal(403, "orderNotReady")
@@ -354,7 +362,7 @@ func (f *fake) authz(path string, n, i int) *http.Response {
 	challenge := map[string]any{"type": HTTP01, "url": fmt.Sprintf("%s/chall/%d/%d", host, n, i), "status": "pending", "token": tokenOf(n, i)}
 	body := map[string]any{"identifier": o.names[i], "status": "pending", "challenges": []any{challenge}}
 	switch {
-	case f.never || !o.tried:
+	case f.never || !o.tried || time.Now().Before(o.proves):
 	case o.proved:
 		body["status"] = "valid"
 	default:

@@ -69,8 +69,18 @@ func (o *order) prove(ctx context.Context) error {
 	if err := o.ca.answers.settle(ctx); err != nil {
 		return err
 	}
+	looking := false
 	for _, one := range open {
-		if err := o.trigger(ctx, one); err != nil {
+		status, err := o.trigger(ctx, one)
+		if err != nil {
+			return err
+		}
+		looking = looking || status == "pending" || status == "processing"
+	}
+	// A look before the CA can have seen the proofs (RFC 8555, section 7.5.1) would cost the Retry-After
+	// of its reply.
+	if looking {
+		if err := sleep(ctx, minPause); err != nil {
 			return err
 		}
 	}
@@ -173,17 +183,18 @@ func (o *order) clean(one authorization, clean func(context.Context) error) {
 	}
 }
 
-// trigger requests the validation.
-func (o *order) trigger(ctx context.Context, one authorization) error {
+// trigger requests the validation and returns the challenge's status.
+func (o *order) trigger(ctx context.Context, one authorization) (status string, err error) {
 	c, err := o.pick(one)
 	if err != nil || c.Status != "pending" { // the server looks already
-		return err
+		return c.Status, err
 	}
 	got, err := o.ca.server.post(ctx, o.as, c.URL, struct{}{})
 	if err != nil {
-		return err
+		return "", err
 	}
-	return got.into(o.ca.server.url.Host, &c) // without a reply, the server may not have got the request
+	err = got.into(o.ca.server.url.Host, &c) // without a reply, the server may not have got the request
+	return c.Status, err
 }
 
 // verdict waits for what the server has seen.
