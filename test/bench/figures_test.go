@@ -102,7 +102,7 @@ func (b *bench) install(to string) error {
 	if err := os.MkdirAll(to, 0o755); err != nil {
 		return err
 	}
-	for _, program := range []string{"countersign", "countersign-provider-file", "countersign-provider-citadel"} {
+	for _, program := range []string{"countersign", "countersign-provider-file", "countersign-provider-citadel", "countersign-provider-acme"} {
 		if err := unpack(filepath.Join("bin", program), filepath.Join(to, program)); err != nil {
 			return fmt.Errorf("%w (make build)", err)
 		}

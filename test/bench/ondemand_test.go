@@ -71,7 +71,7 @@ func onDemand(envoy string) error {
 		return err
 	}
 	defer func() { d.close() }()
-	if d.envoy, err = b.startDemandEnvoy(ctx, envoy, d.socket); err != nil {
+	if d.envoy, err = b.startDemandEnvoy(ctx, envoy, d.socket, 1); err != nil {
 		return err
 	}
 	defer end(d.envoy.cmd)

@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,17 +12,19 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"text/template"
 	"time"
 )
 
 // demandEnvoy is a stock Envoy that asks the agent for each name of a client.
 type demandEnvoy struct {
-	cmd     *exec.Cmd
-	address string
+	cmd *exec.Cmd
+	tlsServer
 }
 
-func (b *bench) startDemandEnvoy(ctx context.Context, program, socket string) (*demandEnvoy, error) {
+func (b *bench) startDemandEnvoy(ctx context.Context, program, socket string, workers int) (*demandEnvoy, error) {
 	dir, err := os.MkdirTemp(b.dir, "envoy")
 	if err != nil {
 		return nil, err
@@ -39,7 +42,7 @@ func (b *bench) startDemandEnvoy(ctx context.Context, program, socket string) (*
 	if err = errors.Join(err, file.Close()); err != nil {
 		return nil, err
 	}
-	e := &demandEnvoy{cmd: asUser(exec.Command(program, "-c", file.Name(), "--disable-hot-restart", "--concurrency", "1", "--log-level", "error"), uint32(os.Geteuid()))}
+	e := &demandEnvoy{cmd: asUser(exec.Command(program, "-c", file.Name(), "--disable-hot-restart", "--concurrency", strconv.Itoa(workers), "--log-level", "error"), uint32(os.Geteuid()))}
 	if err := e.cmd.Start(); err != nil {
 		return nil, err
 	}
@@ -77,22 +80,31 @@ func listenerOf(ctx context.Context, admin string) (string, error) {
 	return "", fmt.Errorf("envoy does not listen: %w", ctx.Err())
 }
 
+// tlsServer is where a server accepts TLS connections.
+type tlsServer struct{ address string }
+
 // shake makes a handshake with a name.
-func (e *demandEnvoy) shake(ctx context.Context, name string) error {
+func (t tlsServer) shake(ctx context.Context, name string) error {
+	_, err := t.certificate(ctx, name)
+	return err
+}
+
+// certificate makes a handshake with a name and returns the server's certificate.
+func (t tlsServer) certificate(ctx context.Context, name string) (*x509.Certificate, error) {
 	dialer := tls.Dialer{Config: &tls.Config{ServerName: name, InsecureSkipVerify: true}} // its certificate is not the figure
-	conn, err := dialer.DialContext(ctx, "tcp", e.address)
+	conn, err := dialer.DialContext(ctx, "tcp", t.address)
 	if err != nil {
-		return fmt.Errorf("handshake with %s: %w", name, err)
+		return nil, fmt.Errorf("handshake with %s: %w", name, err)
 	}
-	return conn.Close()
+	return conn.(*tls.Conn).ConnectionState().PeerCertificates[0], conn.Close()
 }
 
 // reach returns how long a client takes that repeats its handshake after half a second, until it
 // succeeds.
-func (e *demandEnvoy) reach(ctx context.Context, name string) (time.Duration, error) {
+func (t tlsServer) reach(ctx context.Context, name string) (time.Duration, error) {
 	for began := time.Now(); ; {
 		try, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
-		err := e.shake(try, name)
+		err := t.shake(try, name)
 		cancel()
 		if err == nil {
 			return time.Since(began), nil
@@ -102,4 +114,18 @@ func (e *demandEnvoy) reach(ctx context.Context, name string) (time.Duration, er
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
+}
+
+// shakeUntil makes 50 handshakes a second with names that the server holds, until ctx ends.
+func (t tlsServer) shakeUntil(ctx context.Context, name func(i int) string) (took []time.Duration, err error) {
+	for i := 0; ctx.Err() == nil; i++ {
+		began := time.Now()
+		if err := t.shake(context.WithoutCancel(ctx), name(i)); err != nil {
+			return nil, err
+		}
+		took = append(took, time.Since(began))
+		time.Sleep(20 * time.Millisecond)
+	}
+	slices.Sort(took)
+	return took, nil
 }

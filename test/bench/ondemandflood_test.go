@@ -110,7 +110,7 @@ func (d *demandBench) flood(ctx context.Context) error {
 	var honest time.Duration
 	var heldErr, honestErr error
 	beside.Go(func() { watchMemory(ctx, pid, &most) })
-	beside.Go(func() { took, heldErr = d.shakeUntil(ctx, held) })
+	beside.Go(func() { took, heldErr = d.envoy.shakeUntil(ctx, held) })
 	beside.Go(func() {
 		time.Sleep(floodFor / 4)
 		honest, honestErr = d.envoy.reach(ctx, "a-honest.asked.example.org")
@@ -158,18 +158,4 @@ func watchMemory(ctx context.Context, pid int, most *atomic.Int64) {
 			most.Store(max(most.Load(), int64(kib)))
 		}
 	}
-}
-
-// shakeUntil makes 50 handshakes a second with names that Envoy holds, until ctx ends.
-func (d *demandBench) shakeUntil(ctx context.Context, name func(i int) string) (took []time.Duration, err error) {
-	for i := 0; ctx.Err() == nil; i++ {
-		began := time.Now()
-		if err := d.envoy.shake(context.WithoutCancel(ctx), name(i)); err != nil {
-			return nil, err
-		}
-		took = append(took, time.Since(began))
-		time.Sleep(20 * time.Millisecond)
-	}
-	slices.Sort(took)
-	return took, nil
 }
