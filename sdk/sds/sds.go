@@ -52,6 +52,14 @@ func (s *source) Peek(caller secret.Caller, name string) (*xds.Resource, error) 
 	return s.resource(item, name)
 }
 
+// Watch implements [xds.Source].
+func (s *source) Watch(caller secret.Caller, name string, notify func(string)) (stop func(), err error) {
+	if stop, err = s.Source.Watch(caller, name, notify); err != nil {
+		err = translated(err)
+	}
+	return stop, err
+}
+
 // resourceAs returns an item under the name that the client requested, such as a DNS name in
 // another case. A client can request any number of such names, so they are not kept.
 func resourceAs(item *secret.Item, name string) (*xds.Resource, error) {

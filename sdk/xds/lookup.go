@@ -8,7 +8,7 @@ func (r *runner[C, Q, R]) release(st *step) {
 	if st.unwild != nil && st.unwild.stop != nil {
 		st.unwild.stop()
 	}
-	r.unwatch(st.dropped)
+	r.unwatch(st.typ, st.dropped)
 }
 
 // watchList starts watching the list a request subscribes to.
@@ -33,21 +33,72 @@ func (r *runner[C, Q, R]) lister(typ int) Lister[C] {
 	return r.engine.cfg.Types[typ].Source.(Lister[C])
 }
 
-func (r *runner[C, Q, R]) unwatch(dropped []*entry) {
+func (r *runner[C, Q, R]) unwatch(typ int, dropped []*entry) {
 	for _, e := range dropped {
 		if e.stop != nil {
 			e.stop()
+			continue
 		}
+		r.mu.Lock()
+		delete(r.unwatched, typed{typ, e.name})
+		r.mu.Unlock()
 	}
+}
+
+// typed is the name of a resource of a type.
+type typed struct {
+	typ  int
+	name string
 }
 
 func (r *runner[C, Q, R]) watch(typ int, added []*entry) {
 	for _, e := range added {
-		stop, err := r.engine.cfg.Types[typ].Source.Watch(r.caller, e.name, r.notifier(typ))
-		if err == nil && !r.keep(e, stop) {
-			stop()
+		if err := r.watchOne(typ, e); err != nil {
+			r.refuseWatch(typed{typ, e.name}, e)
 		}
 	}
+}
+
+func (r *runner[C, Q, R]) watchOne(typ int, e *entry) error {
+	stop, err := r.engine.cfg.Types[typ].Source.Watch(r.caller, e.name, r.notifier(typ))
+	if err == nil && !r.keep(e, stop) {
+		stop()
+	}
+	return err
+}
+
+// refuseWatch records that the source refused to watch a name.
+func (r *runner[C, Q, R]) refuseWatch(name typed, e *entry) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if e.dropped {
+		return
+	}
+	if r.unwatched == nil {
+		r.unwatched = map[typed]*entry{}
+	}
+	r.unwatched[name] = e
+}
+
+// peek looks a name up. If the source refused to watch it and has it by now, for another stream, it is
+// watched first: a resource without a watch would never change.
+func (r *runner[C, Q, R]) peek(typ int, name string) (*Resource, error) {
+	source := r.engine.cfg.Types[typ].Source
+	resource, err := source.Peek(r.caller, name)
+	r.mu.Lock()
+	e := r.unwatched[typed{typ, name}]
+	delete(r.unwatched, typed{typ, name})
+	r.mu.Unlock()
+	if e == nil || errors.Is(err, ErrUnknown) {
+		return resource, err
+	}
+	switch again := r.watchOne(typ, e); {
+	case errors.Is(again, ErrUnknown):
+		return nil, again
+	case again != nil:
+		return resource, err
+	}
+	return source.Peek(r.caller, name)
 }
 
 // keep stores the stop function of a watch. It returns false if the stream's other
@@ -92,7 +143,7 @@ func (r *runner[C, Q, R]) list(t task) error {
 	added, dropped := r.machine.listed(t.typ, names, err == nil)
 	r.mu.Unlock()
 	r.reportCleared(t.typ)
-	r.unwatch(dropped)
+	r.unwatch(t.typ, dropped)
 	r.watch(t.typ, added)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -104,10 +155,10 @@ func (r *runner[C, Q, R]) list(t task) error {
 
 // look queries the source without holding the lock.
 func (r *runner[C, Q, R]) look(typ int, names []string) []lookup {
-	source, refusedHashes := r.engine.cfg.Types[typ].Source, r.refusedHashes()
+	refusedHashes := r.refusedHashes()
 	found := make([]lookup, len(names))
 	for i, name := range names {
-		resource, err := source.Peek(r.caller, name)
+		resource, err := r.peek(typ, name)
 		found[i] = lookup{name: name, resource: resource, err: err}
 		if resource != nil && len(refusedHashes) > 0 {
 			_, found[i].refusedBefore = refusedHashes[hashOf(typ, resource)]

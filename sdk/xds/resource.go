@@ -69,7 +69,8 @@ type Source[C any] interface {
 	// Watch calls notify after each change of Peek's result, but not for the current
 	// state. notify does not block. A call already in progress may finish after stop
 	// returns. An error means that there will be no notifications; Peek is still called
-	// once.
+	// once, and if that has an answer, Watch is called again: the name is then refused if the
+	// error is ErrUnknown.
 	Watch(caller C, name string, notify func(name string)) (stop func(), err error)
 }
 

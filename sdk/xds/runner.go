@@ -43,7 +43,9 @@ type runner[C, Q, R any] struct {
 	awaited int64 // since when the client owes a message, in Unix nanoseconds; zero if it owes none
 	timer   *time.Timer
 	notify  []func(string) // one per type, created on first use
-	sends   sync.WaitGroup
+	// unwatched are the new names that the source refused to watch, until they are looked up.
+	unwatched map[typed]*entry
+	sends     sync.WaitGroup
 }
 
 // finisher returns a function that ends a stream with a status while its handler blocks

@@ -20,7 +20,9 @@ type memorySource struct {
 	watchers map[*memoryWatch]string
 	forbid   func(caller, name string) bool
 	peeks    int
-	ended    bool // alice's right
+	// onWatch, if set, may refuse to have a name watched.
+	onWatch func() error
+	ended   bool // alice's right
 }
 
 type memoryWatch struct{ notify func(string) }
@@ -50,6 +52,11 @@ func (s *memorySource) Peek(caller, name string) (*Resource, error) {
 }
 
 func (s *memorySource) Watch(_, name string, notify func(string)) (func(), error) {
+	if s.onWatch != nil {
+		if err := s.onWatch(); err != nil {
+			return nil, err
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := &memoryWatch{notify}
