@@ -92,7 +92,7 @@ func (b *Budget) Take(now time.Time, name string, exactSet []string, account str
 	var wait time.Duration
 	var limit count
 	for _, c := range counts {
-		if w := c.rate.wait(b.ledger.look(c.kind, c.key), now); w > wait {
+		if w := c.rate.wait(b.ledger.look(c), now); w > wait {
 			wait, limit = w, c
 		}
 	}
@@ -144,7 +144,7 @@ func (b *Budget) Left(now time.Time) int {
 	}
 	b.ledger.mu.Lock()
 	defer b.ledger.mu.Unlock()
-	bucket := b.ledger.look(rules, b.rule)
+	bucket := *b.ledger.look(count{rate: b.limits.New, spend: true, kind: rules, key: b.rule})
 	bucket.Gain(now, b.limits.New.perSecond())
 	return max(0, int(b.limits.New.burst()-bucket.Spent+1e-9))
 }

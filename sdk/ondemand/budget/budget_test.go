@@ -218,6 +218,43 @@ func TestCountsOutliveRestart(t *testing.T) {
 	}
 }
 
+// What was spent is not known after a state that cannot be read, so it may have been everything.
+func TestLostCountsBeginAsUsedUp(t *testing.T) {
+	limits := budget.Limits{New: budget.Rate{Count: 10, Every: time.Minute, Burst: 20}, PerRegisteredDomain: rate(t, "50/week")}
+	below := func(i int) string { return fmt.Sprintf("%d.example.org", i) }
+	check := func(title string, ledger *budget.Ledger, now *clock, want int) {
+		t.Helper()
+		if n := taken(ledger.Budget("rule", limits), now, below); n != want {
+			t.Errorf("%s: %d orders, want %d", title, n, want)
+		}
+	}
+	ledger, now := newLedger()
+	now.pass(1000 * time.Hour)
+	ledger.Lose()
+	if left := ledger.Budget("rule", limits).Left(now.Time); left != 0 {
+		t.Errorf("%d orders are left", left)
+	}
+	check("at once", ledger, now, 0)
+	now.pass(-1000 * time.Hour)
+	check("a clock that was ahead", ledger, now, 0)
+	now.pass(6 * time.Second)
+	if err := take(ledger.Budget("rule", budget.Limits{New: limits.New}), now, "a.example.com"); err != nil {
+		t.Error(err)
+	}
+	now.pass(84 * time.Hour)
+	state, err := ledger.MarshalBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := budget.NewLedger(now.now)
+	if err := again.UnmarshalBinary(state); err != nil {
+		t.Fatal(err)
+	}
+	check("half a week and a restart later", again, now, 20)
+	now.pass(200 * time.Hour)
+	check("then", again, now, 20)
+}
+
 func TestInvalidStateIsAnErrorAndChangesNothing(t *testing.T) {
 	ledger, now := newLedger()
 	b := ledger.Budget("rule", budget.Limits{New: rate(t, "1/h")})

@@ -42,6 +42,7 @@ type Ledger struct {
 	mu       sync.Mutex
 	counters map[kind]map[string]*tokenbucket.Bucket
 	changed  bool
+	lost     time.Time // see Lose; zero if the counts are complete
 }
 
 // NewLedger returns a ledger without counts. Now is the wall clock for failures. Default: the system's.
@@ -61,10 +62,24 @@ func (l *Ledger) reset() {
 	}
 }
 
+// Lose has all counters but those of failures begin as used up, because what was spent is not known: a
+// state cannot be read. They refill at their rates.
+func (l *Ledger) Lose() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lost, l.changed = l.now(), true
+}
+
 // look returns a counter that may be new. The caller holds the lock, and only reads it.
-func (l *Ledger) look(k kind, key string) *tokenbucket.Bucket {
-	if b := l.counters[k][key]; b != nil {
+func (l *Ledger) look(c count) *tokenbucket.Bucket {
+	if b := l.counters[c.kind][c.key]; b != nil {
 		return b
+	}
+	if c.spend && !l.lost.IsZero() {
+		if now := l.now(); now.Before(l.lost) { // the clock went back
+			l.lost = now
+		}
+		return &tokenbucket.Bucket{Spent: c.rate.burst(), Last: l.lost}
 	}
 	return &tokenbucket.Bucket{}
 }
@@ -77,7 +92,8 @@ func (l *Ledger) at(c count, now time.Time) *tokenbucket.Bucket {
 		if len(all) >= maxCounters {
 			forget(all, now, c.rate)
 		}
-		all[c.key] = &tokenbucket.Bucket{Last: now}
+		all[c.key] = l.look(c)
+		all[c.key].Gain(now, c.rate.perSecond())
 	}
 	return all[c.key]
 }
@@ -101,6 +117,7 @@ func forget(all map[string]*tokenbucket.Bucket, now time.Time, rate Rate) {
 // saved is the form of a ledger on disk.
 type saved struct {
 	Version  int                             `json:"version"`
+	Lost     int64                           `json:"lost,omitempty"` // seconds since 1970; 0: never
 	Counters map[kind]map[string]savedBucket `json:"counters"`
 }
 
@@ -116,7 +133,10 @@ func (l *Ledger) MarshalBinary() ([]byte, error) {
 func (l *Ledger) copy() saved {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := saved{stateVersion, map[kind]map[string]savedBucket{}}
+	s := saved{Version: stateVersion, Counters: map[kind]map[string]savedBucket{}}
+	if !l.lost.IsZero() {
+		s.Lost = l.lost.Unix()
+	}
 	for k, all := range l.counters {
 		s.Counters[k] = make(map[string]savedBucket, len(all))
 		for key, b := range all {
@@ -146,6 +166,10 @@ func (l *Ledger) UnmarshalBinary(data []byte) error {
 	defer l.mu.Unlock()
 	l.reset()
 	now := l.now()
+	l.lost = time.Time{}
+	if s.Lost != 0 {
+		l.lost = savedBucket{0, float64(s.Lost)}.bucket(now).Last
+	}
 	for k, all := range s.Counters {
 		if l.counters[k] == nil {
 			continue // of a later program

@@ -80,15 +80,16 @@ func (r *Rules) Close() {
 // ledgerRecord is the name of the record of what the budgets have spent.
 const ledgerRecord = "budgets of names on demand"
 
-// Keep has the budgets count over restarts: it reads what was spent, and saves it until Close. Without
-// what was spent, the budgets are full.
+// Keep has the budgets count over restarts: it reads what was spent, and saves it until Close. If it
+// cannot be read, the budgets begin as used up; if nothing was saved, they are full.
 func (r *Rules) Keep(ctx context.Context, storage secret.Storage) {
 	record, err := storage.Load(ctx, ledgerRecord)
 	if err == nil && len(record.Content) > 0 {
 		err = r.ledger.UnmarshalBinary(record.Content)
 	}
 	if err != nil {
-		r.log.Error("failed to read what the budgets of names on demand have spent: they begin anew", "error", err)
+		r.log.Error("failed to read what the budgets of names on demand have spent: they begin as used up, and refill at their rates", "error", err)
+		r.ledger.Lose()
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var saving sync.WaitGroup

@@ -205,6 +205,16 @@ func TestBudgetCountsOverReloadAndRestart(t *testing.T) {
 	}
 }
 
+func TestUnreadableBudgetRecordIsNoFullBudget(t *testing.T) {
+	storage := &memory{records: map[string]secret.Record{ledgerRecord: {Content: []byte("{")}}}
+	r := newRules(t)
+	r.Keep(t.Context(), storage)
+	b := take(t, r, `- {match: "**", on_demand: {budget: {new: 3/day, burst: 3}}}`+"\n").Rules()[0].Budget
+	if err := b.Take(time.Now(), "a.example.org", []string{"a.example.org"}, "file"); ca.ReasonFor(err) != ca.RateLimited {
+		t.Errorf("the first order: %v", err)
+	}
+}
+
 // A rule for any name must not give out the certificate of a host "default", or "all" for SPIRE's bundles.
 func TestNamesOfWorkloadsAreReserved(t *testing.T) {
 	for name, want := range map[string]bool{"default": true, "rootca": true, "ROOTCA": true, "ALL": true, "all": true, "all.example.org": false, "web": false} {
