@@ -212,19 +212,28 @@ func (s *Set) failed(j *job) {
 		wait = max(wait, min(askAgain, e.Rotation.Left(now)))
 		e.Rotation.RetryIn(at, wait)
 	}
-	e.order, e.denied = nil, j.why == Denied
+	e.denied = j.why == Denied
+	if !j.early {
+		e.order = nil
+	}
 	if j.sent {
+		e.vain = nil
 		if e.refused = !j.order.Again(j.err); !e.refused && e.rule.authority() == j.spec.Authorities[0] {
 			e.order = j.order
 		}
+		if e.refused {
+			e.vain = j.order
+		}
 		if e.refused && !j.held && e.stored { // a restart would send it again
 			e.stored = false
-			s.discard(e.name)
+			if s.shared == nil { // the attempt has deleted it
+				s.discard(e.name, term{})
+			}
 		}
 	}
 	e.failure = secret.NewFailure(j.err, now, wait)
 	s.reportFailure(j)
-	if !j.sent && !j.held && !(j.read && later(j.err)) {
+	if !j.sent && !j.held && !((j.read || j.early) && later(j.err)) {
 		e.Rotation.RetryIn(at, 0) // to look again costs nothing, and the entry would be kept
 		s.refuse(e, j.why)
 		return

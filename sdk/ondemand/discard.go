@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/countersign-dev/countersign/internal/call"
+	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
 // discarders is how many records are deleted at once, which share an fsync.
@@ -14,14 +15,25 @@ const discarders = 32
 type deletion struct {
 	begun bool
 	done  chan struct{}
+	known term        // what the record has, as far as is known
+	spec  secret.Spec // to read a shared record with
 }
 
-// discard deletes the record of a name that is dropped, soon.
-func (s *Set) discard(name string) {
+// discard deletes the record of a name that is dropped, soon. A shared one is deleted if it has what is
+// known, or an order only, and if a rule matches the name.
+func (s *Set) discard(name string, known term) {
 	if s.cfg.Storage == nil || s.closed || s.discarding[name] != nil {
 		return
 	}
-	s.discarding[name] = &deletion{done: make(chan struct{})}
+	d := &deletion{done: make(chan struct{}), known: known}
+	if s.shared != nil {
+		r := s.match(name)
+		if r == nil {
+			return
+		}
+		d.spec = r.spec(name)
+	}
+	s.discarding[name] = d
 	s.discards = append(s.discards, name)
 	if s.discarders < discarders {
 		s.discarders++
@@ -33,6 +45,11 @@ func (s *Set) discard(name string) {
 func (s *Set) discardAll() {
 	turn := call.NewTurn()
 	for name, d := s.nextDiscard(); d != nil; name, d = s.nextDiscard() {
+		if s.shared != nil {
+			s.reportDiscard(s.discardShared(s.sched.Context, turn, name, d))
+			s.discarded(name, d)
+			continue
+		}
 		var called atomic.Bool
 		_, err := call.Do(s.sched.Context, storageTimeout, turn, func(ctx context.Context) (struct{}, error) {
 			called.Store(true)

@@ -41,6 +41,8 @@ type entry struct {
 	used     time.Time      // when the last subscription began or ended
 
 	stored  bool           // Storage has a record
+	known   term           // of that record, if it is shared
+	stale   bool           // another machine has stored a certificate that is yet to be read
 	loading bool           // it is being read
 	loadAt  int            // its place in loads.waiting, from 1; 0: it is read now
 	saving  bool           // its certificate is being stored again
@@ -48,6 +50,7 @@ type entry struct {
 	lost    uint8          // attempts to read it that failed
 	order   *secret.Order  // to be sent again
 	refused bool           // the last order that was sent
+	vain    *secret.Order  // that order
 	denied  bool           // the last renewal, before it was sent
 	failure *secret.Failure
 	cover   *secret.Item // served in place of its own certificate

@@ -34,6 +34,7 @@ type authority struct {
 	hung  atomic.Pointer[ca.SignRequest] // the last request that hung
 	most  atomic.Int64
 	now   atomic.Int64
+	ids   sync.Map // of the orders that came, also of those that hung
 	// advises makes the authority advise to renew at once.
 	advises, adviceHangs atomic.Bool
 }
@@ -50,6 +51,7 @@ func (a *authority) RenewalInfo(ctx context.Context, _ []byte) (ca.RenewalInfo, 
 }
 
 func (a *authority) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
+	a.ids.Store(req.ID, true)
 	a.most.Store(max(a.most.Load(), a.now.Add(1)))
 	defer a.now.Add(-1)
 	if a.hang.Load() {

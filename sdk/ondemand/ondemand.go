@@ -35,6 +35,7 @@ type Set struct {
 	loads   loads
 	unsaved unsaved
 	closed  bool
+	shared  SharedStorage // Config.Storage, if other machines use it
 	// spelled counts the spellings of all entries. mostSpelled bounds it.
 	spelled, mostSpelled int
 	records
@@ -49,6 +50,7 @@ func New(cfg Config) (*Set, error) {
 		return nil, errors.New("ondemand: Config.Manager is required")
 	}
 	s := &Set{cfg: cfg.withDefaults(), names: map[string]*entry{}, records: newRecords(), unsaved: unsaved{items: map[*entry]*secret.Item{}}}
+	s.shared, _ = cfg.Storage.(SharedStorage)
 	s.rules.Store(&[]*rule{})
 	s.sched = schedule.New(s.hooks(), s.cfg.Now, s.cfg.Log)
 	s.flight.Own = ownInFlight
@@ -62,6 +64,9 @@ func New(cfg Config) (*Set, error) {
 		return nil, err
 	}
 	s.sched.Start()
+	if s.shared != nil {
+		s.sched.Go(s.followChanges)
+	}
 	return s, nil
 }
 

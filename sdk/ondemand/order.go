@@ -38,6 +38,13 @@ type job struct {
 	saved bool // Storage may have a record, by this attempt
 	kept  bool // or by the ones before
 
+	claim  secret.Claim  // of the name, in a shared Storage
+	early  bool          // it failed before anything was decided: the Storage is away
+	alone  bool          // without a claim, as the Storage is away
+	stored bool          // the record has the order
+	term   rotation.Term // of the certificate held until now
+	known  term          // of the record, by this attempt
+	vain   *secret.Order // the last order, if it was refused
 	before *secret.Item  // held until now
 	order  *secret.Order // nil: make a new one
 	item   *secret.Item
@@ -45,7 +52,8 @@ type job struct {
 	why    Refusal
 	err    error
 	// unsaved is why Storage may not have the item.
-	unsaved error
+	unsaved   error
+	overtaken bool // another machine has stored a newer one
 }
 
 // request returns the attempt for an entry that is due, unless its certificate is being stored.
@@ -55,8 +63,9 @@ func (s *Set) request(e *entry, now time.Time) schedule.Job {
 	}
 	j := &job{
 		set: s, entry: e, conf: e.rule.conf, spec: e.rule.spec(e.name), name: e.name, held: e.held(), before: e.Item, order: e.order,
-		again: e.refused, kept: e.stored,
+		again: e.refused, kept: e.stored, vain: e.vain,
 	}
+	j.term, _ = e.Rotation.Held()
 	j.read = e.stored && e.Item == nil && (j.held || j.order == nil && !j.again)
 	j.ask = j.conf.Ask != nil && (j.held || j.read || j.again)
 	e.Rotation.Begin(rotation.Now(now))
@@ -74,16 +83,35 @@ func (j *job) Run(w *schedule.Worker) {
 }
 
 func (j *job) run(ctx context.Context, w *schedule.Worker) (err error) {
+	j.stored = j.order != nil && j.kept && !j.held
+	if j.set.shared == nil {
+		return j.attempt(ctx, w)
+	}
+	if err := j.claimName(ctx, w.Turn); err != nil {
+		return err
+	}
+	defer func() { j.set.release(j.claim) }()
+	if !j.alone {
+		j.stored = false
+		if err := j.catchUp(ctx, w.Turn); err != nil || j.item != nil {
+			return err
+		}
+	}
+	j.read = false
+	return j.attempt(ctx, w)
+}
+
+// attempt decides and orders.
+func (j *job) attempt(ctx context.Context, w *schedule.Worker) (err error) {
 	if j.read {
 		var order *secret.Order
 		if j.before, order, err = j.set.restore(ctx, w.Turn, j.spec); err != nil && later(err) {
 			return err
 		}
 		if j.order == nil && !j.again {
-			j.order = order
+			j.order, j.stored = order, order != nil && !j.held
 		}
 	}
-	stored := j.order != nil && j.kept && !j.held
 	if j.order == nil { // one that was begun is decided and paid for
 		if err := j.allowed(ctx, w.Turn); err != nil {
 			return err
@@ -92,19 +120,26 @@ func (j *job) run(ctx context.Context, w *schedule.Worker) (err error) {
 			return err
 		}
 	}
-	if !stored {
-		if err := j.save(ctx, w.Turn, j.before, j.order); err != nil && !j.held {
+	if !j.stored {
+		if err := j.save(ctx, w.Turn, j.before, j.order); err != nil && !j.unstored() {
 			j.refund()
 			return fmt.Errorf("failed to store the order, which is therefore not sent: %w", err)
 		}
 	}
 	j.sent = true
 	if j.item, err = w.Signer.Obtain(ctx, j.order, j.accept); err != nil {
+		if !j.order.Again(err) {
+			j.forget(ctx, w.Turn)
+		}
 		return err
 	}
 	j.unsaved = j.save(ctx, w.Turn, j.item, nil) // the certificate is served, as it cannot be had back
 	return nil
 }
+
+// unstored reports whether to send an order that cannot be stored: the alternative for a renewal is an
+// outage. With a shared Storage that comes later.
+func (j *job) unstored() bool { return j.held && (j.set.shared == nil || j.alone || j.urgent()) }
 
 // allowed asks about a renewal, about a name of the last run, or after a refused order. A renewal is
 // made if that cannot be determined.
@@ -175,15 +210,27 @@ func (j *job) Land(now time.Time) {
 	if e.Gone() {
 		return
 	}
+	if j.saved {
+		e.stale, e.known = e.stale && e.known != j.known, j.known
+	}
+	if errors.Is(j.err, secret.ErrClaimed) {
+		s.postponed(j, now)
+		return
+	}
 	if j.err != nil {
 		s.failed(j)
 		return
 	}
-	e.failure, e.order, e.refused, e.denied = nil, nil, false, false
+	e.failure, e.order, e.vain, e.refused, e.denied = nil, nil, nil, false, false
 	s.landed(j)
-	if j.held {
+	switch {
+	case !j.sent:
+		e.stored = true
+		delete(s.orphans, j.name)
+		e.rule.counts.shared++
+	case j.held:
 		e.rule.counts.renewed++
-	} else {
+	default:
 		e.rule.counts.issued++
 	}
 	s.sched.Issued(e, j.item)

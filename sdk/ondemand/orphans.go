@@ -42,13 +42,16 @@ func (s *Set) claim(name string, r *rule, now time.Time) {
 // abandon makes an orphan of an entry that is dropped. A record that is of no use any more is
 // deleted.
 func (s *Set) abandon(e *entry) {
-	term, held := e.Rotation.Held()
-	kept := orphan{Entry: secret.Entry{Name: e.name, Renew: term.Renew, Ends: term.Ends}}
+	last, held := e.Rotation.Held()
+	kept := orphan{Entry: secret.Entry{Name: e.name, Renew: last.Renew, Ends: last.Ends}}
 	if held && kept.over(s.sched.Now()) {
 		s.orphans[e.name] = kept
 		return
 	}
-	s.discard(e.name)
+	if !held { // the record has an order, or the certificate of another machine
+		e.known = term{}
+	}
+	s.discard(e.name, e.known)
 }
 
 // sweep deletes the records of certificates that have ended at the last sweep already, unless there is
@@ -62,7 +65,7 @@ func (s *Set) sweep(now time.Time) {
 		ended := kept.over(now)
 		if ended && kept.ended && s.names[name] == nil {
 			delete(s.orphans, name)
-			s.discard(name)
+			s.discard(name, termOf(kept.Entry))
 			continue
 		}
 		kept.ended = ended

@@ -50,6 +50,10 @@ func (s *Set) readIndex() error {
 		return nil
 	}
 	index, err := call.Do(s.sched.Context, indexTimeout, call.NewTurn(), s.cfg.Storage.Index)
+	if err != nil && s.shared != nil && later(err) {
+		s.cfg.Log.Warn("cannot read which certificates on demand the machines share: new names wait", "error", err)
+		return nil // followChanges reads it later
+	}
 	if err != nil {
 		return fmt.Errorf("failed to read which certificates on demand are stored: %w", err)
 	}
@@ -61,8 +65,11 @@ func (s *Set) readIndex() error {
 
 // keep makes the entry of a stored name. Whether it was in use is not known.
 func (s *Set) keep(name string, r *rule, kept secret.Entry, now time.Time) {
-	e := &entry{name: name, rule: r, decided: true, stored: true, asked: now, used: now}
+	e := &entry{name: name, rule: r, decided: true, stored: true, known: termOf(kept), asked: now, used: now}
 	if !kept.Ends.IsZero() {
+		if s.shared != nil {
+			kept.Renew = spread(kept.Renew, kept.Ends)
+		}
 		e.Rotation.Hold(rotation.Term{Renew: kept.Renew, Ends: kept.Ends})
 	}
 	e.recount()
@@ -126,14 +133,22 @@ func (s *Set) restored(e *entry, item *secret.Item, order *secret.Order, err err
 	s.sched.Lock()
 	defer s.sched.Unlock()
 	e.loading = false
-	if s.closed || e.Gone() || e.Item != nil {
+	if s.closed || e.Gone() || e.Item != nil && !e.stale {
 		return
 	}
-	if err != nil || item == nil {
+	stale := e.stale
+	e.stale = stale && err != nil && later(err)
+	now := s.sched.Now()
+	switch {
+	case e.Item != nil && (err != nil || item == nil || !newer(item, e.Item)):
+		s.kept(e, err)
+		return
+	case err != nil, item == nil:
 		s.unreadable(e, err)
 		return
+	case stale:
+		e.rule.counts.shared++
 	}
-	now := s.sched.Now()
 	if e.Rotation.Asking() || e.Rotation.Waiting() {
 		e.Item = item
 	} else {
@@ -145,6 +160,16 @@ func (s *Set) restored(e *entry, item *secret.Item, order *secret.Order, err err
 	e.lost, e.waiting = 0, false
 	s.notify(e)
 	s.observe(e.rule, secret.Event{Kind: secret.Restored, NotAfter: item.NotAfter})
+	s.sched.Schedule(e)
+}
+
+// kept goes on with the certificate that is held, as the record of another machine has no newer one, or
+// cannot be used.
+func (s *Set) kept(e *entry, err error) {
+	if err != nil {
+		s.sched.Complain("cannot use the certificate that another machine has stored", err, "rule", e.rule.conf.Name, "name", e.name)
+		e.reread = rotation.NewPause(readAgain, rotation.Now(s.sched.Now()))
+	}
 	s.sched.Schedule(e)
 }
 
@@ -166,7 +191,9 @@ func (s *Set) unreadable(e *entry, err error) {
 	}
 	s.observe(e.rule, secret.Event{Kind: secret.StateFailed, Reason: "refused", Failure: secret.NewFailure(err, s.sched.Now(), 0)})
 	e.Rotation.Release()
-	s.discard(e.name)
+	if s.shared == nil { // to others it may be of use
+		s.discard(e.name, term{})
+	}
 	e.stored, e.decided = false, false
 	if e.waiting {
 		e.wait = rotation.NewPause(e.rule.conf.Wait, rotation.Now(s.sched.Now()))
@@ -192,7 +219,13 @@ func (s *Set) restore(ctx context.Context, turn call.Turn, spec secret.Spec) (*s
 	if len(record.Content) == 0 {
 		return nil, nil, nil
 	}
-	return s.cfg.Manager.Restore(spec, record)
+	item, order, err := s.cfg.Manager.Restore(spec, record)
+	if item != nil && s.shared != nil {
+		later := *item
+		later.RenewAt = spread(item.RenewAt, item.NotAfter)
+		item = &later
+	}
+	return item, order, err
 }
 
 // save stores what is held and what is ordered.
@@ -210,9 +243,13 @@ func (j *job) save(ctx context.Context, turn call.Turn, item *secret.Item, order
 	if item != nil {
 		index.Renew, index.Ends = item.RenewAt, item.NotAfter
 	}
+	j.known = termOf(index)
 	_, err = call.Do(ctx, storageTimeout, turn, func(ctx context.Context) (struct{}, error) {
 		if err := s.awaitDiscard(ctx, j.name); err != nil {
 			return struct{}{}, err
+		}
+		if s.shared != nil && (j.claim == nil || !j.claim.Held()) {
+			return struct{}{}, errClaimLost
 		}
 		return struct{}{}, s.cfg.Storage.Store(ctx, index, record)
 	})

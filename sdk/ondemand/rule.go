@@ -25,8 +25,8 @@ type rule struct {
 
 // counts are totals since the start.
 type counts struct {
-	issued, renewed, orders, failed, asked, covered, dropped uint64
-	refused                                                  map[Refusal]uint64
+	issued, renewed, orders, failed, asked, covered, dropped, shared uint64
+	refused                                                          map[Refusal]uint64
 }
 
 func (r *rule) authority() string { return r.conf.Certificate.Authorities[0] }

@@ -21,6 +21,9 @@ func (s *Set) look(e *entry, now time.Time) {
 	if e.cover != nil {
 		s.follow(e, now)
 	}
+	if e.stale {
+		s.refresh(e, now)
+	}
 	if e.waiting && e.unread(now) && e.reread.Over(rotation.Now(now)) {
 		s.read(e)
 	}
@@ -58,9 +61,11 @@ func (s *Set) due(e *entry, now rotation.Time, wake time.Duration) time.Time {
 			wake = wait
 		}
 	}
+	if e.waiting || e.stale {
+		sooner(e.reread.Left(now))
+	}
 	if e.waiting {
 		sooner(e.wait.Left(now))
-		sooner(e.reread.Left(now))
 		sooner(e.reask.Left(now))
 	}
 	if e.cover != nil {

@@ -73,6 +73,7 @@ type RuleStatus struct {
 	Orders  uint64             `json:"orders"`            // requests to the authority
 	Failed  uint64             `json:"failed,omitempty"`  // those of them that failed
 	Asked   uint64             `json:"asked,omitempty"`   // calls of Rule.Ask
+	Shared  uint64             `json:"shared,omitempty"`  // certificates taken over from other machines
 	Covered uint64             `json:"covered,omitempty"` // subscriptions served by Config.Covering
 	Dropped uint64             `json:"dropped,omitempty"` // names that were idle or evicted
 	Refused map[Refusal]uint64 `json:"refused,omitempty"` // subscriptions, by reason
@@ -106,7 +107,7 @@ func (r *rule) status(now time.Time) RuleStatus {
 	c := r.counts
 	st := RuleStatus{
 		Name: r.conf.Name, Authority: r.authority(), Removed: r.removed, Names: r.held, Limit: r.conf.Names, Evicts: r.conf.Evict,
-		Issued: c.issued, Renewed: c.renewed, Orders: c.orders, Failed: c.failed, Asked: c.asked, Covered: c.covered, Dropped: c.dropped,
+		Issued: c.issued, Renewed: c.renewed, Orders: c.orders, Failed: c.failed, Asked: c.asked, Covered: c.covered, Shared: c.shared, Dropped: c.dropped,
 		Refused: maps.Clone(c.refused),
 	}
 	if r.pool != nil {

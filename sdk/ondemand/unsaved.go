@@ -1,6 +1,7 @@
 package ondemand
 
 import (
+	"context"
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/call"
@@ -52,7 +53,7 @@ func (s *Set) saveAgain() {
 			continue
 		}
 		pause = 0
-		if j.unsaved = j.save(s.sched.Context, turn, j.item, j.order); j.unsaved != nil {
+		if j.unsaved = j.saveNow(s.sched.Context, turn); j.unsaved != nil {
 			pause = waits.Next(saves)
 		} else {
 			waits.Reset()
@@ -79,11 +80,22 @@ func (s *Set) nextUnsaved() (j *job, left bool) {
 	return nil, s.unsaved.busy
 }
 
+func (j *job) saveNow(ctx context.Context, turn call.Turn) error {
+	if j.set.shared != nil {
+		return j.saveShared(ctx, turn)
+	}
+	return j.save(ctx, turn, j.item, j.order)
+}
+
 func (s *Set) savedAgain(j *job) {
 	s.sched.Lock()
 	defer s.sched.Unlock()
 	e := j.entry
-	e.saving, e.stored = false, e.stored || j.saved
+	e.saving, e.stored = false, e.stored || j.saved || j.overtaken
+	if j.saved {
+		e.known = j.known
+	}
+	e.stale = e.stale || j.overtaken
 	if j.unsaved == nil {
 		delete(s.unsaved.items, e)
 	}

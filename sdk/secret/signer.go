@@ -39,6 +39,12 @@ func NewOrder(spec Spec) (*Order, error) {
 // Again reports whether the order may be sent again after err. If not, make a new one.
 func (o *Order) Again(err error) bool { return !endsOrder(err) }
 
+// Same reports whether both are one order, as the one that [Keep] recorded and [Manager.Restore]
+// returned. Nil is the same as nothing.
+func (o *Order) Same(other *Order) bool {
+	return o != nil && other != nil && o.order.id == other.order.id
+}
+
 // Signer has an authority of a [Manager] sign orders for secrets that the Manager does not
 // hold, one at a time. Replies pass the same checks, and their roots join the Manager's
 // trust bundles. Experimental.
