@@ -224,7 +224,7 @@ func (a *Agent) serveOnDemand(c Config) (err error) {
 		return nil
 	}
 	cfg, configured := *c.OnDemand, secret.First(a.sources...)
-	cfg.Manager, cfg.Observe, cfg.Log = a.secrets, c.Observe, c.Log
+	cfg.Manager, cfg.Observe, cfg.Log, cfg.Covering = a.secrets, c.Observe, c.Log, configured
 	cfg.Reserved = func(name string) bool {
 		if c.OnDemand.Reserved != nil && c.OnDemand.Reserved(name) {
 			return true

@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/ondemand"
 	"github.com/countersign-dev/countersign/sdk/ondemand/names"
+	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
@@ -35,6 +37,37 @@ func TestReservedNamesAreNotOrderedOnDemand(t *testing.T) {
 		defer stop()
 		if _, err := a.Secrets().Peek(secret.Caller{}, asked); errors.Is(err, secret.ErrUnknown) == want {
 			t.Errorf("%s: %v", asked, err)
+		}
+	}
+}
+
+func TestConfiguredWildcardCoversNamesOnDemand(t *testing.T) {
+	any, err := names.New("**")
+	if err != nil {
+		t.Fatal(err)
+	}
+	issuer := catest.NewCA(catest.Options{})
+	cfg := config(t, issuer)
+	wild := pki.Identity{DNSNames: []string{"*.shop.example.org"}}
+	cfg.Secrets = append(cfg.Secrets, secret.Spec{Name: "wild", Kind: secret.KeyPair, Authorities: []string{"test"}, Identity: wild, TTL: time.Hour})
+	cfg.OnDemand = &ondemand.Config{
+		Rules: []ondemand.Rule{{Name: "any", Patterns: any, Cover: []string{"wild"}, Certificate: secret.Spec{Authorities: []string{"test"}, TTL: time.Hour}}},
+	}
+	a, err := agent.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	want, err := secret.Get(ctx, a.Secrets(), secret.Caller{}, "wild")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for asked, covered := range map[string]bool{"a.shop.example.org": true, "B.shop.example.org": true, "a.example.org": false} {
+		got, err := secret.Get(ctx, a.Secrets(), secret.Caller{}, asked)
+		if err != nil || (got.Fingerprint == want.Fingerprint) != covered {
+			t.Errorf("%s: %v, %v, want the wildcard's: %t", asked, got, err, covered)
 		}
 	}
 }

@@ -28,9 +28,8 @@ type Config struct {
 	// Reserved reports whether another source serves a name, as asked for or in lower case; it
 	// is then unknown here. It must not block. Default: none is.
 	Reserved func(name string) bool
-	// Covering returns a certificate that the program holds for other reasons and that
-	// covers the DNS name, or nil: see [Rule.Cover]. It must not block. Default: none.
-	Covering func(name string) *secret.Item
+	// Covering has the secrets of [Rule.Cover]. It is asked without a caller. Default: none.
+	Covering secret.Source
 	// Observe receives events, for metrics; Event.Secret is the name of the rule. It must
 	// neither block nor call the Set. Default: events are dropped.
 	Observe func(secret.Event)
@@ -81,9 +80,10 @@ type Rule struct {
 	// Idle is how long the certificate of a name without a subscription is renewed.
 	// Default: 30 days.
 	Idle time.Duration
-	// Cover serves a valid certificate of Config.Covering under the name, in place of an
-	// order. Default: it is not looked for.
-	Cover bool
+	// Cover names secrets of Config.Covering, such as a certificate for a wildcard. One that is
+	// valid and is for the name is served under it in place of an order, for as long as it is
+	// valid; Names bounds the names that are served so, too. Default: none.
+	Cover []string
 }
 
 // recaller is a decider that remembers its answers, such as an [ask.Memory].
@@ -151,9 +151,6 @@ const (
 func (c Config) withDefaults() Config {
 	if c.Observe == nil {
 		c.Observe = func(secret.Event) {}
-	}
-	if c.Covering == nil {
-		c.Covering = func(string) *secret.Item { return nil }
 	}
 	if c.Reserved == nil {
 		c.Reserved = func(string) bool { return false }

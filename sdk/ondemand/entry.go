@@ -36,7 +36,7 @@ type entry struct {
 	waiting  bool           // subscribers wait for a certificate
 	late     bool           // they did so for too long
 	wait     rotation.Pause // for so long
-	counted  *int           // rule.held, rule.deciding, or nil
+	counted  *int           // rule.held, rule.deciding, rule.covered, or nil
 	asked    time.Time      // the last subscription
 	used     time.Time      // when the last subscription began or ended
 
@@ -62,9 +62,11 @@ func (e *entry) recount() {
 		*e.counted--
 	}
 	switch {
-	case e.Gone() || e.cover != nil && !e.held():
+	case e.Gone():
 		e.counted = nil
 		return
+	case e.cover != nil && !e.held():
+		e.counted = &e.rule.covered
 	case e.decided:
 		e.counted = &e.rule.held
 	default:

@@ -234,31 +234,6 @@ func TestHangingAuthorityDelaysItsOwnRuleAlone(t *testing.T) {
 	})
 }
 
-func TestCoveringCertificateIsServedWhileValid(t *testing.T) {
-	var wildcard *secret.Item
-	bubble(t, func(_ *engine, c *ondemand.Config) {
-		c.Rules[0].Cover = true
-		c.Covering = func(string) *secret.Item { return wildcard }
-	}, func(e *engine) {
-		wildcard = &secret.Item{Name: "wild", Kind: secret.KeyPair, Version: "1", NotAfter: e.now().Add(time.Hour)}
-		h := e.subscribe("a.shop.example.org")
-		if e.has("a.shop.example.org") != wildcard {
-			t.Error("another item is served")
-		}
-		after(90 * time.Minute)
-		e.answer("a.shop.example.org", secret.ErrUnknown)
-		if h.notices.Load() == 0 {
-			t.Error("no notice")
-		}
-		e.orders(0)
-		e.subscribe("a.shop.example.org")
-		if e.has("a.shop.example.org") == wildcard {
-			t.Error("an expired certificate is served")
-		}
-		e.orders(1)
-	})
-}
-
 // A kill in the middle of a renewal: what is held is served, and the same order goes on.
 func TestRenewalIsResumedAfterKill(t *testing.T) {
 	bubble(t, stored, func(e *engine) {

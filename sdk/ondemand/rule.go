@@ -18,6 +18,7 @@ type rule struct {
 	pool     *schedule.Pool[*entry]
 	held     int            // entries beyond their decision
 	deciding int            // entries before it
+	covered  int            // entries served by Cover
 	victims  []*entry       // unused, the longest first; some may be in use by now
 	search   rotation.Pause // until more are looked for
 	counts   counts
@@ -117,7 +118,7 @@ func (s *Set) assign() {
 		s.sched.Requeue(e)
 	}
 	s.adopt()
-	s.gone = slices.DeleteFunc(s.gone, func(r *rule) bool { return r.held+r.deciding == 0 })
+	s.gone = slices.DeleteFunc(s.gone, func(r *rule) bool { return r.held+r.deciding+r.covered == 0 })
 }
 
 // give gives an entry to a rule in force. Another authority does not know its order.

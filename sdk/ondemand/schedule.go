@@ -44,16 +44,6 @@ func (s *Set) look(e *entry, now time.Time) {
 	}
 }
 
-// follow serves the certificate that covers the name now.
-func (s *Set) follow(e *entry, now time.Time) {
-	before := e.cover
-	e.cover = s.covering(e, now)
-	if e.cover == nil || e.cover.Version != before.Version {
-		e.recount()
-		s.notify(e)
-	}
-}
-
 // due returns when to look at the entry next; zero for in half a minute.
 func (s *Set) due(e *entry, now rotation.Time, wake time.Duration) time.Time {
 	sooner := func(wait time.Duration) {

@@ -120,6 +120,9 @@ func (s *Set) enter(name string, r *rule, now time.Time) (*entry, Refusal) {
 	e := &entry{name: name, rule: r}
 	e.cover = s.covering(e, now)
 	if e.cover != nil {
+		if r.covered >= r.conf.Names {
+			return nil, Full
+		}
 		r.counts.covered++
 	} else if why := s.admit(e); why != "" {
 		return nil, why
@@ -127,18 +130,6 @@ func (s *Set) enter(name string, r *rule, now time.Time) (*entry, Refusal) {
 	e.recount()
 	s.names[name] = e
 	return e, ""
-}
-
-// covering returns another certificate to serve under the name, or nil.
-func (s *Set) covering(e *entry, now time.Time) *secret.Item {
-	if !e.rule.conf.Cover || e.rule.removed {
-		return nil
-	}
-	item := s.cfg.Covering(e.name)
-	if item == nil || item.Expired(now) {
-		return nil
-	}
-	return item
 }
 
 // left records that a subscription has ended.

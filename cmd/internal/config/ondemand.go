@@ -24,6 +24,9 @@ type OnDemand struct {
 	// else it replaces the one that has been unused for longest. Default: 10000.
 	Names  uint32         `json:"names"`
 	Budget OnDemandBudget `json:"budget"`
+	// Cover names secrets, such as one for a wildcard. While the certificate of one is valid and
+	// is for the name, it is served in place of an order. Default: none.
+	Cover []string `json:"cover"`
 	// Wait is the longest pause of a handshake. The order goes on after it. Default: 8s.
 	Wait Duration `json:"wait"`
 	// Idle is how long a name that no client uses is renewed. Envoy uses each name until it
@@ -170,6 +173,7 @@ func (c *Config) completeOnDemand(p *problems, s *Secret, path string) {
 	}
 	c.completeBudget(s.Providers, &o.Budget)
 	c.checkAsk(p, *s, path+".ask")
+	c.checkCover(p, o.Cover, path+".cover")
 }
 
 func (c *Config) completeBudget(providers []string, b *OnDemandBudget) {
@@ -177,6 +181,21 @@ func (c *Config) completeBudget(providers []string, b *OnDemandBudget) {
 	if len(providers) > 0 && c.Costly(providers[0]) {
 		b.New = cmp.Or(b.New, budget.Rate{Count: 10, Every: time.Minute})
 		b.PerRegisteredDomain = cmp.Or(b.PerRegisteredDomain, budget.Rate{Count: 50, Every: 7 * day})
+	}
+}
+
+// checkCover refuses a name that is no key pair of the configuration. What files and SPIRE provide is
+// not known here.
+func (c *Config) checkCover(p *problems, cover []string, path string) {
+	for i, name := range cover {
+		switch at := c.find(name); {
+		case name == RootCA, at >= 0 && c.Secrets[at].Kind == TrustBundle:
+			c.say(p, path, name, "it has no certificate of its own; write a secret of kind "+KeyPair)
+		case slices.Contains(cover[:i], name):
+			c.say(p, path, name, "it is there twice; write it once")
+		case at < 0 && !c.FromOthers(name):
+			c.say(p, path, name, "no secret has that name; add it to secrets, or remove it here")
+		}
 	}
 }
 

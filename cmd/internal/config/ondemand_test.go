@@ -77,6 +77,10 @@ func TestWrongRulesAreRefused(t *testing.T) {
 		filed + `secrets: [{match: "**", on_demand: {idle: 30 d}}]`:                                                              "such as 12h or 30d",
 		filed + "socket: {enabled: false}\noutputs: []\n" + `secrets: [{match: "**"}]`:                                           "socket.enabled is false",
 		filed + `secrets: [{match: "**"}, {name: "**", match: "a.example.org"}]`:                                                 `secrets has "**" twice: write another name`,
+		filed + `secrets: [{match: "**", on_demand: {cover: [wild]}}]`:                                                           `secrets.**.on_demand.cover is "wild": no secret has that name`,
+		filed + `secrets: [{match: "**", on_demand: {cover: [ROOTCA]}}, {name: ROOTCA}]`:                                         `it has no certificate of its own`,
+		filed + `secrets: [{match: "**", on_demand: {cover: ["**"]}}]`:                                                           `no secret has that name`,
+		filed + `secrets: [{match: "**", on_demand: {cover: [w, w]}}, {name: w, dns_names: ["*.example.org"]}]`:                  `it is there twice`,
 		filed + "workloads: {verified_by: authority}\n" + `secrets: [{match: "**"}]`:                                             "with workloads",
 	} {
 		if _, _, err := load(file, nil); err == nil || !strings.Contains(err.Error(), want) {
@@ -88,6 +92,7 @@ func TestWrongRulesAreRefused(t *testing.T) {
 		acme + `secrets: [{match_file: names.txt}]`,
 		acme + `secrets: [{match: "**", on_demand: {ask: {file: allowed.txt}}}]`,
 		filed + `secrets: [{match: "**.example.org"}, {match: "*.example.org"}]`,
+		filed + `secrets: [{match: "**", on_demand: {cover: [wild]}}, {name: wild, dns_names: ["*.example.org"]}]`,
 	} {
 		if _, _, err := load(file, nil); err != nil {
 			t.Errorf("%s: %v", file, err)

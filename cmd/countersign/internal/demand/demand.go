@@ -204,7 +204,7 @@ func (r *rule) convert(c config.Config, ledger *budget.Ledger) (ondemand.Rule, e
 			Name: r.entry.Name, Kind: secret.KeyPair, Authorities: r.entry.Providers, KeyType: keyType, TTL: r.entry.TTL.Duration,
 			RenewRatio: c.Rotation.Ratio, RenewJitter: max(c.Rotation.Jitter, 1e-9), // 0 would be the default
 		},
-		Names: int(o.Names), Evict: !c.Costly(r.entry.Providers[0]), Wait: o.Wait.Duration, Idle: o.Idle.Duration,
+		Names: int(o.Names), Evict: !c.Costly(r.entry.Providers[0]), Cover: o.Cover, Wait: o.Wait.Duration, Idle: o.Idle.Duration,
 	}
 	return out, err
 }
