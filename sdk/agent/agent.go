@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/countersign-dev/countersign/sdk/gateway"
@@ -85,15 +86,21 @@ type Agent struct {
 	identities *identities.Set // nil if all streams share the same secrets
 	onDemand   *ondemand.Set   // nil for none
 	relay      *relay          // nil without a gateway socket
-	servers    []server
+
+	adding  sync.Mutex
+	servers []Server
 }
 
-// server is one of the agent's sockets.
-type server interface {
+// Server is one of the agent's sockets. Its methods are safe for concurrent use.
+type Server interface {
+	// Serve answers until Close and then returns nil.
 	Serve() error
+	// Close ends the streams, waits until its context ends for connections to close, and removes the
+	// socket. It may be called twice.
 	Close(context.Context) error
+	// Streams returns how many streams and fetches are open.
 	Streams() int
-	SetPolicy(sds.Policy) int
+	// SocketErr returns why no client can connect, or nil.
 	SocketErr() error
 }
 

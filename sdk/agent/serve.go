@@ -46,7 +46,7 @@ func (a *Agent) Ready() []string {
 // when a socket's file was removed.
 func (a *Agent) SocketErr() error {
 	var errs []error
-	for _, server := range a.servers {
+	for _, server := range a.sockets() {
 		errs = append(errs, server.SocketErr())
 	}
 	return errors.Join(errs...)
@@ -55,7 +55,7 @@ func (a *Agent) SocketErr() error {
 // Streams returns the number of open streams and fetches on all sockets.
 func (a *Agent) Streams() int {
 	n := 0
-	for _, server := range a.servers {
+	for _, server := range a.sockets() {
 		n += server.Streams()
 	}
 	return n
@@ -63,7 +63,7 @@ func (a *Agent) Streams() int {
 
 // rootAcknowledged asks all sockets that serve Envoys; see [secret.Config].
 func (a *Agent) rootAcknowledged(bundles []string, root string) bool {
-	return !slices.ContainsFunc(a.servers, func(s server) bool {
+	return !slices.ContainsFunc(a.sockets(), func(s Server) bool {
 		told, ok := s.(interface{ RootAcknowledged([]string, string) bool })
 		return ok && !told.RootAcknowledged(bundles, root)
 	})
@@ -76,6 +76,15 @@ func (a *Agent) Identities() (identities.Counts, bool) {
 		return identities.Counts{}, false
 	}
 	return a.identities.Counts(), true
+}
+
+// Workloads returns the identities of an agent of many, and the source of their secrets, revocation
+// lists included, for the callers that they return; nil for any other agent. Experimental.
+func (a *Agent) Workloads() (*identities.Set, secret.Source) {
+	if a.identities == nil {
+		return nil, nil
+	}
+	return a.identities, a.revocation.Over(a.identities)
 }
 
 // OnDemand returns the state of the names on demand; false for an agent without. Experimental.
@@ -147,10 +156,27 @@ func (a *Agent) SetRevocation(bundles []revocation.Bundle) error { return a.revo
 // SetPolicy sets which peers the sockets serve; see [sds.Server.SetPolicy].
 func (a *Agent) SetPolicy(p sds.Policy) int {
 	n := 0
-	for _, server := range a.servers {
-		n += server.SetPolicy(p)
+	for _, server := range a.sockets() {
+		if bound, ok := server.(interface{ SetPolicy(sds.Policy) int }); ok {
+			n += bound.SetPolicy(p)
+		}
 	}
 	return n
+}
+
+// Add has [Agent.Run] serve a further socket, beside those of the Config, and [Agent.Close] close it.
+// Call it before Run. The policy of the other sockets does not count for it.
+func (a *Agent) Add(server Server) {
+	a.adding.Lock()
+	defer a.adding.Unlock()
+	a.servers = append(slices.Clone(a.servers), server)
+}
+
+// sockets returns the agent's sockets.
+func (a *Agent) sockets() []Server {
+	a.adding.Lock()
+	defer a.adding.Unlock()
+	return a.servers
 }
 
 // Renew requests a new key and certificate for a secret now; see [secret.Manager.Renew].
@@ -167,11 +193,12 @@ func (a *Agent) Retry(authority string) {
 // Run serves until ctx ends, then closes the agent as [Agent.Close] does. It returns nil
 // if ctx ended it, and an error if a socket failed. Call it once.
 func (a *Agent) Run(ctx context.Context) error {
-	served := make(chan error, len(a.servers))
-	for _, server := range a.servers {
+	servers := a.sockets()
+	served := make(chan error, len(servers))
+	for _, server := range servers {
 		go func() { served <- server.Serve() }()
 	}
-	left := len(a.servers)
+	left := len(servers)
 	var errs []error
 	select {
 	case <-ctx.Done():
@@ -213,12 +240,13 @@ func (a *Agent) Close() error {
 
 // closeServers closes all sockets at the same time, so that they share the drain timeout.
 func (a *Agent) closeServers(ctx context.Context) error {
-	closed := make(chan error, len(a.servers))
-	for _, server := range a.servers {
+	servers := a.sockets()
+	closed := make(chan error, len(servers))
+	for _, server := range servers {
 		go func() { closed <- server.Close(ctx) }()
 	}
 	var errs []error
-	for range a.servers {
+	for range servers {
 		errs = append(errs, <-closed)
 	}
 	return errors.Join(errs...)

@@ -62,12 +62,20 @@ func (c *Set) joinPeer(peer secret.Caller) (secret.Caller, error) {
 	if c.cfg.Identify.Peer != nil {
 		id, ok = c.cfg.Identify.Peer(peer)
 	}
-	c.sched.Lock()
-	defer c.sched.Unlock()
 	if !ok {
+		c.sched.Lock()
+		defer c.sched.Unlock()
 		return secret.Caller{}, c.turnAway(ca.Errorf(ca.Unauthenticated, "the stream brings no token, and its peer (%s) is not known by itself", peer.ID))
 	}
-	e, err := c.entryOf(id)
+	return c.JoinAs(peer, id)
+}
+
+// JoinAs admits a stream whose SPIFFE ID the program has established by itself, as [Set.Join] does a
+// peer. The certificate is requested without a token of the stream's.
+func (c *Set) JoinAs(peer secret.Caller, spiffeID string) (secret.Caller, error) {
+	c.sched.Lock()
+	defer c.sched.Unlock()
+	e, err := c.entryOf(spiffeID)
 	if err != nil {
 		return secret.Caller{}, c.turnAway(err)
 	}

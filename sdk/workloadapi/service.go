@@ -30,6 +30,9 @@ type ServiceConfig struct {
 	Secrets secret.Source
 	// Admit returns the caller or a status error that ends the call. Required.
 	Admit func(context.Context) (secret.Caller, error)
+	// Header is the metadata that has to be "true" in each call. Default: workload.spiffe.io, that of the
+	// Workload API.
+	Header string
 	// Log never receives a key. Default: [slog.Default].
 	Log *slog.Logger
 }
@@ -42,6 +45,7 @@ type Service struct {
 	names     []string // of all secrets
 	secrets   secret.Source
 	admit     func(context.Context) (secret.Caller, error)
+	header    string
 	log       *slog.Logger
 	refused   *slog.Logger // for what callers can have logged
 	repeats   loglimit.Repeats
@@ -68,7 +72,7 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 	cfg.Log = cmp.Or(cfg.Log, slog.Default())
 	return &Service{
 		offer: offer, foreign: slices.Sorted(maps.Keys(offer.Federated)), names: offer.names(),
-		secrets: cfg.Secrets, admit: cfg.Admit, log: cfg.Log, refused: loglimit.Limit(cfg.Log), streams: make(map[*stream]struct{}), calling: make(map[string]*callerCalls),
+		secrets: cfg.Secrets, admit: cfg.Admit, header: cmp.Or(cfg.Header, "workload.spiffe.io"), log: cfg.Log, refused: loglimit.Limit(cfg.Log), streams: make(map[*stream]struct{}), calling: make(map[string]*callerCalls),
 		now: clock.Wall, startup: clock.BeginStartup(),
 	}, nil
 }
@@ -103,8 +107,8 @@ func (s *Service) FetchX509Bundles(_ *workloadv1.X509BundlesRequest, to grpc.Ser
 // browser or server tricked into calling this address cannot set it (SPIFFE Workload
 // Endpoint, section 3).
 func (s *Service) caller(ctx context.Context) (secret.Caller, error) {
-	if got := metadata.ValueFromIncomingContext(ctx, "workload.spiffe.io"); len(got) != 1 || got[0] != "true" {
-		return secret.Caller{}, status.Error(codes.InvalidArgument, "the security header is missing: the metadata workload.spiffe.io must be true")
+	if got := metadata.ValueFromIncomingContext(ctx, s.header); len(got) != 1 || got[0] != "true" {
+		return secret.Caller{}, status.Errorf(codes.InvalidArgument, "the security header is missing: the metadata %s must be true", s.header)
 	}
 	return s.admit(ctx)
 }

@@ -58,6 +58,7 @@ var classes = map[string]class{
 	"sdk/authn/tokenreview": experimental,
 	"sdk/gateway":           experimental,
 	"sdk/identities":        experimental,
+	"sdk/broker":            experimental,
 	"sdk/jwtsvid":           experimental,
 	"sdk/keysource/pkcs11":  experimental,
 	"sdk/kubeapi":           experimental,

@@ -24,6 +24,7 @@ const minTTL = time.Second
 func (c *Config) Complete() error {
 	var p problems
 	c.warnings = nil
+	c.completeBroker(&p)
 	c.completeWorkloads(&p)
 	c.completeSpire(&p)
 	c.completeFiles(&p)
@@ -224,13 +225,20 @@ func (c *Config) readSockets(p *problems) {
 		if *at == "" {
 			continue
 		}
-		path, err := unixsocket.ParsePath(*at)
-		if err != nil {
-			c.say(p, setting, *at, err.Error())
-			continue
+		if path := c.socketPath(p, setting, *at); path != "" {
+			*at = path
 		}
-		*at = path
 	}
+}
+
+// socketPath returns the path of a socket that a setting names, or "" after a problem.
+func (c *Config) socketPath(p *problems, setting, named string) string {
+	path, err := unixsocket.ParsePath(named)
+	if err != nil {
+		c.say(p, setting, named, err.Error())
+		return ""
+	}
+	return path
 }
 
 func (c *Config) needSocket(p *problems, setting, path string) {

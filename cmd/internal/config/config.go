@@ -31,6 +31,8 @@ type Config struct {
 	Socket   Socket   `json:"socket"`
 	// WorkloadAPI is off without a socket.
 	WorkloadAPI WorkloadAPI `json:"workload_api"`
+	// Broker is off without a socket.
+	Broker Broker `json:"broker"`
 	// BundleEndpoints publish the bundles of foreign trust domains. Default: none.
 	BundleEndpoints []BundleEndpoint `json:"bundle_endpoints"`
 	// PublishBundle is off without an address.

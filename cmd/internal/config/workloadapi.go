@@ -65,7 +65,7 @@ type WorkloadIdentity struct {
 // completeWorkloadAPI runs after the secrets, to which it refers.
 func (c *Config) completeWorkloadAPI(p *problems) {
 	w := &c.WorkloadAPI
-	if w.Socket == "" && w.JWTSVID.On() {
+	if w.Socket == "" && w.JWTSVID.On() && !c.Broker.On() {
 		c.say(p, "workload_api.socket", "", "write the path of a unix socket, or leave workload_api.jwt_svid out")
 	}
 	if w.Socket != "" {

@@ -2,6 +2,8 @@ package config
 
 import (
 	"fmt"
+	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -12,7 +14,7 @@ import (
 
 // Workloads makes the agent serve many workloads of a machine: each stream has its own
 // identity, by its token or by the user at the other end of the socket, and "default" is the
-// certificate of that identity. It is on if verified_by or peers is set.
+// certificate of that identity. It is on if verified_by or peers is set, or the Broker API is served.
 type Workloads struct {
 	// VerifiedBy is how the token of a stream is verified: jwks, by the agent with the
 	// issuer's keys; token_review, by a Kubernetes API server; authority, by the CA of
@@ -25,7 +27,8 @@ type Workloads struct {
 	// SPIFFEID is the SPIFFE ID to request, with a token's claims in braces. Default:
 	// spiffe://<trust_domain>/ns/{kubernetes.io/namespace}/sa/{kubernetes.io/serviceaccount/name}.
 	SPIFFEID string `json:"spiffe_id"`
-	// Peers are users that need no token. They may connect to the socket; requests for
+	// Peers are users that need no token, and the processes that brokers refer to: the first entry
+	// that fits is who it is. The users may connect to the socket; requests for
 	// them carry the provider's own token, if there is one. Default: none.
 	Peers []WorkloadPeer `json:"peers"`
 	// Limits bound the agent; the error of a rejected stream names the limit.
@@ -34,8 +37,26 @@ type Workloads struct {
 
 // WorkloadPeer is a user of this machine and the identity of its workloads.
 type WorkloadPeer struct {
-	UID      uint32 `json:"uid"`
-	SPIFFEID string `json:"spiffe_id"`
+	UID uint32 `json:"uid"`
+	// GID is the primary group, too. Default: any.
+	GID *uint32 `json:"gid"`
+	// Executable is the program's file on this machine, and Cgroup the path in cgroup v2 of the process
+	// or of a group around it, such as /system.slice/web.service. An entry with one of them is for the
+	// processes of brokers alone. Default: any.
+	Executable string `json:"executable"`
+	Cgroup     string `json:"cgroup"`
+	SPIFFEID   string `json:"spiffe_id"`
+}
+
+// Held reports whether the entry is for processes that are held, so for those of brokers.
+func (w WorkloadPeer) Held() bool { return w.Executable != "" || w.Cgroup != "" }
+
+// covers reports whether an entry fits all processes that another one fits.
+func (w WorkloadPeer) covers(other WorkloadPeer) bool {
+	group := w.GID == nil || other.GID != nil && *w.GID == *other.GID
+	program := w.Executable == "" || w.Executable == other.Executable
+	cgroup := w.Cgroup == "" || w.Cgroup == other.Cgroup
+	return w.UID == other.UID && group && program && cgroup
 }
 
 // WorkloadLimits bound an agent of many identities.
@@ -127,16 +148,25 @@ func (c *Config) completeTemplate(p *problems) *identities.Template {
 }
 
 func (c *Config) checkPeer(p *problems, i int) {
-	path, peer := fmt.Sprintf("workloads.peers.%d", i), c.Workloads.Peers[i]
+	at, peer := fmt.Sprintf("workloads.peers.%d", i), c.Workloads.Peers[i]
 	if peer.SPIFFEID == "" {
-		c.say(p, path+".spiffe_id", "", "write the SPIFFE ID of this user's workloads")
+		c.say(p, at+".spiffe_id", "", "write the SPIFFE ID of this user's workloads")
 		return
 	}
 	if _, err := pki.ParseSPIFFEID(peer.SPIFFEID); err != nil {
-		p.add(fmt.Errorf("%s: %w", path, err))
+		p.add(fmt.Errorf("%s: %w", at, err))
 	}
-	if slices.ContainsFunc(c.Workloads.Peers[:i], func(other WorkloadPeer) bool { return other.UID == peer.UID }) {
-		c.say(p, path+".uid", peer.UID, "write each user once")
+	if slices.ContainsFunc(c.Workloads.Peers[:i], func(other WorkloadPeer) bool { return other.covers(peer) }) {
+		c.say(p, at+".uid", peer.UID, "write each user once: an entry before this one fits the same processes")
+	}
+	if peer.Held() && !c.Broker.Uses(ReferencePID) {
+		c.say(p, at+".uid", peer.UID, "executable and cgroup are for the processes of brokers; set broker, or remove them")
+	}
+	if peer.Executable != "" && !filepath.IsAbs(peer.Executable) {
+		c.say(p, at+".executable", peer.Executable, "write an absolute path")
+	}
+	if peer.Cgroup != "" && (peer.Cgroup[0] != '/' || peer.Cgroup == "/" || path.Clean(peer.Cgroup) != peer.Cgroup) {
+		c.say(p, at+".cgroup", peer.Cgroup, "write a path that begins with /, such as /system.slice/web.service")
 	}
 }
 

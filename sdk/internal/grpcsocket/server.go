@@ -1,11 +1,13 @@
-// Package grpcsocket serves gRPC on a unix socket to the peers that a policy admits: call
-// [Listen], register services, and call [Server.Serve]. The SDS server and the Workload API
-// use it. Health and reflection are there from the start. gRPC owns the goroutines; the policy is replaced atomically.
+// Package grpcsocket serves gRPC on a unix socket to the peers that a policy admits, or to those that
+// a TLS handshake has verified: call [Listen], register services, and call [Server.Serve]. The SDS
+// server, the Workload API and the Broker API use it. Health and reflection are there from the start.
+// gRPC owns the goroutines; the policy is replaced atomically.
 package grpcsocket
 
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,11 +16,11 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 
-	"github.com/countersign-dev/countersign/internal/host/unixsocket"
 	"github.com/countersign-dev/countersign/internal/inbound"
 	"github.com/countersign-dev/countersign/internal/loglimit"
 	"github.com/countersign-dev/countersign/internal/text"
@@ -27,8 +29,16 @@ import (
 
 // Config of a server.
 type Config struct {
-	// Path of the unix socket, at most 107 bytes. Required.
+	// Path of the unix socket, at most 107 bytes. Required, unless there is an Address.
 	Path string
+	// Address is the host:port to listen on instead of Path. It needs TLS. Default: none.
+	Address string
+	// TLS verifies the peers, which makes Policy irrelevant. It must require client certificates.
+	// Default: none, and the kernel identifies the peers.
+	TLS *tls.Config
+	// MaxAge is how long a connection lasts, as one with TLS outlives its peer's certificate. Default:
+	// no limit.
+	MaxAge time.Duration
 	// Mode of the socket file. Default: 0600.
 	Mode fs.FileMode
 	// Policy decides which peers are served. Default: this user and root.
@@ -57,13 +67,16 @@ const (
 	pingEvery, pingTimeout = time.Minute, 20 * time.Second
 	// maxIdle is how long a connection without a stream is kept; clients reconnect.
 	maxIdle = 5 * time.Minute
+	// ageGrace is how long the streams of a connection last that has reached MaxAge.
+	ageGrace = 10 * time.Second
 )
 
 // Server is a gRPC server on a socket of its own.
 type Server struct {
 	grpc   *grpc.Server
 	files  files
-	socket *unixsocket.Socket
+	socket listener
+	tls    bool // it has verified each peer
 	policy atomic.Pointer[unixpeer.Policy]
 	log    *slog.Logger
 	health *checked
@@ -75,14 +88,14 @@ type Server struct {
 // Listen opens the socket. Connections wait until [Server.Serve].
 func Listen(cfg Config) (*Server, error) {
 	cfg = cfg.withDefaults()
-	if unixpeer.MissingProtection != "" {
+	if unixpeer.MissingProtection != "" && cfg.TLS == nil {
 		cfg.Log.Warn("protection unavailable on this system", "missing", unixpeer.MissingProtection)
 	}
-	socket, err := unixsocket.Listen(cfg.Path, cfg.Mode, cfg.Log)
+	socket, err := cfg.listen()
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{socket: socket, log: cfg.Log, health: newHealth(cfg.Serving)}
+	s := &Server{socket: socket, tls: cfg.TLS != nil, log: cfg.Log, health: newHealth(cfg.Serving)}
 	s.policy.Store(&cfg.Policy)
 	s.grpc = s.newGRPC(cfg)
 	s.introspect()
@@ -101,14 +114,18 @@ func (c Config) withDefaults() Config {
 }
 
 func (s *Server) newGRPC(cfg Config) *grpc.Server {
+	creds := unixpeer.Credentials()
+	if cfg.TLS != nil {
+		creds = credentials.NewTLS(cfg.TLS)
+	}
 	return grpc.NewServer(
-		grpc.Creds(inbound.Process().Credentials(unixpeer.Credentials(), cfg.Log)),
+		grpc.Creds(inbound.Process().Credentials(creds, cfg.Log)),
 		grpc.MaxRecvMsgSize(cfg.MaxMessage),
 		grpc.MaxHeaderListSize(maxHeaders),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.ConnectionTimeout(cfg.Handshake),
 		grpc.WriteBufferSize(writeBuffer),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingEvery, Timeout: pingTimeout, MaxConnectionIdle: maxIdle}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingEvery, Timeout: pingTimeout, MaxConnectionIdle: maxIdle, MaxConnectionAge: cfg.MaxAge, MaxConnectionAgeGrace: ageGrace}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		// A window that grows would let each stream send 16 MiB before they are read.
 		grpc.StaticStreamWindowSize(64<<10),
@@ -130,8 +147,13 @@ func (s *Server) RegisterService(desc *grpc.ServiceDesc, service any) {
 	s.grpc.RegisterService(desc, service)
 }
 
-// Admit returns the peer of an RPC, or the status to end the RPC with.
+// Admit returns the peer of an RPC, or the status to end the RPC with. A peer that TLS has verified is
+// admitted, and is the zero one here.
 func (s *Server) Admit(ctx context.Context) (unixpeer.Peer, error) {
+	if s.tls {
+		known(ctx)
+		return unixpeer.Peer{}, nil
+	}
 	return s.policy.Load().Admit(ctx)
 }
 

@@ -101,6 +101,9 @@ func (f *federated) join(cfg *agent.Config) {
 			Name: e.Authority(), Client: f.source.Authority(e.TrustDomain), RootOverlap: new(time.Duration),
 		})
 		cfg.Secrets = append(cfg.Secrets, secret.Spec{Name: e.Name, Kind: secret.TrustBundle, Authorities: []string{e.Authority()}})
+		if cfg.Identities != nil {
+			cfg.Identities.Bundles = append(cfg.Identities.Bundles, e.Name)
+		}
 	}
 	if len(f.endpoints) > 0 {
 		cfg.WorkloadAPI.FederatedJWT = &f.keys

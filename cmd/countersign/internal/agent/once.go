@@ -30,7 +30,7 @@ func forOnce(c config.Config, timeout time.Duration) (config.Config, error) {
 		return c, errors.New("--once runs no proxy: remove proxy.command, or the command after --")
 	}
 	c.Socket.Enabled, c.Gateway.Enabled, c.WorkloadAPI.Socket = false, false, ""
-	c.Status, c.PublishBundle = config.Status{}, config.PublishBundle{}
+	c.Status, c.PublishBundle, c.Broker = config.Status{}, config.PublishBundle{}, config.Broker{}
 	c.Secrets = c.Named() // the agent that serves has the log of names on demand
 	return c, nil
 }

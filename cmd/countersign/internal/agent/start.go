@@ -76,7 +76,7 @@ func (s *start) open(ctx context.Context) error {
 	if err := s.openProviders(); err != nil {
 		return err
 	}
-	for _, open := range []func(context.Context) error{s.openOwn, s.openSources, s.openProxy, s.openAgent} {
+	for _, open := range []func(context.Context) error{s.openOwn, s.openSources, s.openProxy, s.openAgent, s.openBroker} {
 		if err := open(ctx); err != nil {
 			return cli.Wrong(err)
 		}

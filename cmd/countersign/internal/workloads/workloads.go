@@ -21,10 +21,10 @@ const recycle = 5 * time.Minute
 func Wire(cfg *agent.Config, w config.Workloads, cache *wiring.TokenCache) error {
 	spec := cfg.Secrets[0] // it is the first
 	cfg.Secrets = cfg.Secrets[1:]
-	peers := map[uint32]string{}
 	for _, peer := range w.Peers {
-		peers[peer.UID] = peer.SPIFFEID
-		cfg.Socket.Policy.UIDs = append(cfg.Socket.Policy.UIDs, peer.UID)
+		if !peer.Held() {
+			cfg.Socket.Policy.UIDs = append(cfg.Socket.Policy.UIDs, peer.UID)
+		}
 	}
 	cfg.Identities = &identities.Config{
 		Certificate: spec, Bundles: bundlesOf(cfg.Secrets),
@@ -32,10 +32,7 @@ func Wire(cfg *agent.Config, w config.Workloads, cache *wiring.TokenCache) error
 			Identities: int(w.Limits.Identities), Streams: int(w.Limits.Streams), InFlight: int(w.Limits.Requests),
 			Refused: int(w.Limits.RefusedTokens),
 		},
-		Identify: identities.Identify{Peer: func(peer secret.Caller) (string, bool) {
-			id, ok := peers[peer.UID]
-			return id, ok
-		}},
+		Identify: identities.Identify{Peer: Peers(w.Peers).OfCaller},
 	}
 	if len(spec.Authorities) > 0 {
 		cfg.Identities.Exchange = ExchangeOf(cache, spec.Authorities[0])

@@ -1,0 +1,27 @@
+// Package process holds a process of this machine by a descriptor, so that its PID cannot come to
+// mean another process: call [Hold], ask the [Held] process for its attributes, and [Held.Close] it.
+// A goroutine waits for the end of each held process. Linux only: elsewhere Hold returns an error
+// that is [errors.ErrUnsupported].
+package process
+
+import (
+	"errors"
+	"os"
+)
+
+// ErrNotFound means that no process has the PID, or that it has ended.
+var ErrNotFound = errors.New("no such process")
+
+// Held is a process that [Hold] returned. Its methods are safe for concurrent use. What it returns is
+// true of this process, and of no other that got the same PID: an error is [ErrNotFound] if the
+// process has ended.
+type Held struct {
+	pid  int32
+	file *os.File // its pidfd
+}
+
+// PID returns the process ID in the PID namespace of this program.
+func (h *Held) PID() int32 { return h.pid }
+
+// Close stops waiting. It does nothing to the process.
+func (h *Held) Close() error { return h.file.Close() }

@@ -1,0 +1,153 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/countersign-dev/countersign/internal/host/errno"
+)
+
+// initialNamespace is what the kernel calls the first PID namespace (PROC_PID_INIT_INO).
+const initialNamespace = "pid:[4026531836]"
+
+// InInitialNamespace reports whether this program is in the machine's own PID namespace, so that it
+// sees all processes. It is true if that is unknown.
+func InInitialNamespace() bool {
+	own, err := os.Readlink("/proc/self/ns/pid")
+	return err != nil || own == initialNamespace
+}
+
+// Hold returns the process with this PID in the PID namespace of this program. It calls ended, in a
+// goroutine of its own, when that process ends, unless Close came before.
+func Hold(pid int32, ended func()) (*Held, error) {
+	if pid <= 0 {
+		return nil, fmt.Errorf("%d: %w", pid, ErrNotFound)
+	}
+	fd, err := unix.PidfdOpen(int(pid), unix.PIDFD_NONBLOCK)
+	switch {
+	case errors.Is(err, unix.ESRCH), errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT): // the latter two of a thread
+		return nil, fmt.Errorf("%d: %w", pid, ErrNotFound)
+	case err != nil:
+		return nil, fmt.Errorf("failed to hold process %d: %w", pid, errno.Explain(err))
+	}
+	h := &Held{pid: pid, file: os.NewFile(uintptr(fd), "pidfd")} // #nosec G115 -- a descriptor
+	raw, err := h.file.SyscallConn()
+	if err == nil {
+		err = h.alive()
+	}
+	if err != nil {
+		return nil, errors.Join(err, h.Close())
+	}
+	go func() {
+		over := false
+		// The descriptor is readable once the process has ended.
+		if raw.Read(func(fd uintptr) bool { over = hasEnded(fd); return over }) == nil && over {
+			ended()
+		}
+	}()
+	return h, nil
+}
+
+func hasEnded(fd uintptr) bool {
+	ready, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0) // #nosec G115 -- a descriptor is small
+	return err == nil && ready > 0
+}
+
+// alive returns ErrNotFound if the process has ended. While it has not, its PID is its own: what was
+// read below /proc before is of this process.
+func (h *Held) alive() error {
+	raw, err := h.file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	over := false
+	if err := raw.Control(func(fd uintptr) { over = hasEnded(fd) }); err != nil {
+		return err
+	}
+	if over {
+		return fmt.Errorf("%d: %w", h.pid, ErrNotFound)
+	}
+	return nil
+}
+
+// about calls read, and returns its error only if the process was there meanwhile.
+func (h *Held) about(read func(proc string) error) error {
+	failed := read("/proc/" + strconv.Itoa(int(h.pid)) + "/")
+	if err := h.alive(); err != nil {
+		return err
+	}
+	if errors.Is(failed, fs.ErrNotExist) || errors.Is(failed, fs.ErrPermission) {
+		return errno.Advise(failed, "to look at other users' processes, an agent needs CAP_SYS_PTRACE, and a /proc that shows them: no ProtectProc= of systemd, no mount option hidepid")
+	}
+	return failed
+}
+
+// User returns the effective user and group.
+func (h *Held) User() (uid, gid uint32, err error) {
+	err = h.about(func(proc string) error {
+		text, err := os.ReadFile(proc + "status")
+		if err != nil {
+			return err
+		}
+		if uid, err = effective(string(text), "\nUid:"); err == nil {
+			gid, err = effective(string(text), "\nGid:")
+		}
+		return err
+	})
+	return uid, gid, err
+}
+
+// effective returns the second number of a line of /proc/PID/status: real, effective, saved, file system.
+func effective(status, key string) (uint32, error) {
+	_, rest, _ := strings.Cut(status, key)
+	line, _, _ := strings.Cut(rest, "\n")
+	fields := strings.Fields(line)
+	if len(fields) < 2 {
+		return 0, fmt.Errorf("/proc has no %s", strings.TrimSpace(key))
+	}
+	n, err := strconv.ParseUint(fields[1], 10, 32)
+	return uint32(n), err
+}
+
+// Runs reports whether the process runs the program at path, as this program sees it. Two files with
+// the same path in different containers are different programs.
+func (h *Held) Runs(path string) (same bool, err error) {
+	err = h.about(func(proc string) error {
+		running, err := os.Stat(proc + "exe")
+		if err != nil {
+			return err
+		}
+		wanted, err := os.Stat(path)
+		same = err == nil && os.SameFile(running, wanted)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // then no process runs it
+		}
+		return err
+	})
+	return same, err
+}
+
+// Cgroup returns the path of the process in the hierarchy of cgroup v2, as this program sees it, such
+// as /system.slice/web.service.
+func (h *Held) Cgroup() (path string, err error) {
+	err = h.about(func(proc string) error {
+		text, err := os.ReadFile(proc + "cgroup")
+		if err != nil {
+			return err
+		}
+		for line := range strings.Lines(string(text)) {
+			if rest, ok := strings.CutPrefix(line, "0::"); ok {
+				path = strings.TrimSuffix(rest, "\n")
+				return nil
+			}
+		}
+		return errors.New("this system has no cgroup v2; identify processes by uid, gid and executable")
+	})
+	return path, err
+}

@@ -1,0 +1,25 @@
+//go:build !linux
+
+package process
+
+import (
+	"errors"
+	"fmt"
+)
+
+var errUnsupported = fmt.Errorf("processes cannot be held on this system: %w", errors.ErrUnsupported)
+
+// InInitialNamespace reports whether this program sees all processes.
+func InInitialNamespace() bool { return true }
+
+// Hold is not supported on this system.
+func Hold(int32, func()) (*Held, error) { return nil, errUnsupported }
+
+// User is not supported on this system.
+func (h *Held) User() (uid, gid uint32, err error) { return 0, 0, errUnsupported }
+
+// Runs is not supported on this system.
+func (h *Held) Runs(string) (bool, error) { return false, errUnsupported }
+
+// Cgroup is not supported on this system.
+func (h *Held) Cgroup() (string, error) { return "", errUnsupported }

@@ -1,0 +1,88 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spiffe/go-spiffe/v2/exp/proto/spiffe/broker"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/countersign-dev/countersign/internal/host/process"
+)
+
+// Processes resolves references of type [PID] to processes of this machine. It holds each by a
+// descriptor, so that nothing goes to another process that gets the same PID. Linux only.
+type Processes struct {
+	// Identify returns the SPIFFE ID of a process; false if it has none. An error means that it cannot
+	// be identified at the moment. It must not block. Required.
+	Identify func(Process) (spiffeID string, ok bool, err error)
+}
+
+// Process is a running process. What it returns is true of no other process, whatever becomes of its
+// PID.
+type Process interface {
+	// PID is that of the PID namespace of this program.
+	PID() int32
+	// User returns the effective user and group.
+	User() (uid, gid uint32, err error)
+	// Runs reports whether it runs the program at path, as this program sees it.
+	Runs(path string) (bool, error)
+	// Cgroup returns its path in the hierarchy of cgroup v2.
+	Cgroup() (string, error)
+}
+
+// Resolve implements [Resolver].
+func (p Processes) Resolve(_ context.Context, reference *anypb.Any, ended func(error)) (Workload, error) {
+	var in broker.WorkloadPIDReference
+	if err := reference.UnmarshalTo(&in); err != nil {
+		return Workload{}, Refuse(ReferenceInvalid, "the reference is not a WorkloadPIDReference")
+	}
+	if in.GetPid() <= 0 {
+		return Workload{}, Refuse(ReferenceInvalid, "invalid PID %d: must be positive", in.GetPid())
+	}
+	held, err := process.Hold(in.GetPid(), func() { ended(Refuse(WorkloadNotFound, "process %d has ended", in.GetPid())) })
+	if err != nil {
+		return Workload{}, notFound(in.GetPid(), err)
+	}
+	id, err := p.identify(held)
+	if err != nil {
+		_ = held.Close() // a descriptor that was only read
+		return Workload{}, err
+	}
+	return Workload{
+		SPIFFEID: id, Name: fmt.Sprintf("process %d", held.PID()), Check: func() error { return p.check(held, id) },
+		Release: func() { _ = held.Close() },
+	}, nil
+}
+
+func (p Processes) identify(held *process.Held) (string, error) {
+	id, ok, err := p.Identify(held)
+	switch {
+	case err != nil:
+		return "", notFound(held.PID(), err)
+	case !ok:
+		return "", Refuse(WorkloadNotEntitled, "process %d has no identity", held.PID())
+	}
+	return id, nil
+}
+
+// check identifies the process again: it may have become another user's, or run another program.
+func (p Processes) check(held *process.Held, was string) error {
+	is, err := p.identify(held)
+	if err == nil && is != was {
+		return Refuse(WorkloadNotEntitled, "process %d has another identity now", held.PID())
+	}
+	return err
+}
+
+// notFound refuses a reference to a process that is not there.
+func notFound(pid int32, err error) error {
+	if !errors.Is(err, process.ErrNotFound) {
+		return err
+	}
+	if process.InInitialNamespace() {
+		return Refuse(WorkloadNotFound, "no process %d", pid)
+	}
+	return Refuse(WorkloadNotFound, "no process %d in the agent's own PID namespace; for the processes of its machine, run the agent with hostPID: true (Kubernetes) or --pid=host", pid)
+}

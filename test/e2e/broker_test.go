@@ -1,0 +1,144 @@
+package e2e
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/spiffe/go-spiffe/v2/exp/proto/spiffe/broker"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/countersign-dev/countersign/internal/test/proctest"
+)
+
+const brokerDomain = "spiffe://" + trustDomain + "/"
+
+// startBroker starts an agent that serves the Broker API to "proxy": what runs sleep is "sleeper", and
+// everything else of this user "proxy".
+func startBroker(t *testing.T, settings map[string]any) (a *agent, socket string) {
+	t.Helper()
+	program, err := exec.LookPath("sleep")
+	mustDo(t, err)
+	socket = filepath.Join(proctest.Folder(t), "broker", "socket")
+	ca := proctest.Folder(t)
+	file := filepath.Join(binaries(t), "countersign-provider-file")
+	all := map[string]any{
+		"workloads": map[string]any{"verified_by": nil, "spiffe_id": nil, "peers": []map[string]any{
+			{"uid": os.Getuid(), "executable": program, "spiffe_id": brokerDomain + "sleeper"},
+			{"uid": os.Getuid(), "spiffe_id": brokerDomain + "proxy"},
+		}},
+		"providers": []map[string]any{{"name": "file", "sha256": pinOf(t, file), "settings": map[string]any{"dir": ca, "self_signed": true}}},
+		"broker": map[string]any{
+			"socket": "unix://" + socket, "spiffe_id": brokerDomain + "agent",
+			"brokers": []map[string]any{{"spiffe_id": brokerDomain + "proxy", "references": []string{"pid"}}},
+		},
+	}
+	maps.Copy(all, settings)
+	return startWorkloads(t, all), socket
+}
+
+// brokerClient connects with the certificate that the agent has for this user over SDS.
+func brokerClient(t *testing.T, a *agent, socket string) broker.APIClient {
+	t.Helper()
+	answer, err := dialSDS(t, a.socket).FetchSecrets(withDeadline(t), &discoveryv3.DiscoveryRequest{TypeUrl: secretType, ResourceNames: []string{"default", "ROOTCA"}})
+	mustDo(t, err)
+	secrets, err := secretsOf(answer)
+	mustDo(t, err)
+	pair, err := tls.X509KeyPair(secrets["default"].GetTlsCertificate().GetCertificateChain().GetInlineBytes(), secrets["default"].GetTlsCertificate().GetPrivateKey().GetInlineBytes())
+	mustDo(t, err)
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(secrets["ROOTCA"].GetValidationContext().GetTrustedCa().GetInlineBytes())
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{
+		Certificates: []tls.Certificate{pair}, InsecureSkipVerify: true, MinVersion: tls.VersionTLS13,
+		VerifyConnection: func(state tls.ConnectionState) error {
+			_, err := state.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+			return err
+		},
+	})))
+	mustDo(t, err)
+	t.Cleanup(func() { conn.Close() })
+	return broker.NewAPIClient(conn)
+}
+
+func byPID(t *testing.T, pid int) *broker.WorkloadReference {
+	t.Helper()
+	packed, err := anypb.New(&broker.WorkloadPIDReference{Pid: int32(pid)})
+	mustDo(t, err)
+	return &broker.WorkloadReference{Reference: packed}
+}
+
+func asBroker(ctx context.Context) context.Context {
+	return metadata.AppendToOutgoingContext(ctx, "broker.spiffe.io", "true")
+}
+
+// The broker gets the certificate of a process until that ends; by the agent's rules, its log and its metrics.
+func TestBrokerGetsSecretsOfProcessUntilItEnds(t *testing.T) {
+	t.Parallel()
+	a, socket := startBroker(t, map[string]any{"workload_api": map[string]any{"jwt_svid": map[string]any{"audiences": []string{"db"}}}})
+	client, ctx := brokerClient(t, a, socket), asBroker(withDeadline(t))
+	sleeper := proctest.Start(t, exec.Command("sleep", "3600"))
+	stream, err := client.SubscribeToX509SVID(ctx, &broker.SubscribeToX509SVIDRequest{Reference: byPID(t, sleeper.PID())}, grpc.WaitForReady(true))
+	mustDo(t, err)
+	got, err := stream.Recv()
+	mustDo(t, err)
+	if len(got.GetSvids()) != 1 || got.GetSvids()[0].GetSpiffeId() != brokerDomain+"sleeper" {
+		t.Errorf("got %v", got.GetSvids())
+	}
+	tokens, err := client.FetchJWTSVID(ctx, &broker.FetchJWTSVIDRequest{Reference: byPID(t, sleeper.PID()), Audience: []string{"db"}})
+	if err != nil || len(tokens.GetSvids()) != 1 || tokens.GetSvids()[0].GetSpiffeId() != brokerDomain+"sleeper" {
+		t.Errorf("JWT-SVIDs: %v", err)
+	}
+	for name, pid := range map[string]int{"the agent": a.PID(), "its provider": a.provider(t, 0)} {
+		if _, err := client.FetchJWTSVID(ctx, &broker.FetchJWTSVIDRequest{Reference: byPID(t, pid), Audience: []string{"db"}}); status.Code(err) != codes.PermissionDenied {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	sleeper.Kill()
+	if _, err := stream.Recv(); status.Code(err) != codes.NotFound {
+		t.Errorf("the stream ends with %v", err)
+	}
+	page := getPage(t, a.status, "/metrics")
+	for _, want := range []string{`countersign_broker_calls_total{outcome="granted"} 2`, `{outcome="not-entitled"} 2`, `{outcome="ended"} 1`, "countersign_broker_streams 0"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("/metrics has no %s", want)
+		}
+	}
+	if text := a.log.String(); !strings.Contains(text, "a broker gets the secrets of a workload") || !strings.Contains(text, brokerDomain+"sleeper") {
+		t.Errorf("the log has no such line: %s", text)
+	}
+}
+
+// A broker goes on after a restart of the agent.
+func TestBrokerComesBackAfterRestart(t *testing.T) {
+	t.Parallel()
+	a, socket := startBroker(t, nil)
+	client, ctx := brokerClient(t, a, socket), asBroker(withDeadline(t))
+	subscribe := func() (grpc.ServerStreamingClient[broker.SubscribeToX509SVIDResponse], error) {
+		stream, err := client.SubscribeToX509SVID(ctx, &broker.SubscribeToX509SVIDRequest{Reference: byPID(t, os.Getpid())}, grpc.WaitForReady(true))
+		if err == nil {
+			_, err = stream.Recv()
+		}
+		return stream, err
+	}
+	stream, err := subscribe()
+	mustDo(t, err)
+	a.stop(t, syscall.SIGTERM)
+	if _, err := stream.Recv(); status.Code(err) != codes.Unavailable {
+		t.Errorf("the stream ends with %v", err)
+	}
+	a.start(t)
+	poll(t, "the Broker API to be back", func() bool { _, err := subscribe(); return err == nil })
+}
