@@ -37,9 +37,11 @@ type authority struct {
 	ids   sync.Map // of the orders that came, also of those that hung
 	// advises makes the authority advise to renew at once.
 	advises, adviceHangs atomic.Bool
+	calm                 atomic.Bool // it advises to renew much later
+	advised              sync.Map    // when it advised to renew at once, by the certificate
 }
 
-func (a *authority) RenewalInfo(ctx context.Context, _ []byte) (ca.RenewalInfo, error) {
+func (a *authority) RenewalInfo(ctx context.Context, leaf []byte) (ca.RenewalInfo, error) {
 	if a.adviceHangs.Load() {
 		<-ctx.Done()
 		return ca.RenewalInfo{}, ctx.Err()
@@ -47,6 +49,10 @@ func (a *authority) RenewalInfo(ctx context.Context, _ []byte) (ca.RenewalInfo, 
 	if !a.advises.Load() {
 		return ca.RenewalInfo{}, ca.ErrUnimplemented
 	}
+	if a.calm.Load() {
+		return ca.RenewalInfo{Start: time.Now().Add(10 * time.Hour), End: time.Now().Add(11 * time.Hour)}, nil
+	}
+	a.advised.LoadOrStore(string(leaf), time.Now())
 	return ca.RenewalInfo{Start: time.Now().Add(-2 * time.Hour), End: time.Now().Add(-time.Hour)}, nil
 }
 
