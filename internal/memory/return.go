@@ -18,10 +18,12 @@ func CollectLate() {
 	if os.Getenv("GOGC") != "" {
 		return
 	}
-	type sentinel struct{ _ *sentinel } // with a pointer, as the runtime may keep others longer
 	usual := debug.SetGCPercent(later)
 	runtime.AddCleanup(&sentinel{}, func(usual int) { debug.SetGCPercent(usual) }, usual)
 }
+
+// sentinel is what a collection finds unused. It has a pointer, as the runtime may keep others longer.
+type sentinel struct{ _ *sentinel }
 
 // Return returns to the system what only the start of a program needed: free heap, and on Linux the
 // mapped pages of its file. An idle program produces too little garbage for the runtime to do the

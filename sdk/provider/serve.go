@@ -34,6 +34,9 @@ const (
 // that has not maps the pages again that it needs.
 const startEnds = 2 * time.Second
 
+// garbage is what a provider's heap may hold beside what is in use.
+const garbage = 16 << 20
+
 // Main is the main function of a provider: it serves the provider until its host goes away. It
 // does not return. See [Define] for the parameters.
 func Main[S any, C ca.Client](name, version string, open func(ctx context.Context, settings S) (C, error)) {
@@ -127,6 +130,7 @@ func (d *Definition) serve(log *slog.Logger) error {
 	if _, err := fmt.Fprintf(host.stdout, "1|%d|%s\n", protocol.Version, host.address); err != nil {
 		return fmt.Errorf("write the handshake line: %w", err)
 	}
+	memory.CollectSeldom(garbage)
 	time.AfterFunc(startEnds, memory.Return)
 	defer closeWithin(instance, replyGrace)
 	if err := server.Serve(host.listener); err != nil && !errors.Is(err, grpc.ErrServerStopped) && !errors.Is(err, errChannelEnded) {

@@ -13,6 +13,7 @@ import (
 	"github.com/countersign-dev/countersign/cmd/internal/daemon"
 	"github.com/countersign-dev/countersign/cmd/internal/environ"
 	"github.com/countersign-dev/countersign/cmd/internal/otlp"
+	"github.com/countersign-dev/countersign/internal/memory"
 	"github.com/countersign-dev/countersign/internal/program/buildinfo"
 	"github.com/countersign-dev/countersign/kubernetes/fleet"
 )
@@ -45,6 +46,9 @@ The exit code is 0 after SIGTERM or SIGINT, 2 if a setting is wrong (nothing was
 	return cmd
 }
 
+// garbage is what the heap may hold beside what is in use, in bytes.
+const garbage = 32 << 20
+
 // serve starts everything in order of dependency, and stops it in reverse.
 func serve(ctx context.Context, c config.Config, in *daemon.Flags[*config.Config], streams cli.IO) (err error) {
 	life := daemon.NewLife(in.File, map[string]string{"istio.listen": c.Istio.Listen, "status.address": c.Status.Address, "status.probes": c.Status.Probes})
@@ -52,6 +56,7 @@ func serve(ctx context.Context, c config.Config, in *daemon.Flags[*config.Config
 	if err != nil {
 		return err
 	}
+	memory.CollectSeldom(garbage)
 	fleet.LogClient(log)
 	defer func() { err = errors.Join(err, pages.Close()) }()
 	traces, err := otlp.Open(ctx, otlp.Options{Service: config.Program, Version: buildinfo.This().Version, Getenv: in.Env.Get, Log: log})
