@@ -23,11 +23,11 @@ var ErrMalformed = errors.New("is malformed")
 // block by its number, type and line: [pem.Decode] skips such a block silently.
 func Blocks(text []byte) iter.Seq2[*pem.Block, error] {
 	return func(yield func(*pem.Block, error) bool) {
-		s := blockScanner{yield: yield}
 		text = plain(text)
-		s.text.Grow(min(len(text)+1, usualBlock))
+		s := blockScanner{yield: yield, source: text}
 		for line := range bytes.Lines(text) {
 			s.line++
+			s.at, s.next = s.next, s.next+len(line)
 			for part := range partsOf(bytes.TrimSpace(line)) {
 				if !s.scan(part) {
 					return
@@ -83,19 +83,20 @@ func partsOf(line []byte) iter.Seq[[]byte] {
 	}
 }
 
-// usualBlock is the size of a certificate's block, in bytes. Few have more.
-const usualBlock = 2 << 10
-
 // blockScanner collects the lines of one block after another.
 type blockScanner struct {
-	yield func(*pem.Block, error) bool
-	line  int // counts from 1, as do the blocks
-	block int
+	yield    func(*pem.Block, error) bool
+	source   []byte
+	at, next int // where the line and the one after it begin in source
+	line     int // counts from 1, as do the blocks
+	block    int
 
-	open  bool
-	begun int    // the line of its BEGIN
-	label []byte // its type, fit for an error; empty if it may be anything else
-	text  bytes.Buffer
+	open     bool
+	begun    int    // the line of its BEGIN
+	label    []byte // its type, fit for an error; empty if it may be anything else
+	from, to int    // where its lines are in source, as long as all are as [pem.Decode] takes them
+	copied   bool
+	text     bytes.Buffer // its lines otherwise
 }
 
 // scan takes a line; false ends the scan.
@@ -122,17 +123,31 @@ func (s *blockScanner) scan(line []byte) bool {
 func (s *blockScanner) begin(label []byte) {
 	s.block++
 	s.open, s.begun, s.label = true, s.line, label
+	s.from, s.to, s.copied = s.at, s.at, false
 	s.text.Reset()
 }
 
 func (s *blockScanner) add(line []byte) {
+	asItIs := s.next-s.at == len(line)+1 && s.source[s.next-1] == '\n'
+	if asItIs && !s.copied {
+		s.to = s.next
+		return
+	}
+	if !s.copied {
+		s.copied = true
+		s.text.Write(s.source[s.from:s.to])
+	}
 	s.text.Write(line)
 	s.text.WriteByte('\n')
 }
 
 // end decodes the lines of the open block.
 func (s *blockScanner) end(label []byte) bool {
-	block, rest := pem.Decode(s.text.Bytes())
+	text := s.source[s.from:s.to]
+	if s.copied {
+		text = s.text.Bytes()
+	}
+	block, rest := pem.Decode(text)
 	switch {
 	case block != nil && len(rest) == 0:
 		s.open = false

@@ -6,6 +6,7 @@ import (
 	"encoding/asn1"
 	"encoding/pem"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf16"
@@ -102,6 +103,31 @@ func TestSpoiledBlockIsNamed(t *testing.T) {
 		}
 		if faults != 1 || blocks != 1 {
 			t.Errorf("%s: %d blocks and %d faults, want one of each", name, blocks, faults)
+		}
+	}
+}
+
+// Blocks copies a text only where pem.Decode does not take it unchanged, as with a space at the end of a line.
+func TestBlocksAreTheSameWithoutACopy(t *testing.T) {
+	read := func(text string) (all []string) {
+		for block, err := range Blocks([]byte(text)) {
+			if err != nil {
+				all = append(all, err.Error())
+				continue
+			}
+			all = append(all, block.Type+string(block.Bytes))
+		}
+		return all
+	}
+	good := two()
+	for _, text := range []string{
+		good, strings.TrimSpace(good), " " + strings.TrimSpace(good), strings.ReplaceAll(good, "-----\n-----BEGIN", "----------BEGIN"),
+		"\n\na word\n" + good, strings.Replace(good, "\n", "\n\n", 1), strings.Replace(good, "\n", "\n# x\n", 1), strings.Replace(good, "END A", "END B", 1),
+		strings.Replace(good, "\n", "\n ", 1), good[:len(good)-20], strings.Replace(good, "-----END A-----\n", "", 1),
+	} {
+		got, want := read(text), read(strings.ReplaceAll(text, "\n", " \n"))
+		if !slices.Equal(got, want) {
+			t.Errorf("%q:\n%q, with spaces at the ends of lines:\n%q", text, got, want)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/countersign-dev/countersign/internal/text"
 )
@@ -14,6 +15,8 @@ import (
 // section 4). It is immutable and safe for concurrent use; a nil *Bundle is the empty set.
 type Bundle struct {
 	certs []*x509.Certificate // sorted by DER, no duplicates
+	once  sync.Once
+	pool  *x509.CertPool // nobody adds to it
 }
 
 // NewBundle returns the set of certs without checking them. It sorts them by DER and
@@ -21,7 +24,7 @@ type Bundle struct {
 func NewBundle(certs ...*x509.Certificate) *Bundle {
 	sorted := slices.Clone(certs)
 	slices.SortFunc(sorted, func(a, b *x509.Certificate) int { return bytes.Compare(a.Raw, b.Raw) })
-	return &Bundle{slices.CompactFunc(sorted, (*x509.Certificate).Equal)}
+	return &Bundle{certs: slices.CompactFunc(sorted, (*x509.Certificate).Equal)}
 }
 
 // ParseBundle parses roots (PEM) as [ParseCertificates] does and checks that each is a
@@ -126,7 +129,7 @@ func (b *Bundle) Union(other *Bundle) *Bundle {
 
 // Filter returns the roots for which keep returns true.
 func (b *Bundle) Filter(keep func(*x509.Certificate) bool) *Bundle {
-	return &Bundle{slices.DeleteFunc(b.Certificates(), func(c *x509.Certificate) bool { return !keep(c) })}
+	return &Bundle{certs: slices.DeleteFunc(b.Certificates(), func(c *x509.Certificate) bool { return !keep(c) })}
 }
 
 // Pool returns a new certificate pool with the roots.
@@ -136,6 +139,12 @@ func (b *Bundle) Pool() *x509.CertPool {
 		pool.AddCert(cert)
 	}
 	return pool
+}
+
+// shared returns the pool that verifications share, as none adds to it.
+func (b *Bundle) shared() *x509.CertPool {
+	b.once.Do(func() { b.pool = b.Pool() })
+	return b.pool
 }
 
 // Fingerprints returns the [Fingerprint] of each root, in the bundle's order.

@@ -251,7 +251,7 @@ func (c Check) root(chain *Chain) error {
 		}
 	}
 	verified, err := chain.Leaf.Verify(x509.VerifyOptions{
-		Roots:         c.Roots.Pool(),
+		Roots:         c.Roots.shared(),
 		Intermediates: intermediates,
 		CurrentTime:   clock.Later(c.Now, chain.Leaf.NotBefore),
 		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
