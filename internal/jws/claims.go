@@ -12,12 +12,11 @@ type Audience []string
 
 // UnmarshalJSON accepts both forms.
 func (a *Audience) UnmarshalJSON(raw []byte) error {
-	var one string
-	if json.Unmarshal(raw, &one) == nil {
-		*a = Audience{one}
-		return nil
+	if len(raw) == 0 || raw[0] != '"' {
+		return json.Unmarshal(raw, (*[]string)(a))
 	}
-	return json.Unmarshal(raw, (*[]string)(a))
+	*a = Audience{""}
+	return json.Unmarshal(raw, &(*a)[0])
 }
 
 // IsTime limits a NumericDate to the years 1970 to 6325: floats exceed the range of times.

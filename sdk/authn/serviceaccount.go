@@ -40,8 +40,18 @@ func ParseTemplate(text string) (Template, error) {
 	return Template{text}, nil
 }
 
+// fill puts names into their places, each of which is a whole segment.
 func fill(text, namespace, account string) string {
-	return strings.NewReplacer(namespacePlace, namespace, accountPlace, account).Replace(text)
+	segments := strings.Split(text, "/")
+	for i, segment := range segments {
+		switch segment {
+		case namespacePlace:
+			segments[i] = namespace
+		case accountPlace:
+			segments[i] = account
+		}
+	}
+	return strings.Join(segments, "/")
 }
 
 // IsZero reports whether the template yields no SPIFFE IDs.

@@ -56,9 +56,12 @@ func (v *Verifier) identity(payload []byte) (authn.Identity, error) {
 }
 
 func (v *Verifier) check(c claims) error {
-	for name, claim := range map[string]*float64{"exp": c.Expiry, "nbf": c.NotBefore, "iat": c.IssuedAt} {
-		if claim != nil && !jws.IsTime(*claim) {
-			return fmt.Errorf("the token's claim %s is not a time", name)
+	for _, claim := range []struct {
+		name string
+		time *float64
+	}{{"exp", c.Expiry}, {"nbf", c.NotBefore}, {"iat", c.IssuedAt}} {
+		if claim.time != nil && !jws.IsTime(*claim.time) {
+			return fmt.Errorf("the token's claim %s is not a time", claim.name)
 		}
 	}
 	now, leeway := v.cfg.Now(), v.cfg.Leeway
