@@ -69,6 +69,7 @@ type auditLog struct {
 
 	mu   sync.Mutex // held briefly
 	next *lines     // those that wait for the turn; nil: there are none
+	free []byte     // for the next text
 }
 
 // lines are written and synced together, or are all taken to be lost.
@@ -80,6 +81,9 @@ type lines struct {
 
 // together is how many bytes of lines wait for one sync, and a line more.
 const together = 1 << 20
+
+// reusable is the most memory that is kept for the next lines, in bytes.
+const reusable = 64 << 10
 
 func newAuditLog(sink Sink) *auditLog { return &auditLog{sink: sink, turn: call.NewTurn()} }
 
@@ -117,7 +121,7 @@ func (a *auditLog) join(text []byte) (with *lines, first bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if first = a.next == nil || len(a.next.text) >= together; first {
-		a.next = &lines{done: make(chan struct{})}
+		a.next, a.free = &lines{done: make(chan struct{}), text: a.free[:0]}, nil
 	}
 	a.next.text = append(a.next.text, text...)
 	return a.next, first
@@ -128,10 +132,12 @@ func (a *auditLog) commit(ctx context.Context, with *lines) {
 	_, with.err = call.Do(context.WithoutCancel(ctx), auditTimeout, a.turn, func(context.Context) (struct{}, error) {
 		return struct{}{}, a.put(a.take(with))
 	})
-	a.take(with) // if the turn never came
+	text := a.take(with) // if the turn never came
 	var fault *error
 	if with.err != nil {
 		fault = &with.err
+	} else {
+		a.reuse(text)
 	}
 	a.fault.Store(fault)
 	close(with.done)
@@ -145,6 +151,15 @@ func (a *auditLog) take(with *lines) []byte {
 		a.next = nil
 	}
 	return with.text
+}
+
+// reuse keeps the memory of a text that was written: a sink that hangs may still read one that was not.
+func (a *auditLog) reuse(text []byte) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if cap(text) <= reusable {
+		a.free = text
+	}
 }
 
 func (a *auditLog) put(text []byte) error {

@@ -108,15 +108,15 @@ func (s *Server) receive(stream grpc.ServerStream) (*security.IstioCertificateRe
 	request := &security.IstioCertificateRequest{}
 	read := make(chan error, 1)
 	go func() { read <- stream.RecvMsg(request) }()
-	ctx, cancel := context.WithTimeout(stream.Context(), s.cfg.Times.Message)
-	defer cancel()
+	late := time.NewTimer(s.cfg.Times.Message)
+	defer late.Stop()
 	select {
 	case err := <-read:
 		if err != nil {
 			return nil, asReceived(err)
 		}
 		return request, nil
-	case <-ctx.Done():
+	case <-late.C:
 		return nil, faultf(Malformed, codes.DeadlineExceeded, "the request did not arrive within %s", s.cfg.Times.Message)
 	}
 }

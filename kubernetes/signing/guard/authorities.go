@@ -87,15 +87,19 @@ func (a *Authorities) after(cert ra.Certificate, cluster string) error {
 
 // each checks all clusters whose client CAs are known, and demands that those of home are.
 func (a *Authorities) each(home string, check func(*ClientCA) error) error {
-	ofHome := wait(ca.Errorf(ca.Unavailable, "the client CAs of cluster %.253q are not known: it is not connected", home), soon)
+	var ofHome error
+	known := false
 	for _, g := range a.clusters() {
 		err := check(g)
 		if found(err) {
 			return err
 		}
 		if g.cfg.Cluster == home {
-			ofHome = err
+			ofHome, known = err, true
 		}
+	}
+	if !known {
+		return wait(ca.Errorf(ca.Unavailable, "the client CAs of cluster %.253q are not known: it is not connected", home), soon)
 	}
 	return ofHome
 }
