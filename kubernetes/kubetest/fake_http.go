@@ -64,6 +64,9 @@ func (f *Fake) admit(r *http.Request) (*Call, error) {
 		}
 		c.Name, _ = c.Object.meta()["name"].(string)
 	}
+	if c.Verb == "delete" && r.Body != nil {
+		_ = json.NewDecoder(r.Body).Decode(&c.Object) // DeleteOptions, which may be missing
+	}
 	if fault != nil {
 		return c, fault
 	}

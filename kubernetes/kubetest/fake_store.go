@@ -69,6 +69,8 @@ func (f *Fake) do(c *Call) (int, any, error) {
 		return 0, nil, apierrors.NewNotFound(of, c.Name)
 	case c.Verb == "get":
 		return http.StatusOK, known.text, nil
+	case c.Verb == "delete" && !c.permits(known.object):
+		return 0, nil, apierrors.NewConflict(of, c.Name, errors.New("the precondition does not hold"))
 	case c.Verb == "delete":
 		f.remove(k)
 		return http.StatusOK, metav1.Status{Status: metav1.StatusSuccess}, nil
@@ -90,6 +92,16 @@ func (f *Fake) do(c *Call) (int, any, error) {
 		return http.StatusOK, c.Object, nil
 	}
 	return http.StatusOK, f.store(k, c.Object).text, nil
+}
+
+// permits reports whether the preconditions of a deletion hold.
+func (c *Call) permits(known Object) bool {
+	for _, name := range []string{"uid", "resourceVersion"} {
+		if wants := c.Object.At("preconditions", name); wants != nil && wants != known.meta()[name] {
+			return false
+		}
+	}
+	return true
 }
 
 // apply creates an object, or merges what is applied into the one that exists. Unless that is forced, no

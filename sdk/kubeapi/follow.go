@@ -39,10 +39,12 @@ type Follower struct {
 	Call Call
 	// Observer gets all changes.
 	Observer Observer
+	// Version is where to go on: that of a list, or what was seen last. Read it only while Run
+	// does not run. Default: begin with a list.
+	Version string
 
-	version string // empty: list
-	waits   rotation.Waits
-	since   time.Time // of the first failure in a row
+	waits rotation.Waits
+	since time.Time // of the first failure in a row
 }
 
 // Run follows the collection until ctx ends.
@@ -74,17 +76,17 @@ func (f *Follower) waitAfter(err error) time.Duration {
 
 // step lists, or watches once.
 func (f *Follower) step(ctx context.Context) error {
-	if f.version == "" {
+	if f.Version == "" {
 		return f.list(ctx)
 	}
 	begun := time.Now()
-	err := f.Client.Watch(ctx, f.Call, f.version, f.see)
+	err := f.Client.Watch(ctx, f.Call, f.Version, f.see)
 	if Answered(err, http.StatusGone) && time.Since(begun) >= shortest {
-		f.version = ""
+		f.Version = ""
 		return nil
 	}
 	if _, refused := errors.AsType[*StatusError](err); refused {
-		f.version = "" // it may be one that the server never had: it was restored from a backup
+		f.Version = "" // it may be one that the server never had: it was restored from a backup
 	}
 	if time.Since(begun) >= shortest {
 		f.recovered()
@@ -106,7 +108,7 @@ func (f *Follower) list(ctx context.Context) (err error) {
 	if version == "" {
 		return ca.Errorf(ca.Internal, "%s listed %s without a version", f.Client.host, f.Call.Path)
 	}
-	f.version = version
+	f.Version = version
 	f.Observer.Complete()
 	return nil
 }
@@ -119,12 +121,12 @@ func (f *Follower) see(e Event) error {
 		} `json:"metadata"`
 	}
 	if json.Unmarshal(e.Object, &object) != nil || object.Metadata.ResourceVersion == "" {
-		f.version = ""
+		f.Version = ""
 		return ca.Errorf(ca.Internal, "%s sent an event without a version", f.Client.host)
 	}
 	if e.Type != Bookmark {
 		f.Observer.See(e)
 	}
-	f.version = object.Metadata.ResourceVersion
+	f.Version = object.Metadata.ResourceVersion
 	return nil
 }

@@ -85,6 +85,19 @@ func (m *Manager) Restore(spec Spec, r Record) (*Item, *Order, error) {
 	return a.item, order, nil
 }
 
+// KeptPair returns the certificate chain and the key, PEM with the leaf first, of a record that [Keep]
+// made; none if it has an order alone. It verifies neither. Experimental.
+func KeptPair(r Record) (chain, key []byte, err error) {
+	var kept keptName
+	if json.Unmarshal(r.Content, &kept) != nil {
+		return nil, nil, errContent
+	}
+	if err := checkVersion(kept.Version); err != nil || kept.Pair == nil {
+		return nil, nil, err
+	}
+	return kept.Pair.Chain, kept.Pair.Key, nil
+}
+
 // restore returns the order if it is one for spec; nil if not.
 func (k *keptOrder) restore(spec Spec) *Order {
 	want, _ := pki.ParseKeyType(string(spec.KeyType)) // the caller checked it
