@@ -109,6 +109,7 @@ func (b *bench) install(to string) error {
 	}
 	return errors.Join(compile("./test/bench/agent", filepath.Join(to, "agent")),
 		compile("./test/bench/fixed", filepath.Join(to, "countersign-provider-fixed")),
+		compile("./test/bench/bareserver", filepath.Join(to, "bareserver")),
 		compile("./test/bench/streamserver", filepath.Join(to, "streamserver")),
 		compile("./test/bench/discoveryserver", filepath.Join(to, "discoveryserver")))
 }

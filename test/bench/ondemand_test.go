@@ -34,6 +34,7 @@ const (
 	heldNames  = 100 // in Envoy
 	refusals   = 100 // that ask has to decide, one after the other
 	perSecond  = 500 // refusals
+	askRate    = 40  // calls of ask a second
 	floodRate  = 2000
 	floodFor   = 20 * time.Second
 	demandTime = 10 * time.Minute // only ends what hangs
@@ -94,6 +95,7 @@ type demandBench struct {
 	envoy        *demandEnvoy
 	ask          *httptest.Server
 	asked        atomic.Int64
+	bare, asking *bareServer // gRPC alone, and with a call of ask
 }
 
 func (b *bench) startDemand(ctx context.Context) (*demandBench, error) {
@@ -117,6 +119,12 @@ secrets:
 		os.WriteFile(filepath.Join(dir, "key"), []byte(rand.Text()+rand.Text()), 0o400), b.giveAway(dir))
 	if err == nil {
 		err = d.start(ctx)
+	}
+	if err == nil {
+		d.bare, err = b.startBare(ctx)
+	}
+	if err == nil {
+		d.asking, err = b.startBare(ctx, d.ask.URL)
 	}
 	if err != nil {
 		d.ask.Close()
@@ -147,19 +155,24 @@ func (d *demandBench) stop() {
 
 func (d *demandBench) close() {
 	d.stop()
+	d.bare.stop()
+	d.asking.stop()
 	d.ask.Close()
 }
 
 // used returns the agent's CPU time during a call.
-func (d *demandBench) used(do func() error) (time.Duration, error) {
-	before, err := figures.CPU(d.agent.Process.Pid)
+func (d *demandBench) used(do func() error) (time.Duration, error) { return usedBy(d.agent, do) }
+
+// usedBy returns a process's CPU time during a call.
+func usedBy(process *exec.Cmd, do func() error) (time.Duration, error) {
+	before, err := figures.CPU(process.Process.Pid)
 	if err != nil {
 		return 0, err
 	}
 	if err := do(); err != nil {
 		return 0, err
 	}
-	after, err := figures.CPU(d.agent.Process.Pid)
+	after, err := figures.CPU(process.Process.Pid)
 	return after - before, err
 }
 

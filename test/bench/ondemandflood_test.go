@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"os/exec"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -32,7 +33,15 @@ func (d *demandBench) denied(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	row("a name that `ask` refuses, first: p50, p99; agent's CPU; calls of `ask`", fmt.Sprintf("%s; %s; %d for %d", halfAndMost(took), ms2(cpu/refusals), d.asked.Load()-before, refusals))
+	calls := d.asked.Load() - before
+	bare, err := usedBy(d.asking.cmd, func() error {
+		return pace(ctx, askRate, refusals, func(i int) error { return d.asking.stream.must(ctx, name(i), false) })
+	})
+	if err != nil {
+		return err
+	}
+	row("a name that `ask` refuses, first: p50, p99; agent's CPU; bare gRPC and HTTP; calls of `ask`",
+		fmt.Sprintf("%s; %s; %s; %d for %d", halfAndMost(took), ms2(cpu/refusals), ms2(bare/refusals), calls, refusals))
 	before = d.asked.Load()
 	if err := d.refused(ctx, "… repeated", name); err != nil {
 		return err
@@ -41,34 +50,42 @@ func (d *demandBench) denied(ctx context.Context) error {
 	return nil
 }
 
-// refused measures refusals at a pace, and one after the other.
+// refused measures refusals at a pace, and some at a time, beside those of a bare gRPC server.
 func (d *demandBench) refused(ctx context.Context, what string, name func(i int) string) error {
 	const n = 4 * perSecond
 	took := make([]time.Duration, n)
-	paced, err := d.used(func() error {
-		return pace(ctx, perSecond, n, func(i int) error {
-			began := time.Now()
-			err := d.stream.must(ctx, name(i), false)
-			took[i] = time.Since(began)
-			return err
+	cpu := map[*exec.Cmd][2]time.Duration{}
+	for _, server := range []*bareServer{d.bare, {d.agent, d.stream}} {
+		ask := func(i int) error { return server.stream.must(ctx, name(i), false) }
+		paced, err := usedBy(server.cmd, func() error {
+			return pace(ctx, perSecond, n, func(i int) error {
+				began := time.Now()
+				err := ask(i)
+				took[i] = time.Since(began)
+				return err
+			})
 		})
-	})
-	if err != nil {
-		return err
-	}
-	busy, err := d.used(func() error {
-		var group errgroup.Group
-		group.SetLimit(parallel)
-		for i := range n {
-			group.Go(func() error { return d.stream.must(ctx, name(i), false) })
+		if err != nil {
+			return err
 		}
-		return group.Wait()
-	})
-	if err == nil {
-		slices.Sort(took)
-		row(fmt.Sprintf("%s, refused %d a second: p50, p99; agent's CPU (on a busy stream)", what, perSecond), fmt.Sprintf("%s; %s (%s)", halfAndMost(took), ms2(paced/n), ms2(busy/n)))
+		busy, err := usedBy(server.cmd, func() error {
+			var group errgroup.Group
+			group.SetLimit(parallel)
+			for i := range n {
+				group.Go(func() error { return ask(i) })
+			}
+			return group.Wait()
+		})
+		if err != nil {
+			return err
+		}
+		cpu[server.cmd] = [2]time.Duration{paced / n, busy / n}
 	}
-	return err
+	slices.Sort(took)
+	each := func(cpu [2]time.Duration) string { return fmt.Sprintf("%s (%s)", ms2(cpu[0]), ms2(cpu[1])) }
+	row(fmt.Sprintf("%s, refused %d a second: p50, p99; agent's CPU (on a busy stream); bare gRPC", what, perSecond),
+		fmt.Sprintf("%s; %s; %s", halfAndMost(took), each(cpu[d.agent]), each(cpu[d.bare.cmd])))
+	return nil
 }
 
 func ms2(d time.Duration) string { return fmt.Sprintf("%.3f ms", milliseconds(d)) }

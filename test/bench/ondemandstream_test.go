@@ -23,7 +23,7 @@ type demandStream struct {
 	done   chan struct{} // closed when it has ended, with err
 
 	mu      sync.Mutex // guards Send and the rest
-	waiting map[string]chan bool
+	waiting map[string][]chan bool
 	first   time.Time // when the first of them was answered
 	err     error
 }
@@ -33,7 +33,7 @@ func openDemandStream(ctx context.Context, socket string) (*demandStream, error)
 	if err != nil {
 		return nil, err
 	}
-	d := &demandStream{conn: conn, done: make(chan struct{}), waiting: map[string]chan bool{}}
+	d := &demandStream{conn: conn, done: make(chan struct{}), waiting: map[string][]chan bool{}}
 	d.stream, err = discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
 	if err == nil {
 		err = d.send(&discoveryv3.DeltaDiscoveryRequest{Node: &corev3.Node{Id: "bench"}, ResourceNamesSubscribe: []string{"ROOTCA"}})
@@ -77,13 +77,13 @@ func (d *demandStream) receive() {
 }
 
 func (d *demandStream) answered(name string, served bool) {
-	if to := d.waiting[name]; to != nil {
+	for _, to := range d.waiting[name] {
 		if d.first.IsZero() {
 			d.first = time.Now()
 		}
-		delete(d.waiting, name)
 		to <- served
 	}
+	delete(d.waiting, name)
 }
 
 // firstAnswer returns when the first name was answered.
@@ -100,7 +100,7 @@ func (d *demandStream) subscribe(names ...string) (map[string]chan bool, error) 
 	slots := make(map[string]chan bool, len(names))
 	for _, name := range names {
 		slots[name] = make(chan bool, 1)
-		d.waiting[name] = slots[name]
+		d.waiting[name] = append(d.waiting[name], slots[name])
 	}
 	return slots, d.send(&discoveryv3.DeltaDiscoveryRequest{ResourceNamesSubscribe: names})
 }
