@@ -162,10 +162,25 @@ func hundredHandshakes(t *testing.T, a *agent, s *shop, address string) {
 }
 
 // A certificate that is held is not ordered again: not at a restart, and not while nothing decides.
+// getRulesByReload restarts the agent without its rule, which a reload then adds.
+func (a *agent) getRulesByReload(t *testing.T) {
+	t.Helper()
+	a.stop(t, syscall.SIGTERM)
+	var all []any
+	a.edit(t, func(c map[string]any) {
+		all = c["secrets"].([]any)
+		c["secrets"] = all[:2]
+	})
+	a.start(t)
+	a.reconfigure(t, func(c map[string]any) { c["secrets"] = all })
+	poll(t, "the rule", func() bool { return a.rule(t, "shops").Name != "" })
+}
+
 func TestRestartKeepsCertificatesOnDemandWithoutADecision(t *testing.T) {
 	t.Parallel()
 	needEnvoy(t)
 	a, s := startOnDemand(t, agentConfig{state: true})
+	a.getRulesByReload(t)
 	_, address := startOnDemandEnvoy(t, a.socket)
 	const names = 50
 	serials := map[string]string{}

@@ -71,15 +71,19 @@ type kept struct {
 }
 
 // openNames returns where certificates on demand survive a restart; nil if storage, as openState returned
-// it, keeps nothing. Rules that a reload adds to an agent without any keep nothing before the next
-// restart, which demand.NeedRestart reports.
+// it, keeps nothing. An agent without rules has it for those that a reload adds; without it, these keep
+// nothing.
 func openNames(storage secret.Storage, c config.Config, log *slog.Logger) (*state.Log, error) {
 	folder, keeps := storage.(kept)
-	if !keeps || len(c.Rules()) == 0 {
+	if !keeps {
 		return nil, nil
 	}
 	names, err := state.OpenLog(c.State.Dir, folder.key, log)
-	if err != nil {
+	switch {
+	case err != nil && len(c.Rules()) == 0:
+		log.Warn("certificates of rules that a reload adds will not be kept", "folder", c.State.Dir, "error", err)
+		return nil, nil
+	case err != nil:
 		return nil, fmt.Errorf("state.dir is %q: %w", c.State.Dir, err)
 	}
 	return names, nil

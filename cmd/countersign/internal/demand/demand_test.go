@@ -148,8 +148,7 @@ func TestWhatAReloadCannotApplyNeedsARestart(t *testing.T) {
 		started, now, rest string
 		want               []string
 	}{
-		"the first rule":             {none, one, state, []string{"secrets.one.match", "secrets.one.on_demand.names"}},
-		"the first, without state":   {none, one, "", []string{"secrets.one.on_demand.names"}},
+		"the first rule":             {none, one, state, []string{"secrets.one.on_demand.names"}},
 		"more names":                 {one, more, state, []string{"secrets.one.on_demand.names"}},
 		"another rule":               {one, one + two, state, []string{"secrets.two.on_demand.names"}},
 		"fewer names":                {more, one, state, nil},
@@ -205,7 +204,7 @@ func TestBudgetCountsOverReloadAndRestart(t *testing.T) {
 	}
 }
 
-func TestUnreadableBudgetRecordIsNoFullBudget(t *testing.T) {
+func TestUnreadableBudgetRecordBeginsAsUsedUp(t *testing.T) {
 	storage := &memory{records: map[string]secret.Record{ledgerRecord: {Content: []byte("{")}}}
 	r := newRules(t)
 	r.Keep(t.Context(), storage)
