@@ -20,7 +20,7 @@ const kept = "cmd/internal/schematest/testdata/kept"
 
 // Kept checks that the program still takes each of its kept configurations, whose files begin with its
 // name, and that those of the newest release have each setting of the schema in a file of the
-// repository, except those that it always refuses. docs/versioning.md says when a setting may leave
+// repository, except for refused ones. docs/versioning.md says when a setting may leave
 // them.
 func Kept(t *testing.T, program, schema string, take func(text []byte) error, refused ...string) {
 	t.Helper()

@@ -138,7 +138,7 @@ var (
 		NoStateKey: "The agent keeps no state until it is started again.",
 	}
 	stateDo = map[string]string{
-		"store":    "Check disk, owner and mode of state.dir. After a restart while the CA is away, the agent would have nothing to serve.",
+		"store":    "Check disk, owner and mode of state.dir, or without one of the outputs' folders. After a restart while the CA is away, the agent would have nothing to serve.",
 		"load":     "Nothing, unless it persists: the key or the disk may have changed.",
 		"refused":  "Nothing: the settings have changed, or the record is old.",
 		NoStateKey: "Fix state.key_command, and start the agent again.",
