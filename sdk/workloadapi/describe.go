@@ -2,20 +2,20 @@ package workloadapi
 
 import (
 	"strings"
-	"sync"
 
-	"google.golang.org/protobuf/reflect/protodesc"
-	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/descriptorpb"
 
 	workloadv1 "github.com/countersign-dev/countersign/proto/spiffe/workload/v1"
+	"github.com/countersign-dev/countersign/sdk/internal/reflection"
 )
 
 // standardFile describes the service as the standard's own file does, which has no package; ours
 // has one only for Go's registry.
-var standardFile = sync.OnceValue(func() protoreflect.FileDescriptor {
-	file := protodesc.ToFileDescriptorProto(workloadv1.File_spiffe_workload_v1_workload_proto)
+func standardFile() *descriptorpb.FileDescriptorProto {
+	file, err := reflection.Compiled(workloadv1.File_spiffe_workload_v1_workload_proto)
+	if err != nil {
+		panic(err) // of what is compiled in
+	}
 	ours := "." + file.GetPackage() + "."
 	file.Name, file.Package = new("workload.proto"), nil
 	unpack := func(name *string) {
@@ -32,12 +32,8 @@ var standardFile = sync.OnceValue(func() protoreflect.FileDescriptor {
 			unpack(method.OutputType)
 		}
 	}
-	made, err := protodesc.NewFile(file, protoregistry.GlobalFiles)
-	if err != nil {
-		panic(err) // of what is compiled in
-	}
-	return made
-})
+	return file
+}
 
 func eachField(message *descriptorpb.DescriptorProto, do func(*descriptorpb.FieldDescriptorProto)) {
 	for _, field := range message.GetField() {

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/descriptorpb"
 
 	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/internal/loglimit"
@@ -83,11 +83,9 @@ func (s *Service) Register(on grpc.ServiceRegistrar) {
 	desc.ServiceName = "SpiffeWorkloadAPI"
 	on.RegisterService(&desc, s)
 	if describer, ok := on.(interface {
-		Describe(protoreflect.FileDescriptor) error
+		Describe(file func() *descriptorpb.FileDescriptorProto)
 	}); ok {
-		if err := describer.Describe(standardFile()); err != nil {
-			s.log.Warn("reflection does not describe the Workload API", "error", err)
-		}
+		describer.Describe(standardFile)
 	}
 }
 

@@ -91,10 +91,15 @@ func linksNone(t *testing.T, linked, unwanted []string) {
 	for _, dep := range linked {
 		for _, name := range unwanted {
 			if strings.Contains(dep, name) {
-				t.Errorf("a provider compiles %s", dep)
+				t.Errorf("it compiles %s", dep)
 			}
 		}
 	}
+}
+
+// The agent's sockets answer reflection without what gRPC's own links.
+func TestAgentLinksNoLibraryToMakeDescriptors(t *testing.T) {
+	linksNone(t, list(t, "cmd", "-deps", "./countersign"), []string{"protobuf/reflect/protodesc"})
 }
 
 // Telemetry is for programs; embedders bring their own.
@@ -140,11 +145,12 @@ var arrows = map[string][]string{
 	"sdk/secret":                        {"internal/call", "internal/clock", "internal/loglimit", "internal/memory", "internal/redact", "internal/rootfeed", "internal/rotation", "internal/text", "internal/version", "internal/watchers", "sdk/ca", "sdk/pki", "sdk/trace"},
 	"sdk/xds":                           {"internal/text", "internal/version"},
 	"sdk/sds":                           {"internal/clock", "sdk/internal/grpcsocket", "sdk/internal/unixcaller", "internal/text", "internal/version", "sdk/ca", "sdk/pki", "sdk/secret", "sdk/unixpeer", "sdk/xds"},
-	"sdk/workloadapi":                   {"internal/clock", "internal/holder", "sdk/internal/grpcsocket", "sdk/internal/unixcaller", "internal/loglimit", "internal/text", "proto/spiffe/workload/v1", "sdk/ca", "sdk/pki", "sdk/secret", "sdk/unixpeer"},
+	"sdk/workloadapi":                   {"internal/clock", "internal/holder", "sdk/internal/grpcsocket", "sdk/internal/reflection", "sdk/internal/unixcaller", "internal/loglimit", "internal/text", "proto/spiffe/workload/v1", "sdk/ca", "sdk/pki", "sdk/secret", "sdk/unixpeer"},
 	"sdk/broker":                        {"internal/host/process", "internal/loglimit", "internal/recent", "internal/text", "internal/tokenbucket", "proto/spiffe/workload/v1", "sdk/ca", "sdk/internal/grpcsocket", "sdk/internal/unixcaller", "sdk/pki", "sdk/secret", "sdk/tlsconfig", "sdk/workloadapi"},
 	"sdk/jwtsvid":                       {"internal/clock", "internal/holder", "internal/jws", "internal/loglimit", "internal/redact", "internal/rotation", "internal/text", "internal/watchers", "sdk/ca", "sdk/pki", "sdk/trace"},
 	"sdk/unixpeer":                      {},
-	"sdk/internal/grpcsocket":           {"internal/host/errno", "internal/host/unixsocket", "internal/inbound", "internal/loglimit", "internal/strangers", "internal/text", "sdk/unixpeer"},
+	"sdk/internal/grpcsocket":           {"internal/host/errno", "internal/host/unixsocket", "internal/inbound", "internal/loglimit", "internal/strangers", "internal/text", "sdk/internal/reflection", "sdk/unixpeer"},
+	"sdk/internal/reflection":           {},
 	"sdk/internal/unixcaller":           {"sdk/secret", "sdk/unixpeer"},
 	"sdk/filesecret":                    {"internal/clock", "internal/host/filewatch", "internal/host/safefile", "internal/text", "internal/version", "internal/watchers", "sdk/pki", "sdk/secret"},
 	"sdk/spiresecret":                   {"internal/clock", "internal/host/unixsocket", "internal/loglimit", "internal/rotation", "internal/text", "internal/version", "internal/watchers", "proto/spiffe/workload/v1", "sdk/ca", "sdk/pki", "sdk/secret", "sdk/unixpeer"},

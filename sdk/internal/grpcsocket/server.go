@@ -24,6 +24,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/inbound"
 	"github.com/countersign-dev/countersign/internal/loglimit"
 	"github.com/countersign-dev/countersign/internal/text"
+	"github.com/countersign-dev/countersign/sdk/internal/reflection"
 	"github.com/countersign-dev/countersign/sdk/unixpeer"
 )
 
@@ -73,13 +74,13 @@ const (
 
 // Server is a gRPC server on a socket of its own.
 type Server struct {
-	grpc   *grpc.Server
-	files  files
-	socket listener
-	tls    bool // it has verified each peer
-	policy atomic.Pointer[unixpeer.Policy]
-	log    *slog.Logger
-	health *checked
+	grpc       *grpc.Server
+	socket     listener
+	tls        bool // it has verified each peer
+	policy     atomic.Pointer[unixpeer.Policy]
+	log        *slog.Logger
+	health     *checked
+	reflection *reflection.Server
 
 	repeats   loglimit.Repeats // of peers that the policy does not admit
 	onlookers onlookers
