@@ -34,7 +34,7 @@ const (
 
 	managedBy = "app.kubernetes.io/managed-by"
 	manager   = "countersign"
-	// kindLabel tells records, copies and claims apart: a list of metadata lacks the type.
+	// kindLabel has the kind of an object, since a list of metadata lacks the type.
 	kindLabel  = "countersign.dev/kind"
 	kindRecord = "certificate"
 	kindCopy   = "tls-copy"
@@ -105,7 +105,7 @@ func (s *Store) Close() { s.client.Close() }
 
 // Status counts what the store has seen in its namespace since it was opened.
 type Status struct {
-	// Foreign counts objects of other clients that have the name of ours; the store does not change
+	// Foreign counts objects of other clients in the place of ours; the store does not change
 	// them. Damaged counts our own objects that another client has changed.
 	Foreign, Damaged int64
 }
@@ -126,7 +126,7 @@ func (s *Store) leases() string {
 	return "/apis/coordination.k8s.io/v1/namespaces/" + s.cfg.Namespace + "/leases"
 }
 
-// errForeign means that another client has made an object with the name of ours.
+// errForeign means that another client has made an object in our place.
 var errForeign = ca.Errorf(ca.Denied, "an object of that name is there and is not ours: move it to another namespace")
 
 func (s *Store) isForeign(what string, o object) error {
