@@ -17,7 +17,7 @@ import (
 // [ca.ErrUnimplemented].
 type Client struct {
 	s    *Provider
-	plan *plan // nil: the one in force
+	plan *Plan // nil: the one in force
 }
 
 // calls are the abilities of a provider.

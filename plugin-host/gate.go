@@ -15,7 +15,7 @@ import (
 type gate struct {
 	mu      sync.Mutex
 	status  Status
-	plan    *plan         // in force
+	plan    *Plan         // in force
 	life    *life         // where calls go; nil: they wait
 	changed chan struct{} // closed and replaced at each change
 }
@@ -27,7 +27,7 @@ func (g *gate) read() Status {
 }
 
 // move sets the status, the plan in force and the life that calls go to.
-func (g *gate) move(status Status, p *plan, l *life) {
+func (g *gate) move(status Status, p *Plan, l *life) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.status, g.plan, g.life = status, p, l
@@ -36,14 +36,14 @@ func (g *gate) move(status Status, p *plan, l *life) {
 }
 
 // inForce returns the plan that calls without a plan go to.
-func (g *gate) inForce() *plan {
+func (g *gate) inForce() *Plan {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.plan
 }
 
 // end fails the calls of a plan that is not, and will not be, in force.
-func (g *gate) end(p *plan) {
+func (g *gate) end(p *Plan) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	p.ended = true
@@ -53,7 +53,7 @@ func (g *gate) end(p *plan) {
 
 // wait returns the life of the plan to call; without one, that of the plan in force. It fails
 // at once while the circuit is open, after the provider refused its settings, and after Close.
-func (g *gate) wait(ctx context.Context, of *plan) (*life, error) {
+func (g *gate) wait(ctx context.Context, of *Plan) (*life, error) {
 	for {
 		g.mu.Lock()
 		status, l, changed := g.status, g.life, g.changed

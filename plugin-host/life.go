@@ -40,7 +40,7 @@ type instance interface {
 // life is one life of a provider: first on its way to ready, then the target of calls.
 type life struct {
 	instance // nil if the start failed
-	plan     *plan
+	plan     *Plan
 	number   int
 
 	reload  *reload            // that asked for it; nil: a start or restart

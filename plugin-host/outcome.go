@@ -16,7 +16,7 @@ func (s *Provider) settle(err error) {
 	switch {
 	case err == nil && l.reload != nil:
 		l.relax()
-		s.next = &prepared{l.plan, l}
+		s.next, l.plan.ready = l.plan, l
 	case err == nil:
 		s.takeOver(l)
 	case l.reload != nil:
@@ -61,7 +61,7 @@ func (s *Provider) retire(l *life) {
 }
 
 // follow replaces the plan in force.
-func (s *Provider) follow(p *plan) {
+func (s *Provider) follow(p *Plan) {
 	s.drop(s.plan)
 	s.plan, s.recovery, s.refusals = p, recovery{}, refusals{}
 	s.status.Reloads++

@@ -16,20 +16,23 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
-// plan is what lives are started from: an entry whose program was found and verified.
-type plan struct {
+// Plan is an entry whose program was found and verified; a provider's processes are started from it.
+// One that [Provider.Next] returns is not in force yet: its Client waits for Commit.
+type Plan struct {
+	s        *Provider
 	entry    Entry // with its defaults
 	settings settings
 	path     string // of the binary; empty in process
 	sha256   string // of the binary; empty without one
 	// launch starts a life. It is called on the supervisor's own thread.
 	launch func(number int) (instance, error)
-	// use is called before launch, by the caller of Begin, Start or [Next.Start]: from then on the
+	// use is called before launch, by the caller of Begin or Start: from then on the
 	// plan counts as one that was run.
 	use func()
 	// close releases what launch needs. Running lives continue.
 	close func()
 
+	ready  *life     // not in force yet; the goroutine run owns it; nil: none, or none is needed
 	plain  sync.Once // the warning of secrets in plain text
 	ended  bool      // it is not in force, and will not be; guarded by the gate
 	ledger ledger
@@ -45,7 +48,7 @@ type settings interface {
 }
 
 // newPlan finds and verifies the binary of an entry.
-func newPlan(opts Options, entry Entry) (*plan, error) {
+func newPlan(opts Options, entry Entry) (*Plan, error) {
 	entry, err := entry.withDefaults(opts.Dev)
 	if err != nil {
 		return nil, err
@@ -89,15 +92,15 @@ func newPlan(opts Options, entry Entry) (*plan, error) {
 	return made, nil
 }
 
-func planOf(opts Options, entry Entry, launch func(number int) (instance, error)) *plan {
-	return &plan{
+func planOf(opts Options, entry Entry, launch func(number int) (instance, error)) *Plan {
+	return &Plan{
 		entry: entry, launch: launch, use: func() {}, close: func() {},
 		settings: reference.NewResolver(reference.Options{LookupEnv: opts.LookupEnv, CommandEnv: opts.CommandEnv}, entry.Settings),
 	}
 }
 
 // attachPlan is the plan of a provider that its author starts.
-func attachPlan(opts Options, entry Entry) (*plan, error) {
+func attachPlan(opts Options, entry Entry) (*Plan, error) {
 	if err := attach.Check(entry.Attach); err != nil {
 		return nil, exported(fmt.Errorf("provider %q: %w", entry.Name, err))
 	}
@@ -113,7 +116,7 @@ func attachPlan(opts Options, entry Entry) (*plan, error) {
 }
 
 // residentPlan is the plan of a provider without a process.
-func residentPlan(opts Options, entry Entry, make func() wire.Provider) (*plan, error) {
+func residentPlan(opts Options, entry Entry, make func() wire.Provider) (*Plan, error) {
 	entry, err := entry.withDefaults(true)
 	if err != nil {
 		return nil, err
@@ -143,7 +146,7 @@ func (e Entry) unpinnedBy() string {
 }
 
 // files returns files that the settings may name, the address too.
-func (p *plan) files(secret reference.Paths) []string {
+func (p *Plan) files(secret reference.Paths) []string {
 	files := p.settings.Files(secret)
 	if filepath.IsAbs(p.entry.Address) {
 		files = append(files, p.entry.Address)
@@ -153,18 +156,18 @@ func (p *plan) files(secret reference.Paths) []string {
 
 // inherit takes over the settings that a life of the other plan took, if both plans have the
 // same configuration: a new binary is not to fail because of a secret that is wrong just now.
-func (p *plan) inherit(other *plan) {
+func (p *Plan) inherit(other *Plan) {
 	if p.entry.Address == other.entry.Address && reflect.DeepEqual(p.entry.Settings, other.entry.Settings) {
 		p.ledger.is.good = other.ledger.read().good
 	}
 }
 
 // same reports whether lives of both plans are the same.
-func (p *plan) same(other *plan) bool {
+func (p *Plan) same(other *Plan) bool {
 	return p.path == other.path && p.sha256 == other.sha256 && reflect.DeepEqual(p.entry, other.entry)
 }
 
 // status returns the status before anything is started.
-func (p *plan) status() Status {
+func (p *Plan) status() Status {
 	return Status{Name: p.entry.Name, Provider: p.entry.Provider, Path: p.path, SHA256: p.sha256, State: Resolved}
 }

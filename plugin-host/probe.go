@@ -27,7 +27,7 @@ var ErrVersion = process.ErrVersion
 type Probe struct {
 	wire.Provider // nil before Connect
 	opts          Options
-	plan          *plan
+	plan          *Plan
 	life          instance
 	over          chan struct{} // closed by Close; the thread of the process lives until then
 }

@@ -20,7 +20,7 @@ type Provider struct {
 	calls // under the entry in force
 
 	opts  Options
-	plans func(Entry) (*plan, error) // find and verify
+	plans func(Entry) (*Plan, error) // find and verify
 	name  string                     // of the entry
 	log   *slog.Logger
 	watch filewatch.Options // of the files that settings name
@@ -31,7 +31,7 @@ type Provider struct {
 	// The goroutine run owns the rest, and starts every process. What others want of it are orders;
 	// what happens to a life is a case of its select.
 
-	plan *plan // what is started when a life ends
+	plan *Plan // what is started when a life ends
 	lives
 	revival
 	status Status // the gate has a copy
@@ -64,21 +64,21 @@ func Find(opts Options, entry Entry) (*Provider, error) {
 	if process.MissingProtection != "" {
 		opts.Log.Warn("protection unavailable on this system", "missing", process.MissingProtection)
 	}
-	return newProvider(opts, entry, func(entry Entry) (*plan, error) { return newPlan(opts, entry) })
+	return newProvider(opts, entry, func(entry Entry) (*Plan, error) { return newPlan(opts, entry) })
 }
 
 // InProcess supervises a provider without a process, for tests and for agents that are
 // one binary. Each start calls make for a new value.
 func InProcess(ctx context.Context, opts Options, entry Entry, make func() wire.Provider) (*Provider, error) {
 	opts = opts.withDefaults()
-	p, err := newProvider(opts, entry, func(entry Entry) (*plan, error) { return residentPlan(opts, entry, make) })
+	p, err := newProvider(opts, entry, func(entry Entry) (*Plan, error) { return residentPlan(opts, entry, make) })
 	if err != nil {
 		return nil, err
 	}
 	return started(ctx, p)
 }
 
-func newProvider(opts Options, entry Entry, plans func(Entry) (*plan, error)) (*Provider, error) {
+func newProvider(opts Options, entry Entry, plans func(Entry) (*Plan, error)) (*Provider, error) {
 	first, err := plans(entry)
 	if err != nil {
 		return nil, err
@@ -90,7 +90,7 @@ func newProvider(opts Options, entry Entry, plans func(Entry) (*plan, error)) (*
 
 // supervised makes a provider that has started nothing yet. It closes the plan, and those that
 // replace it.
-func supervised(opts Options, p *plan) *Provider {
+func supervised(opts Options, p *Plan) *Provider {
 	s := &Provider{
 		opts: opts, name: p.entry.Name, log: opts.Log.With("provider", p.entry.Name), plan: p, status: p.status(),
 		watch: filewatch.Options{Log: opts.Log}, gate: gate{changed: make(chan struct{}), plan: p},
@@ -100,7 +100,7 @@ func supervised(opts Options, p *plan) *Provider {
 		ending:  ending{closing: make(chan struct{}), closed: make(chan struct{})},
 		revival: revival{rest: func() {}},
 	}
-	s.calls = Client{s, nil}
+	p.s, s.calls = s, Client{s, nil}
 	s.patience, s.hurry = context.WithCancel(context.Background())
 	s.status.Since = time.Now()
 	s.gate.status = s.status
@@ -154,12 +154,12 @@ func (s *Provider) Close() error {
 func (s *Provider) Status() Status { return s.gate.read().clone() }
 
 // Client returns the client for the entry in force. Unlike the Provider it does not follow a
-// [Next] that is committed: its calls then fail, so that the rules for one entry's CA are
+// [Plan] that is committed: its calls then fail, so that the rules for one entry's CA are
 // never applied to the reply of another.
 func (s *Provider) Client() Client { return Client{s, s.gate.inForce()} }
 
 // Reload starts a provider with another entry and, when that is ready, commits it: see
-// [Provider.Next] and [Next.Start]. After an error the old one runs on.
+// [Provider.Next] and [Plan.Start]. After an error the old one runs on.
 func (s *Provider) Reload(ctx context.Context, entry Entry) error {
 	n, err := s.Next(entry)
 	if err != nil {

@@ -14,17 +14,11 @@ var errSuperseded = errors.New("superseded: the provider was restarted, closed o
 // reload asks run to prepare another plan.
 type reload struct {
 	ctx   context.Context // bounds the way to ready
-	plan  *plan
+	plan  *Plan
 	reply chan error // has room for one
 }
 
-// prepared is a plan that may be put in force.
-type prepared struct {
-	plan *plan
-	life *life // ready; nil: no life of the plan in force was ever ready, so there is nothing to keep
-}
-
-func (s *Provider) closeUnused(p *plan) {
+func (s *Provider) closeUnused(p *Plan) {
 	if p != s.gate.inForce() {
 		p.close()
 	}
@@ -42,7 +36,7 @@ func (s *Provider) reload(r *reload) {
 		s.nudge()
 		r.reply <- nil
 	case !s.plan.ledger.read().taken:
-		s.next = &prepared{plan: r.plan}
+		s.next = r.plan // no life of the one in force was ever ready, so there is nothing to keep
 		r.reply <- nil
 	default:
 		if s.coming != nil { // superseded, and restarted if the new one fails
@@ -67,24 +61,24 @@ func (s *Provider) nudge() {
 	}
 }
 
-func (s *Provider) commit(p *plan) {
-	n := s.next
-	if n == nil || n.plan != p {
+func (s *Provider) commit(p *Plan) {
+	if s.next != p {
 		return
 	}
-	s.next = nil
-	if n.life == nil {
+	l := p.ready
+	s.next, p.ready = nil, nil
+	if l == nil {
 		s.replace(p)
 		return
 	}
 	s.abandon() // a restart of the plan before
 	s.follow(p)
-	s.takeOver(n.life)
+	s.takeOver(l)
 }
 
-func (s *Provider) abort(p *plan) {
+func (s *Provider) abort(p *Plan) {
 	switch {
-	case s.next != nil && s.next.plan == p:
+	case s.next == p:
 		s.unprepare()
 	case p != s.plan && !p.ended:
 		s.drop(p)
@@ -92,7 +86,7 @@ func (s *Provider) abort(p *plan) {
 }
 
 // replace starts anew from a plan.
-func (s *Provider) replace(p *plan) {
+func (s *Provider) replace(p *Plan) {
 	s.abandon()
 	s.follow(p)
 	if old := s.current; old != nil { // it got ready after all
@@ -104,19 +98,20 @@ func (s *Provider) replace(p *plan) {
 
 // unprepare drops what is prepared.
 func (s *Provider) unprepare() {
-	n := s.next
-	if n == nil {
+	p := s.next
+	if p == nil {
 		return
 	}
-	s.next = nil
-	if n.life != nil {
-		s.dismiss(n.life, func() {})
+	l := p.ready
+	s.next, p.ready = nil, nil
+	if l != nil {
+		s.dismiss(l, func() {})
 	}
-	s.drop(n.plan)
+	s.drop(p)
 }
 
 // drop closes a plan and fails the calls of its client.
-func (s *Provider) drop(p *plan) {
+func (s *Provider) drop(p *Plan) {
 	p.close()
 	s.gate.end(p)
 }

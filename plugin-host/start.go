@@ -9,7 +9,7 @@ import (
 )
 
 // begin starts a life of the plan. Its outcome is a message to run.
-func (s *Provider) begin(p *plan, r *reload) {
+func (s *Provider) begin(p *Plan, r *reload) {
 	s.number++
 	s.started = time.Now()
 	s.rest()

@@ -34,7 +34,7 @@ type ending struct {
 type lives struct {
 	current *life     // where calls go; nil: there is none
 	coming  *life     // the one on its way to ready; nil: there is none
-	next    *prepared // prepared, and to be put in force or dropped; nil: nothing
+	next    *Plan     // prepared, and to be put in force or dropped; nil: nothing
 	leaving int       // dismissed lives that have not ended yet
 	number  int       // of the last life that was started
 	started time.Time // when it was

@@ -212,11 +212,11 @@ func (w *world) launch(is string) (instance, error) {
 }
 
 // planThat launches lives with that "is" in their settings.
-func (w *world) planThat(is string) *plan {
+func (w *world) planThat(is string) *Plan {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.plans++
-	return &plan{
+	return &Plan{
 		entry: Entry{Name: "fake", Provider: "fake", Env: map[string]string{"IS": is}}, settings: reference.NewResolver(reference.Options{}, nil),
 		launch: func(int) (instance, error) { return w.launch(is) }, use: func() {}, close: w.closePlan,
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 // reload puts a plan in force, as [Provider.Reload] does with an entry.
-func (w *world) reload(ctx context.Context, p *plan) error {
+func (w *world) reload(ctx context.Context, p *Plan) error {
 	n := w.p.nextOf(p)
 	err := n.Start(ctx)
 	if err == nil {
@@ -22,7 +22,7 @@ func (w *world) reload(ctx context.Context, p *plan) error {
 }
 
 // next is a plan that is not in force yet.
-func (w *world) next(p *plan) *Next { return &Next{w.p, p} }
+func (w *world) next(p *Plan) *Plan { p.s = w.p; return p }
 
 // signs returns who signs for a client, or the error.
 func (w *world) signs(t *testing.T, c Client) (string, error) {
@@ -110,9 +110,9 @@ func TestPlanThatWaitsForItsCAMakesRoomForRestart(t *testing.T) {
 // TestLatePrepareDropsNothing has the Prepare of an older configuration arrive after its context has ended,
 // when another plan is prepared: the engine has that one's client already.
 func TestLatePrepareDropsNothing(t *testing.T) {
-	for name, late := range map[string]func(w *world) *plan{
-		"another plan":      func(w *world) *plan { return w.planThat("away") },
-		"the plan in force": func(w *world) *plan { return w.p.gate.inForce() },
+	for name, late := range map[string]func(w *world) *Plan{
+		"another plan":      func(w *world) *Plan { return w.planThat("away") },
+		"the plan in force": func(w *world) *Plan { return w.p.gate.inForce() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, "good", func(t *testing.T, w *world) {

@@ -16,12 +16,12 @@ import (
 type change struct {
 	tokens *wiring.TokenCache
 	added  map[string]*pluginhost.Provider
-	next   map[string]*pluginhost.Next // of those that are there already
+	next   map[string]*pluginhost.Plan // of those that are there already
 }
 
 // change finds and verifies the providers of a configuration.
 func (p *providers) change(c config.Config) (*change, error) {
-	ch := &change{tokens: p.tokens.Clone(), added: map[string]*pluginhost.Provider{}, next: map[string]*pluginhost.Next{}}
+	ch := &change{tokens: p.tokens.Clone(), added: map[string]*pluginhost.Provider{}, next: map[string]*pluginhost.Plan{}}
 	running, found, errs := p.all(), make([]func(), len(c.Providers)), make([]error, len(c.Providers))
 	var all sync.WaitGroup
 	for i, entry := range c.Providers { // at the same time, as each binary is hashed
@@ -61,9 +61,9 @@ func (ch *change) client(name string) ca.Client {
 }
 
 // changed returns the entries whose providers have other settings or another binary.
-func (ch *change) changed() map[string]*pluginhost.Next {
+func (ch *change) changed() map[string]*pluginhost.Plan {
 	changed := maps.Clone(ch.next)
-	maps.DeleteFunc(changed, func(_ string, n *pluginhost.Next) bool { return !n.Changed() })
+	maps.DeleteFunc(changed, func(_ string, n *pluginhost.Plan) bool { return !n.Changed() })
 	return changed
 }
 

@@ -186,7 +186,7 @@ func (r *reloader) wanted(c config.Config, ch *change) (agent.Config, error) {
 }
 
 // without returns the authorities with those in force in the place of the late ones.
-func (r *reloader) without(late map[string]*pluginhost.Next, all []secret.Authority) []secret.Authority {
+func (r *reloader) without(late map[string]*pluginhost.Plan, all []secret.Authority) []secret.Authority {
 	all = slices.Clone(all)
 	for i, a := range all {
 		if _, waits := late[a.Name]; waits {
@@ -197,7 +197,7 @@ func (r *reloader) without(late map[string]*pluginhost.Next, all []secret.Author
 }
 
 // adopt notes the authorities that are in force now: all but the late ones.
-func (r *reloader) adopt(all []secret.Authority, late map[string]*pluginhost.Next) {
+func (r *reloader) adopt(all []secret.Authority, late map[string]*pluginhost.Plan) {
 	now := map[string]secret.Authority{}
 	for _, a := range r.without(late, all) {
 		now[a.Name] = a

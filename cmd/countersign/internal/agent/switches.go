@@ -35,7 +35,7 @@ type switches struct {
 
 // step is an authority with a client that is not in force yet.
 type step struct {
-	next      *pluginhost.Next
+	next      *pluginhost.Plan
 	authority secret.Authority
 }
 
