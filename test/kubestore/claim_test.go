@@ -185,12 +185,17 @@ func TestLateWriteOfEarlierHolderReplacesNothing(t *testing.T) {
 			}()
 			synctest.Wait()
 			second, _ := b.wins(t, web, first)
-			if got, err := b.Load(t.Context(), web); err != nil || (len(got.Content) > 0) != exists {
-				t.Errorf("%s: the successor reads %d bytes, %v", name, len(got.Content), err)
+			read, err := b.Load(t.Context(), web)
+			if err != nil || (len(read.Content) > 0) != exists {
+				t.Errorf("%s: the successor reads %d bytes, %v", name, len(read.Content), err)
 			}
 			close(late)
 			if err := <-done; ca.ReasonFor(err) != ca.Unavailable {
 				t.Errorf("%s: the late write: %v", name, err)
+			}
+			synctest.Wait()
+			if got, err := b.Load(t.Context(), web); err != nil || string(got.Content) != string(read.Content) {
+				t.Errorf("%s: the late write was stored, %v", name, err)
 			}
 			e, r := certificate(web, authority, day(3))
 			must(t, b.Store.Store(t.Context(), e, r))
@@ -220,6 +225,58 @@ func TestHolderReplacesWhatWasWrittenMeanwhile(t *testing.T) {
 		must(t, a.Store.Store(t.Context(), e, r))
 		must(t, c.Release(t.Context()))
 	})
+}
+
+// Another client, such as one that adds labels, changes a Lease without taking it.
+func TestClaimOutlivesChangesOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := kubetest.NewFake()
+		m := newMachine(t, fake, nil)
+		c := m.claim(t, web)
+		for range 20 {
+			time.Sleep(7 * time.Second)
+			labelled := leases(t, fake)[0]
+			labelled.TypeMeta, labelled.Namespace = metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "Lease"}, namespace
+			labelled.Labels["team"] = "shop"
+			fake.Put(&labelled)
+		}
+		if !c.Held() {
+			t.Error("the claim is lost")
+		}
+		must(t, c.Release(t.Context()))
+		if n := len(leases(t, fake)); n != 0 {
+			t.Errorf("%d Leases are left", n)
+		}
+	})
+}
+
+// A claim whose Lease another client has deleted, or given away, is lost.
+func TestClaimIsLostWithItsLease(t *testing.T) {
+	for name, change := range map[string]func(*kubetest.Fake, *coordinationv1.Lease){
+		"deleted": func(f *kubetest.Fake, l *coordinationv1.Lease) { f.Remove("leases", namespace, l.Name) },
+		"given away": func(f *kubetest.Fake, l *coordinationv1.Lease) {
+			other := "another"
+			l.Spec.HolderIdentity = &other
+			f.Put(l)
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			fake := kubetest.NewFake()
+			m := newMachine(t, fake, nil)
+			c := m.claim(t, web)
+			lease := leases(t, fake)[0]
+			lease.TypeMeta, lease.Namespace = metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "Lease"}, namespace
+			change(fake, &lease)
+			time.Sleep(5 * time.Second)
+			if c.Held() {
+				t.Errorf("%s: it is held", name)
+			}
+			must(t, c.Release(t.Context()))
+			if n := len(leases(t, fake)); name == "given away" && n != 1 {
+				t.Error("another's Lease was deleted")
+			}
+		})
+	}
 }
 
 func TestForeignLeaseBlocksTheClaim(t *testing.T) {

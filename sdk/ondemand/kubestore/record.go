@@ -108,6 +108,7 @@ func (s *Store) Load(ctx context.Context, name string) (secret.Record, error) {
 // what an earlier holder wrote late; an earlier holder replaces nothing.
 func (s *Store) Store(ctx context.Context, e secret.Entry, r secret.Record) error {
 	o := recordOf(e, r)
+	var met error
 	for range tries {
 		at, err := s.versionOf(ctx, e.Name)
 		if err != nil {
@@ -123,12 +124,13 @@ func (s *Store) Store(ctx context.Context, e secret.Entry, r secret.Record) erro
 		case !raced(err):
 			return unknown(err)
 		}
+		met = err // another client's change, or a namespace that is missing
 		s.unsaw(e.Name)
 		if !s.holds(e.Name) {
 			break
 		}
 	}
-	return errRaced
+	return unknown(met)
 }
 
 // Delete implements ondemand.Storage. The copy goes first, so that none is left without its record.
