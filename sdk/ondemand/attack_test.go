@@ -182,6 +182,9 @@ func TestThousandsOfNamesRotate(t *testing.T) {
 			t.Fatalf("%+v", s)
 		}
 		first := len(e.ca.Requests())
+		if next := e.rule().Next; len(next) != 10 || next[0].Late || next[9].Ends.Before(next[0].Ends) || !next[0].Ends.Equal(e.rule().NextExpiry) {
+			t.Errorf("%+v", next)
+		}
 		e.ca.delay.Store(int64(100 * time.Millisecond))
 		after(18 * time.Hour)
 		s := e.rule()

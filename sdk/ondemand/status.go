@@ -24,8 +24,8 @@ const (
 	Spelling   Refusal = "spelling" // of the name, in another case: too many are in use
 )
 
-// Status is what an operator may see of a [Set]. It has no name of a certificate, except in the
-// text of a failure.
+// Status is what an operator may see of a [Set]. It has few names of certificates: those that expire
+// first, and those in the text of a failure.
 type Status struct {
 	// Refused counts the subscriptions since the start that no rule was asked about, by
 	// reason: BadName and NoRule.
@@ -60,6 +60,8 @@ type RuleStatus struct {
 	NextExpiry  time.Time `json:"next_expiry,omitzero"`
 	Late        int       `json:"late,omitempty"`
 	LateExpiry  time.Time `json:"late_expiry,omitzero"`
+	// Next are the names that expire first of those that are renewed, ten at most.
+	Next []Expiry `json:"next,omitempty"`
 
 	// BudgetLeft is how many new names the budget has left now; nil if unknown or without a limit. A
 	// Budget reports it by a method Left(now time.Time) int, which is negative without a limit.
@@ -78,6 +80,16 @@ type RuleStatus struct {
 	Dropped uint64             `json:"dropped,omitempty"` // names that were idle or evicted
 	Refused map[Refusal]uint64 `json:"refused,omitempty"` // subscriptions, by reason
 }
+
+// Expiry is when the certificate of a name expires.
+type Expiry struct {
+	Name string    `json:"name"`
+	Ends time.Time `json:"ends"`
+	Late bool      `json:"late,omitempty"` // its renewal is overdue
+}
+
+// mostNext is the most names in RuleStatus.Next.
+const mostNext = 10
 
 // Status returns the current state.
 func (s *Set) Status() Status {
@@ -148,10 +160,25 @@ func (st *RuleStatus) add(e *entry, now time.Time) {
 		return // it ends as decided
 	}
 	st.NextRenewal = first(st.NextRenewal, term.Renew)
-	if e.Rotation.Wanted() && now.After(term.Renew) {
+	if !e.Rotation.Wanted() {
+		return
+	}
+	late := now.After(term.Renew)
+	if late {
 		st.Late++
 		st.LateExpiry = first(st.LateExpiry, term.Ends)
 	}
+	st.addNext(Expiry{e.name, term.Ends, late})
+}
+
+// addNext keeps the names that expire first, in order.
+func (st *RuleStatus) addNext(e Expiry) {
+	if len(st.Next) == mostNext && !e.Ends.Before(st.Next[mostNext-1].Ends) {
+		return
+	}
+	at, _ := slices.BinarySearchFunc(st.Next, e, func(a, b Expiry) int { return a.Ends.Compare(b.Ends) })
+	st.Next = slices.Insert(st.Next, at, e)
+	st.Next = st.Next[:min(len(st.Next), mostNext)]
 }
 
 func (st *RuleStatus) addFailure(f *secret.Failure) {

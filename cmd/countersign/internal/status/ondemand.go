@@ -57,8 +57,8 @@ func (r Report) onDemandTrouble() badge {
 	return worst
 }
 
-// onDemand writes the rules for names that clients ask for. It shows no such name, but for that of a
-// failure.
+// onDemand writes the rules for names that clients ask for. It shows few such names: those that expire
+// first, and that of a failure.
 func (m *markup) onDemand(s *ondemand.Status) {
 	if s == nil || len(s.Rules) == 0 {
 		return
@@ -67,8 +67,27 @@ func (m *markup) onDemand(s *ondemand.Status) {
 		if refused := refusals(s.Refused); refused != "" {
 			m.put("<p>Refused without a rule: %v.</p>\n", refused)
 		}
-		for _, r := range s.Rules {
+		for i, r := range s.Rules {
 			m.rule(r)
+			m.expiries(i, r)
+		}
+	})
+}
+
+// expiries writes which names of a rule expire first.
+func (m *markup) expiries(i int, r ondemand.RuleStatus) {
+	if len(r.Next) == 0 {
+		return
+	}
+	m.table(fmt.Sprintf("on-demand-%d", i), "Names of "+clean(r.Name), "Names that expire first", []string{"Name", "Valid until", "Renewal"}, func() {
+		for _, e := range r.Next {
+			renewal := "as planned"
+			if e.Late {
+				renewal = "late"
+			}
+			m.put("<tr><td>%v</td><td>", clean(e.Name))
+			m.moment(e.Ends)
+			m.put("</td><td>%v</td></tr>", renewal)
 		}
 	})
 }

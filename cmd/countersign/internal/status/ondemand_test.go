@@ -12,10 +12,11 @@ func TestPageShowsRulesOnDemandAndTheirTrouble(t *testing.T) {
 	left := 3
 	shops := ondemand.RuleStatus{
 		Name: "<shops>", Authority: "le", Names: 7, Limit: 10, Held: 5, BudgetLeft: &left, Refused: map[ondemand.Refusal]uint64{ondemand.Denied: 4, ondemand.OverBudget: 2},
+		Next: []ondemand.Expiry{{Name: "<a>.example.org", Ends: time.Now().Add(time.Hour), Late: true}, {Name: "b.example.org", Ends: time.Now().Add(2 * time.Hour)}},
 	}
 	report := Report{At: time.Now(), OnDemand: &ondemand.Status{Refused: map[ondemand.Refusal]uint64{ondemand.NoRule: 9}, Rules: []ondemand.RuleStatus{shops}}}
 	page := write(report, "").out.String()
-	for _, want := range []string{"Names on demand", "&lt;shops&gt;", "no rule matches 9", "over budget 2, not allowed 4", "as planned", "Budget left now"} {
+	for _, want := range []string{"Names on demand", "&lt;shops&gt;", "no rule matches 9", "over budget 2, not allowed 4", "as planned", "Budget left now", "&lt;a&gt;.example.org", "late", "b.example.org"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page does not show %q", want)
 		}

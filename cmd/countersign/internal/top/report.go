@@ -2,6 +2,8 @@ package top
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,9 +25,12 @@ type report struct {
 	Providers []provider `json:"providers"`
 	Outputs   []output   `json:"outputs"`
 	JWTSVIDs  *jwtSVIDs  `json:"jwt_svids"`
-	Restart   []string   `json:"restart_pending"`
-	Streams   []stream   `json:"open_streams"`
-	Server    struct {
+	OnDemand  struct {
+		Rules []rule `json:"rules"`
+	} `json:"on_demand"`
+	Restart []string `json:"restart_pending"`
+	Streams []stream `json:"open_streams"`
+	Server  struct {
 		Streams []stream `json:"streams"`
 	} `json:"server"` // of the discovery service
 	Authorities []authority `json:"authorities"` // of the registration authority
@@ -51,6 +56,48 @@ type secret struct {
 	Pending *struct{} `json:"pending"` // the CA has not decided on a request
 	Expired time.Time `json:"expired_since"`
 	Roots   []root    `json:"roots"`
+}
+
+// rule is one for names that clients ask for.
+type rule struct {
+	Name    string         `json:"name"`
+	Held    int            `json:"held"`
+	New     int            `json:"new"`
+	Waiting int            `json:"waiting"`
+	Expired int            `json:"expired"`
+	Late    int            `json:"late"`
+	Failing int            `json:"failing"`
+	Budget  *int           `json:"budget_left"`
+	Refused map[string]int `json:"refused"`
+	Next    []expiry       `json:"next"`
+}
+
+type expiry struct {
+	Name string    `json:"name"`
+	Ends time.Time `json:"ends"`
+	Late bool      `json:"late"`
+}
+
+// state describes the state of a rule's names.
+func (r rule) state() (words string, well bool) {
+	switch {
+	case r.Expired > 0:
+		return fmt.Sprintf("%d expired", r.Expired), false
+	case r.Late > 0:
+		return fmt.Sprintf("%d late", r.Late), false
+	case r.Failing > 0:
+		return fmt.Sprintf("%d failing", r.Failing), false
+	}
+	return "as planned", true
+}
+
+// refusals lists how many requests were refused, by reason.
+func (r rule) refusals() string {
+	var all []string
+	for _, reason := range slices.Sorted(maps.Keys(r.Refused)) {
+		all = append(all, fmt.Sprintf("%s %d", reason, r.Refused[reason]))
+	}
+	return strings.Join(all, ", ")
 }
 
 type root struct {

@@ -39,7 +39,7 @@ type screen struct {
 }
 
 // live shows the view until a key, or the end of ctx.
-func live(ctx context.Context, keys, tty *os.File, sources []*source, interval time.Duration) (err error) {
+func live(ctx context.Context, keys, tty *os.File, sources []*source, interval time.Duration, filter string) (err error) {
 	before, err := term.MakeRaw(int(keys.Fd()))
 	if err != nil {
 		return err
@@ -52,6 +52,7 @@ func live(ctx context.Context, keys, tty *os.File, sources []*source, interval t
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s := &screen{view: newView(sources), tty: tty, paint: cli.Paint(tty), interval: interval}
+	s.view.filter = filter
 	return s.run(ctx, readKeys(keys), askAll(ctx, sources, interval))
 }
 

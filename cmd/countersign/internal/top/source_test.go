@@ -88,11 +88,11 @@ func TestOnceIsPrintedWholeAndFailsForAbsentAgent(t *testing.T) {
 	well := serve(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"secrets":[{"name":"\u009b2J"}]}`) })
 	sources := []*source{mustSource(t, well), mustSource(t, serve(t, http.NotFound))}
 	var out bytes.Buffer
-	if err := once(t.Context(), &out, sources, false); err == nil || !strings.Contains(out.String(), `\u009b2J`) {
+	if err := once(t.Context(), &out, sources, false, ""); err == nil || !strings.Contains(out.String(), `\u009b2J`) {
 		t.Errorf("%v\n%s", err, &out)
 	}
 	out.Reset()
-	if err := once(t.Context(), &out, sources, true); err == nil {
+	if err := once(t.Context(), &out, sources, true, ""); err == nil {
 		t.Error("an agent was away")
 	}
 	var got []struct{ Address, Error string }
@@ -102,7 +102,7 @@ func TestOnceIsPrintedWholeAndFailsForAbsentAgent(t *testing.T) {
 	if strings.Contains(out.String(), "\u009b") {
 		t.Error("a control character was printed")
 	}
-	if err := once(t.Context(), &out, sources[:1], false); err != nil {
+	if err := once(t.Context(), &out, sources[:1], false, ""); err != nil {
 		t.Error(err)
 	}
 }

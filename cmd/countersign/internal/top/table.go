@@ -32,6 +32,8 @@ type table struct {
 	head []string
 	rows [][]cell
 	more int // rows beyond the limit
+	// filter is in lower case; a row without a cell that contains it is left out.
+	filter string
 	// without are the columns that a narrow terminal does not show, the least needed first.
 	without []string
 	last    int // how much of the last column needs room, if it has that much
@@ -46,6 +48,9 @@ func (t *table) dispensable(columns ...string) *table {
 }
 
 func (t *table) row(cells ...cell) {
+	if !slices.ContainsFunc(cells, func(c cell) bool { return strings.Contains(strings.ToLower(c.text), t.filter) }) {
+		return
+	}
 	if len(t.rows) == maxRows {
 		t.more++
 		return

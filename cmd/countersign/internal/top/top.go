@@ -32,6 +32,7 @@ const (
 func Command(env environ.Vars) *cobra.Command {
 	in := settings.Flags{Env: env, Installed: settings.InstalledFile}
 	var interval time.Duration
+	var filter string
 	cmd := &cobra.Command{
 		Use: "top [ADDRESS…]", Short: "Show the secrets, providers, streams and events of agents, live",
 		Long: `Show the secrets, providers, streams and events of one or several agents, live. An
@@ -45,6 +46,7 @@ state is printed once; the exit code is 1 if an agent does not answer.`,
 	}
 	in.AddFlags(cmd, "status.address")
 	output := cli.Output(cmd, "table", "json")
+	cmd.Flags().StringVar(&filter, "filter", "", "show rows alone that contain this text: a name, a rule, a state such as late or failing")
 	cmd.Flags().DurationVar(&interval, "interval", 2*time.Second, "time between two refreshes")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		sources, err := sourcesOf(&in, args)
@@ -56,9 +58,9 @@ state is printed once; the exit code is 1 if an agent does not answer.`,
 		}
 		tty, keys := terminalOf(cmd.OutOrStdout()), terminalOf(cmd.InOrStdin())
 		if *output == "json" || tty == nil || keys == nil {
-			return once(cmd.Context(), cmd.OutOrStdout(), sources, *output == "json")
+			return once(cmd.Context(), cmd.OutOrStdout(), sources, *output == "json", filter)
 		}
-		return live(cmd.Context(), keys, tty, sources, interval)
+		return live(cmd.Context(), keys, tty, sources, interval, filter)
 	}
 	return cmd
 }
@@ -97,7 +99,7 @@ func sourcesOf(in *settings.Flags, addresses []string) ([]*source, error) {
 }
 
 // once prints the state.
-func once(ctx context.Context, w io.Writer, sources []*source, asJSON bool) error {
+func once(ctx context.Context, w io.Writer, sources []*source, asJSON bool, filter string) error {
 	answers := make([]answer, len(sources))
 	var all sync.WaitGroup
 	for i, s := range sources {
@@ -105,6 +107,7 @@ func once(ctx context.Context, w io.Writer, sources []*source, asJSON bool) erro
 	}
 	all.Wait()
 	v := newView(sources)
+	v.filter = filter
 	var away error
 	for i, a := range answers {
 		v.take(i, a)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/countersign-dev/countersign/cmd/internal/cli"
@@ -12,6 +13,7 @@ import (
 
 // view is what is shown. It holds the last answer of each agent.
 type view struct {
+	filter string // rows that do not contain it are left out
 	agents []*agent
 	events []event // oldest first
 }
@@ -61,7 +63,7 @@ func (v *view) take(i int, a answer) {
 func (v *view) lines(width int, now time.Time, paint painter) []string {
 	var all []string
 	for _, t := range []*table{
-		v.summaries(now), v.secrets(now), v.roots(now), v.happened("EVENT", 0, newest),
+		v.summaries(now), v.secrets(now), v.rules(now), v.names(now), v.roots(now), v.happened("EVENT", 0, newest),
 		v.providers(), v.jwtSVIDs(), v.outputs(now), v.authorities(), v.streams(now), v.happened("EARLIER", newest, maxEvents),
 	} {
 		if lines := t.lines(width, paint); len(lines) > 0 {
@@ -141,9 +143,49 @@ func (v *view) secrets(now time.Time) *table {
 	return t
 }
 
+// rules shows the rules for names that clients ask for.
+func (v *view) rules(now time.Time) *table {
+	t := v.newTable("RULE", "AGENT", "STATE", "HELD", "NEW", "WAITING", "BUDGET", "EXPIRES", "REFUSED").dispensable("NEW", "BUDGET")
+	v.each(func(g *agent) {
+		for _, r := range g.last.OnDemand.Rules {
+			state, well := r.state()
+			budget, expires := "-", "-"
+			if r.Budget != nil {
+				budget = strconv.Itoa(*r.Budget)
+			}
+			if len(r.Next) > 0 {
+				expires = until(r.Next[0].Ends, now)
+			}
+			t.row(plain(r.Name), plain(g.address), colored(state, grade(well)), plain(strconv.Itoa(r.Held)), plain(strconv.Itoa(r.New)), plain(strconv.Itoa(r.Waiting)),
+				plain(budget), plain(expires), plain(r.refusals()))
+		}
+	})
+	return t
+}
+
+// names shows which names of rules expire first: all if a filter asks for them, else the late ones.
+func (v *view) names(now time.Time) *table {
+	t := v.newTable("NAME ON DEMAND", "RULE", "AGENT", "STATE", "LEFT")
+	v.each(func(g *agent) {
+		for _, r := range g.last.OnDemand.Rules {
+			for _, e := range r.Next {
+				state := "held"
+				if e.Late {
+					state = "late"
+				}
+				if e.Late || v.filter != "" {
+					t.row(plain(e.Name), plain(r.Name), plain(g.address), colored(state, grade(!e.Late)), plain(until(e.Ends, now)))
+				}
+			}
+		}
+	})
+	return t
+}
+
 // newTable returns a table that names the agent only where there is room, if there is just one.
 func (v *view) newTable(head ...string) *table {
 	t := newTable(head...)
+	t.filter = strings.ToLower(v.filter)
 	if len(v.agents) == 1 {
 		t.dispensable("AGENT")
 	}

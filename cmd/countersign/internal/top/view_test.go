@@ -29,6 +29,7 @@ func hostileReport(text string) report {
 	r.Outputs, r.Streams, r.Server.Streams = []output{o}, []stream{{Caller: text, Node: text}}, []stream{{Identity: text, Node: text}}
 	r.Authorities = []authority{{Name: text, Oldest: 1e300, Held: -1}}
 	r.JWTSVIDs = &jwtSVIDs{Provider: text, State: text, Keys: []string{text}, Failure: jwtFailure{text, text, now}, Watch: jwtFailure{text, text, now}}
+	r.OnDemand.Rules = []rule{{Name: text, Late: 1, Refused: map[string]int{text: 1}, Next: []expiry{{text, now, true}}}}
 	r.Errors = []fault{{At: now, Where: text, Reason: text, Text: text}}
 	return r
 }
