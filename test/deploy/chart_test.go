@@ -599,3 +599,25 @@ func TestRealChartIsUpgradedAndRolledBack(t *testing.T) {
 		t.Errorf("it left %d Deployments", len(left.Items))
 	}
 }
+
+// The Broker API has a folder of its own on the node, and rights to look at pods if brokers refer to them.
+func TestChartServesBrokers(t *testing.T) {
+	const text = `agent.config.broker={"spiffe_id":"spiffe://cluster.local/agent","brokers":[{"spiffe_id":"spiffe://cluster.local/proxy","references":["%s"]}]}`
+	for reference, pods := range map[string]bool{"kubernetes": true, "pid": false} {
+		got := rendered(t, "node", "--set-json", fmt.Sprintf(text, reference))
+		for s, want := range map[string]bool{
+			"socket: /run/countersign-broker/socket": true, "mountPath: /run/countersign-broker": true, "path: /run/countersign-broker\n": true,
+			"name: COUNTERSIGN_BROKER_NODE": pods, "fieldPath: spec.nodeName": pods, "- pods\n": pods,
+		} {
+			if strings.Contains(got, s) != want {
+				t.Errorf("%s: %q is there: %t", reference, s, !want)
+			}
+		}
+	}
+	if got := rendered(t, "node", "--set-json", fmt.Sprintf(text, "kubernetes"), "--set", "agent.config.broker.node=*"); strings.Contains(got, "COUNTERSIGN_BROKER_NODE") {
+		t.Error("a variable overrules the node of the configuration")
+	}
+	if got := rendered(t, "node"); strings.Contains(got, "broker") {
+		t.Error("there is something of a broker that is not configured")
+	}
+}

@@ -147,6 +147,7 @@ var arrows = map[string][]string{
 	"sdk/sds":                           {"internal/clock", "sdk/internal/grpcsocket", "sdk/internal/unixcaller", "internal/text", "internal/version", "sdk/ca", "sdk/pki", "sdk/secret", "sdk/unixpeer", "sdk/xds"},
 	"sdk/workloadapi":                   {"internal/clock", "internal/holder", "sdk/internal/grpcsocket", "sdk/internal/reflection", "sdk/internal/unixcaller", "internal/loglimit", "internal/text", "proto/spiffe/workload/v1", "sdk/ca", "sdk/pki", "sdk/secret", "sdk/unixpeer"},
 	"sdk/broker":                        {"internal/host/process", "internal/loglimit", "internal/recent", "internal/text", "internal/tokenbucket", "proto/spiffe/workload/v1", "sdk/ca", "sdk/internal/grpcsocket", "sdk/internal/unixcaller", "sdk/pki", "sdk/secret", "sdk/tlsconfig", "sdk/workloadapi"},
+	"sdk/broker/pods":                   {"internal/text", "internal/watchers", "sdk/broker", "sdk/ca", "sdk/kubeapi"},
 	"sdk/jwtsvid":                       {"internal/clock", "internal/holder", "internal/jws", "internal/loglimit", "internal/redact", "internal/rotation", "internal/text", "internal/watchers", "sdk/ca", "sdk/pki", "sdk/trace"},
 	"sdk/unixpeer":                      {},
 	"sdk/internal/grpcsocket":           {"internal/host/errno", "internal/host/unixsocket", "internal/inbound", "internal/loglimit", "internal/strangers", "internal/text", "sdk/internal/reflection", "sdk/unixpeer"},

@@ -59,6 +59,7 @@ var classes = map[string]class{
 	"sdk/gateway":            experimental,
 	"sdk/identities":         experimental,
 	"sdk/broker":             experimental,
+	"sdk/broker/pods":        experimental,
 	"sdk/jwtsvid":            experimental,
 	"sdk/keysource/pkcs11":   experimental,
 	"sdk/kubeapi":            experimental,

@@ -18,6 +18,10 @@ type Broker struct {
 	// SPIFFEID is the agent's own identity for the mutual TLS, signed by the provider of "default".
 	// Required.
 	SPIFFEID string `json:"spiffe_id"`
+	// Node is the node whose pods brokers may refer to, or * for those of all nodes. Required for
+	// references to Kubernetes objects. The API server is that of workloads.token_review, or else that of
+	// the agent's own pod.
+	Node string `json:"node"`
 	// Brokers are the components that may connect. Required.
 	Brokers []BrokerClient `json:"brokers"`
 
@@ -31,13 +35,15 @@ type BrokerClient struct {
 	// SPIFFEID is that of its certificate, which trust_domain's roots verify, or those of
 	// bundle_endpoints.
 	SPIFFEID string `json:"spiffe_id"`
-	// References are what it may refer to: pid, a process, whose workloads.peers entry decides.
+	// References are what it may refer to: pid, a process, whose workloads.peers entry decides; or
+	// kubernetes, a pod, for which workloads.spiffe_id is filled in.
 	References []string `json:"references"`
 }
 
 // What BrokerClient.References may be.
 const (
-	ReferencePID = "pid"
+	ReferencePID        = "pid"
+	ReferenceKubernetes = "kubernetes"
 )
 
 // On reports whether the Broker API is served.
@@ -52,11 +58,12 @@ func (b Broker) Uses(reference string) bool {
 func (c *Config) completeBroker(p *problems) {
 	b, path := &c.Broker, "broker."
 	if !b.On() {
-		if b.SPIFFEID != "" || len(b.Brokers) > 0 {
+		if b.SPIFFEID+b.Node != "" || len(b.Brokers) > 0 {
 			c.say(p, path+"socket", "", "write unix:///PATH, in a folder of its own")
 		}
 		return
 	}
+	c.Workloads.Brokered = true
 	c.completeBrokerSocket(p, b)
 	if _, err := pki.ParseSPIFFEID(b.SPIFFEID); err != nil {
 		c.say(p, path+"spiffe_id", b.SPIFFEID, "write the SPIFFE ID of this agent, which brokers verify")
@@ -66,6 +73,9 @@ func (c *Config) completeBroker(p *problems) {
 	}
 	for i := range b.Brokers {
 		c.checkBroker(p, i)
+	}
+	if b.Uses(ReferenceKubernetes) != (b.Node != "") {
+		c.say(p, path+"node", b.Node, "with references to Kubernetes objects, and only then, write the name of the agent's node, or * for all")
 	}
 	if b.Uses(ReferencePID) && len(c.Workloads.Peers) == 0 {
 		p.add(fmt.Errorf("%sbrokers may refer to processes, and workloads.peers, which says who is which workload, is empty: add entries", path))
@@ -106,11 +116,11 @@ func (c *Config) checkBroker(p *problems, i int) {
 		c.say(p, path+".spiffe_id", b.SPIFFEID, "write each broker once")
 	}
 	if len(b.References) == 0 {
-		c.say(p, path+".references", "", "write what it may refer to: [pid]")
+		c.say(p, path+".references", "", "write what it may refer to: [pid], [kubernetes] or both")
 	}
 	for _, reference := range b.References {
-		if reference != ReferencePID {
-			c.say(p, path+".references", reference, "write pid")
+		if reference != ReferencePID && reference != ReferenceKubernetes {
+			c.say(p, path+".references", reference, "write pid or kubernetes")
 		}
 	}
 }

@@ -27,6 +27,21 @@ func TestBrokerHasSocketOrLoopbackAddress(t *testing.T) {
 	}
 }
 
+func TestPodsHaveIdentitiesByTemplate(t *testing.T) {
+	const pods = working + `
+trust_domain: shop.test
+broker: {socket: /run/brokers/s, node: "*", spiffe_id: "spiffe://shop.test/agent", brokers: [{spiffe_id: "spiffe://shop.test/proxy", references: [kubernetes]}]}
+`
+	c, _ := mustLoad(t, pods, nil)
+	if w := c.Workloads; !w.On() || w.SPIFFEID != "spiffe://shop.test/ns/{kubernetes.io/namespace}/sa/{kubernetes.io/serviceaccount/name}" {
+		t.Errorf("workloads are %+v", w)
+	}
+	mustLoad(t, pods+`workloads: {spiffe_id: "spiffe://shop.test/{kubernetes.io/pod/name}"}`+"\n", nil)
+	if _, _, err := load(pods+`workloads: {spiffe_id: "spiffe://shop.test/all"}`+"\n", nil); err == nil {
+		t.Error("a template without a claim is taken")
+	}
+}
+
 func TestBrokerMayHaveJWTSVIDsWithoutWorkloadAPI(t *testing.T) {
 	mustLoad(t, brokered+`broker: {socket: /run/brokers/s, spiffe_id: "spiffe://shop.test/agent", `+proxyBroker+"}\nworkload_api: {jwt_svid: {audiences: [a]}}\n", nil)
 }
@@ -34,16 +49,19 @@ func TestBrokerMayHaveJWTSVIDsWithoutWorkloadAPI(t *testing.T) {
 func TestWrongBrokerStopsTheStart(t *testing.T) {
 	const own = `spiffe_id: "spiffe://shop.test/agent", `
 	for settings, want := range map[string]string{
-		`broker: {spiffe_id: "spiffe://shop.test/agent"}`:                                                              "broker.socket is not set",
-		`broker: {socket: "tcp://10.0.0.1:1", ` + own + proxyBroker + `}`:                                              "with a loopback IP",
-		`broker: {socket: "tcp://:1", ` + own + proxyBroker + `}`:                                                      "with a loopback IP",
-		`broker: {socket: "http://x", ` + own + proxyBroker + `}`:                                                      "write the path of a unix socket",
-		`broker: {socket: /run/b/s, ` + proxyBroker + `}`:                                                              "broker.spiffe_id is not set",
-		`broker: {socket: /run/b/s, ` + own + `}`:                                                                      "broker.brokers is empty",
-		`broker: {socket: /run/b/s, ` + own + `brokers: [{references: [pid]}]}`:                                        "broker.brokers.0.spiffe_id is not set",
-		`broker: {socket: /run/b/s, ` + own + `brokers: [{spiffe_id: "spiffe://shop.test/proxy"}]}`:                    "broker.brokers.0.references",
-		`broker: {socket: /run/b/s, ` + own + `brokers: [{spiffe_id: "spiffe://shop.test/proxy", references: [uid]}]}`: `broker.brokers.0.references is "uid"`,
-		`broker: {socket: /run/b/s, ` + own + `brokers: [{spiffe_id: "spiffe://shop.test/agent", references: [pid]}]}`: "that is the agent's own",
+		`broker: {spiffe_id: "spiffe://shop.test/agent"}`:                                                                 "broker.socket is not set",
+		`broker: {socket: "tcp://10.0.0.1:1", ` + own + proxyBroker + `}`:                                                 "with a loopback IP",
+		`broker: {socket: "tcp://:1", ` + own + proxyBroker + `}`:                                                         "with a loopback IP",
+		`broker: {socket: "http://x", ` + own + proxyBroker + `}`:                                                         "write the path of a unix socket",
+		`broker: {socket: /run/b/s, ` + proxyBroker + `}`:                                                                 "broker.spiffe_id is not set",
+		`broker: {socket: /run/b/s, ` + own + `}`:                                                                         "broker.brokers is empty",
+		`broker: {socket: /run/b/s, ` + own + `brokers: [{references: [pid]}]}`:                                           "broker.brokers.0.spiffe_id is not set",
+		`broker: {socket: /run/b/s, ` + own + `brokers: [{spiffe_id: "spiffe://shop.test/proxy"}]}`:                       "broker.brokers.0.references",
+		`broker: {socket: /run/b/s, ` + own + `brokers: [{spiffe_id: "spiffe://shop.test/proxy", references: [uid]}]}`:    `broker.brokers.0.references is "uid"`,
+		`broker: {socket: /run/b/s, ` + own + `brokers: [{spiffe_id: "spiffe://shop.test/p", references: [kubernetes]}]}`: "broker.node is not set",
+		`broker: {socket: /run/b/s, node: here, ` + own + proxyBroker + `}`:                                               `broker.node is "here"`,
+		`broker: {node: here}`: "broker.socket is not set",
+		`broker: {socket: /run/b/s, ` + own + `brokers: [{spiffe_id: "spiffe://shop.test/agent", references: [pid]}]}`:                                                     "that is the agent's own",
 		`broker: {socket: /run/b/s, ` + own + `brokers: [{spiffe_id: "spiffe://shop.test/p", references: [pid]}, {spiffe_id: "spiffe://shop.test/p", references: [pid]}]}`: "write each broker once",
 		`broker: {socket: /run/b/s, spiffe_id: "spiffe://shop.test/web", ` + proxyBroker + `}`:                                                                             "that is broker.spiffe_id",
 		"socket: {path: /run/b/sds}\n" + `broker: {socket: /run/b/s, ` + own + proxyBroker + `}`:                                                                           "its folder is that of socket.path",

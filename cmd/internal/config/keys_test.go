@@ -16,9 +16,9 @@ import (
 // another. A section of a new feature may raise it: 430, 5 of publish_bundle, one for labels of trust
 // bundles, and 15 of certificates on demand (match, match_file and on_demand of secrets): any client
 // may ask for any name there, so each bound of what that costs is the operator's, as is which other
-// certificate stands in for an order. 9 are of broker, and of gid, executable and cgroup in
+// certificate stands in for an order. 10 are of broker, and of gid, executable and cgroup in
 // workloads.peers: who may act for which workload is the operator's, too.
-const mostKeys = 460
+const mostKeys = 461
 
 // Each key counts, a section's name included. The section providers is the same in all three
 // programs, so it counts once.

@@ -68,6 +68,7 @@ func Settings() []Setting {
 		{"socket.allow_uids", "socket-allow-uids", "uids", "user IDs that may connect, comma-separated"},
 		{"socket.allow_gids", "socket-allow-gids", "gids", "group IDs that may connect, comma-separated"},
 		{"workload_api.socket", "workload-api-socket", "path", "unix socket for the SPIFFE Workload API"},
+		{"broker.node", "broker-node", "name", "node whose pods brokers may refer to, or * for those of all nodes"},
 		{"gateway.enabled", "gateway-enabled", "bool", "serve the secrets of a discovery service to a gateway's Envoys"},
 		{"gateway.socket", "gateway-socket", "path", "unix socket for the gateway's Envoys"},
 		{"gateway.address", "gateway-address", "host:port", "host:port of the discovery service (default: istiod)"},

@@ -33,6 +33,9 @@ type Workloads struct {
 	Peers []WorkloadPeer `json:"peers"`
 	// Limits bound the agent; the error of a rejected stream names the limit.
 	Limits WorkloadLimits `json:"limits"`
+
+	// Brokered means that the Broker API is served.
+	Brokered bool `json:"-"`
 }
 
 // WorkloadPeer is a user of this machine and the identity of its workloads.
@@ -83,7 +86,7 @@ func defaultWorkloads() Workloads {
 }
 
 // On reports whether each stream has its own identity.
-func (w Workloads) On() bool { return w.VerifiedBy != "" || len(w.Peers) > 0 }
+func (w Workloads) On() bool { return w.VerifiedBy != "" || len(w.Peers) > 0 || w.Brokered }
 
 // completeWorkloads fills in what follows from the rest, and checks it.
 func (c *Config) completeWorkloads(p *problems) {
@@ -92,12 +95,15 @@ func (c *Config) completeWorkloads(p *problems) {
 		c.refuseStray(p)
 		return
 	}
-	if w.VerifiedBy != "" {
+	switch {
+	case w.VerifiedBy != "":
 		c.oneOf(p, "workloads.verified_by", w.VerifiedBy, ByAuthority, ByJWKS, ByTokenReview)
 		if template := c.completeTemplate(p); template != nil {
 			p.check(w.checkVerifier(template))
 		}
-	} else if w.SPIFFEID != "" {
+	case c.Broker.Uses(ReferenceKubernetes):
+		c.completeTemplate(p)
+	case w.SPIFFEID != "":
 		c.say(p, "workloads.spiffe_id", w.SPIFFEID, "it has no effect unless tokens are verified; set workloads.verified_by, or remove it")
 	}
 	for i := range w.Peers {

@@ -56,6 +56,16 @@ func AccountClaims(namespace, account string) map[string]any {
 	}
 }
 
+// PodClaims returns the claims of a pod, as a token that is bound to it has them.
+func PodClaims(namespace, account, name, uid, node string) map[string]any {
+	claims := AccountClaims(namespace, account)
+	if of, ok := claims["kubernetes.io"].(map[string]any); ok {
+		of["pod"] = map[string]any{"name": name, "uid": uid}
+		of["node"] = map[string]any{"name": node}
+	}
+	return claims
+}
+
 // checkVerifier validates the settings of the chosen verifier, and rejects those of others.
 func (w Workloads) checkVerifier(template *identities.Template) error {
 	switch {

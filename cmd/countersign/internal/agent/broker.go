@@ -6,18 +6,23 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"strings"
+	"sync"
 
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/workloads"
 	"github.com/countersign-dev/countersign/cmd/internal/config"
 	"github.com/countersign-dev/countersign/sdk/broker"
+	"github.com/countersign-dev/countersign/sdk/broker/pods"
+	"github.com/countersign-dev/countersign/sdk/kubeapi"
 	"github.com/countersign-dev/countersign/sdk/sds"
 	"github.com/countersign-dev/countersign/sdk/secret"
 	"github.com/countersign-dev/countersign/sdk/tlsconfig"
+	"github.com/countersign-dev/countersign/sdk/token"
 	"github.com/countersign-dev/countersign/sdk/workloadapi"
 )
 
 // references are the types by their names in the configuration.
-var references = map[string]broker.Reference{config.ReferencePID: broker.PID}
+var references = map[string]broker.Reference{config.ReferencePID: broker.PID, config.ReferenceKubernetes: broker.Kubernetes}
 
 // openBroker has the agent serve the Broker API, if so configured. Its own certificate is one of the
 // agent's identities.
@@ -33,12 +38,16 @@ func (s *start) openBroker(context.Context) error {
 	}
 	offer := s.cfg.WorkloadAPI.Offer
 	offer.Identities = []workloadapi.Identity{{Certificate: config.DefaultSecret, Roots: config.RootCA}}
+	resolvers, err := s.resolvers()
+	if err != nil {
+		return errors.Join(fmt.Errorf("broker: %w", err), s.agent.Close())
+	}
 	var server *broker.Server
 	observe := s.counts.Broker(func() int { return server.Streams() })
 	server, err = broker.Listen(broker.Config{
 		Path: b.Path, Address: b.Address, Mode: os.FileMode(s.c.Socket.Mode), Brokers: brokersOf(b), Own: b.SPIFFEID,
 		TLS:       tlsconfig.Options{Source: source, Caller: own, Certificate: config.DefaultSecret, Roots: config.RootCA, Federated: offer.Federated},
-		Resolvers: s.resolvers(), Sessions: set, Secrets: source, Offer: offer, Observe: observe, Log: s.log,
+		Resolvers: resolvers, Sessions: set, Secrets: source, Offer: offer, Observe: observe, Log: s.log,
 	})
 	if err != nil {
 		return errors.Join(fmt.Errorf("broker.socket: %w", err), s.agent.Close())
@@ -58,15 +67,43 @@ func brokersOf(b config.Broker) (all []broker.Broker) {
 	return all
 }
 
-func (s *start) resolvers() map[broker.Reference]broker.Resolver {
-	all := map[broker.Reference]broker.Resolver{}
+func (s *start) resolvers() (all map[broker.Reference]broker.Resolver, err error) {
+	all = map[broker.Reference]broker.Resolver{}
 	if s.c.Broker.Uses(config.ReferencePID) {
 		all[broker.PID] = broker.Processes{Identify: s.identify(workloads.Peers(s.c.Workloads.Peers))}
 		if runtime.GOOS != "linux" {
 			s.log.Warn("brokers cannot refer to processes on this system: only Linux can hold a process by its descriptor")
 		}
 	}
-	return all
+	if s.c.Broker.Uses(config.ReferenceKubernetes) {
+		all[broker.Kubernetes], err = s.followPods()
+	}
+	return all, err
+}
+
+// followPods has the pods of the node followed until the agent stops.
+func (s *start) followPods() (*pods.Pods, error) {
+	access := kubeapi.InCluster()
+	if review := s.c.Workloads.TokenReview; review.URL != "" {
+		access = kubeapi.Config{URL: review.URL, RootFile: review.RootFile, Token: token.File{Path: review.TokenFile}}
+	}
+	client, err := kubeapi.New(access)
+	if err != nil {
+		return nil, err
+	}
+	identify, err := workloads.OfPod(s.c.Workloads.SPIFFEID)
+	if err != nil {
+		return nil, err
+	}
+	followed, err := pods.New(pods.Config{Client: client, Node: strings.TrimPrefix(s.c.Broker.Node, "*"), Identify: identify, Log: s.log})
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { followed.Run(ctx) })
+	s.later(func() error { cancel(); running.Wait(); client.Close(); return nil })
+	return followed, nil
 }
 
 // identify returns the identity of a process. This process and its providers have none.

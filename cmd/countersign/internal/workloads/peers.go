@@ -5,6 +5,8 @@ import (
 
 	"github.com/countersign-dev/countersign/cmd/internal/config"
 	"github.com/countersign-dev/countersign/sdk/broker"
+	"github.com/countersign-dev/countersign/sdk/broker/pods"
+	"github.com/countersign-dev/countersign/sdk/identities"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
@@ -54,4 +56,16 @@ func fits(entry config.WorkloadPeer, process broker.Process) (bool, error) {
 	}
 	group, err := process.Cgroup()
 	return err == nil && (group == entry.Cgroup || strings.HasPrefix(group, entry.Cgroup+"/")), err
+}
+
+// OfPod returns what makes the identities of the pods that brokers refer to, by the template for
+// tokens.
+func OfPod(template string) (identify func(pods.Pod) (spiffeID string, err error), err error) {
+	t, err := identities.ParseTemplate(template)
+	if err != nil {
+		return nil, err
+	}
+	return func(p pods.Pod) (string, error) {
+		return t.ID(config.PodClaims(p.Namespace, p.ServiceAccount, p.Name, p.UID, p.Node))
+	}, nil
 }

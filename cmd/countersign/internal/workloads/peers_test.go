@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/countersign-dev/countersign/sdk/broker/pods"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
@@ -69,5 +70,26 @@ func TestEntriesOfHeldProcessesAreNotForCallers(t *testing.T) {
 		if id, ok := peers.OfCaller(caller); id != want || ok != (want != "") {
 			t.Errorf("%+v is %q; want %q", caller, id, want)
 		}
+	}
+}
+
+func TestPodHasIdentityByTemplate(t *testing.T) {
+	pod := pods.Pod{Namespace: "shop", Name: "web-1", UID: "u-1", ServiceAccount: "web", Node: "here"}
+	for template, want := range map[string]string{
+		"spiffe://a/ns/{kubernetes.io/namespace}/sa/{kubernetes.io/serviceaccount/name}": "spiffe://a/ns/shop/sa/web",
+		"spiffe://a/{kubernetes.io/pod/name}/{kubernetes.io/pod/uid}":                    "spiffe://a/web-1/u-1",
+		"spiffe://a/{kubernetes.io/node/name}/{sub:3}":                                   "spiffe://a/here/web",
+		"spiffe://a/{email}": "",
+	} {
+		identify, err := OfPod(template)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if id, err := identify(pod); id != want && err == nil || (err == nil) != (want != "") {
+			t.Errorf("%s: %q, %v", template, id, err)
+		}
+	}
+	if _, err := OfPod("spiffe://a/b"); err == nil {
+		t.Error("a template without a claim is taken")
 	}
 }

@@ -16,17 +16,29 @@
 {{- if eq (dig "workloads" "verified_by" "" .Values.agent.config) "token_review" -}}
 {{- $_ := set $own "workloads" (dict "token_review" (dict "url" "https://kubernetes.default.svc" "token_file" (print $account "/token") "root_file" (print $account "/ca.crt"))) -}}
 {{- end -}}
+{{- if .Values.agent.config.broker -}}
+{{- $_ := set $own "broker" (dict "socket" "/run/countersign-broker/socket") -}}
+{{- end -}}
 {{- merge (deepCopy .Values.agent.config) $own | toYaml -}}
+{{- end -}}
+
+{{/* countersign.node.pods: not empty if brokers may refer to pods. Call it with the configuration. */}}
+{{- define "countersign.node.pods" -}}
+{{- range (dig "broker" "brokers" list .) }}{{ if has "kubernetes" (.references | default list) }}yes{{ end }}{{ end -}}
 {{- end -}}
 
 {{- define "countersign.node.check" -}}
 {{- include "countersign.agent.check" . -}}
 {{- $workloads := .config.workloads | default dict -}}
-{{- if not (or $workloads.verified_by $workloads.peers) -}}
+{{- if not (or $workloads.verified_by $workloads.peers .config.broker) -}}
 {{- fail "agent.config.workloads is not set: an agent of a node gives each workload its own identity; write workloads: {verified_by: token_review}." -}}
 {{- end -}}
 {{- if ne .config.socket.path "/run/countersign-agent/socket" -}}
 {{- fail "agent.config.socket.path is not where the chart mounts agent.socketFolder: remove it." -}}
+{{- end -}}
+{{- $socket := dig "broker" "socket" "" .config -}}
+{{- if and $socket (ne $socket "/run/countersign-broker/socket") (not (hasPrefix "tcp://" $socket)) -}}
+{{- fail "agent.config.broker.socket is not where the chart mounts agent.brokerFolder: remove it." -}}
 {{- end -}}
 {{- if and .monitored (dig "status" "metrics_secret" "" .config) -}}
 {{- fail "monitoring.podMonitor asks for plain HTTP, and agent.config.status.metrics_secret makes it TLS: remove one, and write a PodMonitor with your scraper's TLS settings." -}}

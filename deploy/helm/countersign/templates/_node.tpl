@@ -1,6 +1,7 @@
 {{/* countersign.node: the agent of a node. Call it with the dict root, part, config. */}}
 {{- define "countersign.node" -}}
-{{- $reviews := eq (.config.workloads.verified_by | default "") "token_review" -}}
+{{- $reviews := eq (dig "workloads" "verified_by" "" .config) "token_review" -}}
+{{- $pods := include "countersign.node.pods" .config -}}
 {{- $probes := dig "status" "probes" "" .config | include "countersign.port" -}}
 {{- $metrics := dig "status" "metrics" "" .config | include "countersign.port" -}}
 apiVersion: v1
@@ -9,15 +10,23 @@ metadata:
   name: countersign-node
 automountServiceAccountToken: false
 ---
-{{- if $reviews }}
+{{- if or $reviews $pods }}
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata:
   name: countersign-node
 rules:
+  {{- if $reviews }}
   - apiGroups: [authentication.k8s.io]
     resources: [tokenreviews]
     verbs: [create]
+  {{- end }}
+  {{- if $pods }}
+  # To resolve the references of brokers. RBAC cannot limit this to the pods of a node; the agent does.
+  - apiGroups: [""]
+    resources: [pods]
+    verbs: [get, list, watch]
+  {{- end }}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
@@ -51,7 +60,7 @@ spec:
         checksum/config: {{ list .config .part.files | toJson | sha256sum }}
     spec:
       serviceAccountName: countersign-node
-      automountServiceAccountToken: {{ $reviews }}
+      automountServiceAccountToken: {{ or $reviews (ne $pods "") }}
       # Root owns the node's folder. It has no capabilities.
       securityContext:
         runAsUser: 0
@@ -62,6 +71,11 @@ spec:
           command: [/usr/bin/countersign]
           args: [agent, --config, /etc/countersign/countersign.yaml]
           workingDir: /
+          {{- if and $pods (not (dig "broker" "node" "" .config)) }}
+          env:
+            - name: COUNTERSIGN_BROKER_NODE
+              valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
+          {{- end }}
           {{- if or $probes $metrics }}
           ports:
             {{- if $probes }}
@@ -91,6 +105,9 @@ spec:
             - {name: config, mountPath: /etc/countersign, readOnly: true}
             - {name: run, mountPath: /run/countersign}
             - {name: socket, mountPath: /run/countersign-agent}
+            {{- if .config.broker }}
+            - {name: broker, mountPath: /run/countersign-broker}
+            {{- end }}
             - {name: tokens, mountPath: /var/run/secrets/tokens, readOnly: true}
             - {name: istio-root, mountPath: /var/run/secrets/istio, readOnly: true}
       volumes:
@@ -100,6 +117,10 @@ spec:
           emptyDir: {medium: Memory, sizeLimit: 16Mi}
         - name: socket
           hostPath: {path: {{ .part.socketFolder | quote }}, type: DirectoryOrCreate}
+        {{- if .config.broker }}
+        - name: broker
+          hostPath: {path: {{ .part.brokerFolder | quote }}, type: DirectoryOrCreate}
+        {{- end }}
         - name: tokens
           projected: {sources: []}
         - name: istio-root
