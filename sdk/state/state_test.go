@@ -64,7 +64,7 @@ func only(t *testing.T, path string) string {
 	return filepath.Join(path, found[0].Name())
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
