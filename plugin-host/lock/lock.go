@@ -15,7 +15,6 @@ package lock
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -91,21 +90,11 @@ func (p Provider) FileVersion() string {
 
 // Of returns the build of a provider for a platform.
 func (l *Lock) Of(name, goos, arch string) (Provider, bool) {
-	i := slices.IndexFunc(l.Providers, func(p Provider) bool { return p.Name == name && p.OS == goos && p.Arch == arch })
-	if i < 0 {
-		return Provider{}, false
-	}
-	return l.Providers[i], true
+	return find(l.Providers, key{name, goos, arch})
 }
 
 // Put adds a build or replaces the one of that name and platform.
-func (l *Lock) Put(p Provider) {
-	same := func(other Provider) bool { return other.Name == p.Name && other.OS == p.OS && other.Arch == p.Arch }
-	l.Providers = append(slices.DeleteFunc(l.Providers, same), p)
-	slices.SortFunc(l.Providers, func(a, b Provider) int {
-		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.OS, b.OS), cmp.Compare(a.Arch, b.Arch))
-	})
-}
+func (l *Lock) Put(p Provider) { put(&l.Providers, p) }
 
 // Program is one build of a program other than a provider; Name is its file name.
 type Program struct {
@@ -117,19 +106,34 @@ type Program struct {
 
 // Program returns the build of a program for a platform.
 func (l *Lock) Program(name, goos, arch string) (Program, bool) {
-	i := slices.IndexFunc(l.Programs, func(p Program) bool { return p.Name == name && p.OS == goos && p.Arch == arch })
-	if i < 0 {
-		return Program{}, false
-	}
-	return l.Programs[i], true
+	return find(l.Programs, key{name, goos, arch})
 }
 
 // PutProgram adds a build or replaces the one of that name and platform.
-func (l *Lock) PutProgram(p Program) {
-	same := func(other Program) bool { return other.Name == p.Name && other.OS == p.OS && other.Arch == p.Arch }
-	l.Programs = append(slices.DeleteFunc(l.Programs, same), p)
-	slices.SortFunc(l.Programs, func(a, b Program) int {
-		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.OS, b.OS), cmp.Compare(a.Arch, b.Arch))
+func (l *Lock) PutProgram(p Program) { put(&l.Programs, p) }
+
+// key identifies a build: its name, GOOS and GOARCH.
+type key [3]string
+
+func (p Provider) key() key { return key{p.Name, p.OS, p.Arch} }
+func (p Program) key() key  { return key{p.Name, p.OS, p.Arch} }
+
+type build interface{ key() key }
+
+func find[B build](all []B, of key) (found B, ok bool) {
+	i := slices.IndexFunc(all, func(b B) bool { return b.key() == of })
+	if i < 0 {
+		return found, false
+	}
+	return all[i], true
+}
+
+// put adds a build, or replaces the one with its key, in order.
+func put[B build](all *[]B, b B) {
+	*all = append(slices.DeleteFunc(*all, func(other B) bool { return other.key() == b.key() }), b)
+	slices.SortFunc(*all, func(a, b B) int {
+		x, y := a.key(), b.key()
+		return slices.Compare(x[:], y[:])
 	})
 }
 

@@ -45,14 +45,23 @@ func (r *rig) open(ctx context.Context) (*conformance.Instance, error) {
 	return &conformance.Instance{Provider: probe.Provider, Conn: probe.Conn(), Stop: probe.Close}, nil
 }
 
-// probe starts a process and reaches it.
-func (r *rig) probe(ctx context.Context, opts pluginhost.Options) (*pluginhost.Probe, error) {
+// launched starts a process.
+func (r *rig) launched(opts pluginhost.Options) (*pluginhost.Probe, error) {
 	probe, err := pluginhost.NewProbe(opts, r.entry)
 	if err != nil {
 		return nil, err
 	}
 	if err := probe.Launch(); err != nil {
 		probe.Close()
+		return nil, err
+	}
+	return probe, nil
+}
+
+// probe starts a process and reaches it.
+func (r *rig) probe(ctx context.Context, opts pluginhost.Options) (*pluginhost.Probe, error) {
+	probe, err := r.launched(opts)
+	if err != nil {
 		return nil, err
 	}
 	if err := probe.Connect(ctx); err != nil {

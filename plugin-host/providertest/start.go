@@ -101,14 +101,11 @@ func (r *rig) choosesKnown(ctx context.Context, _ *conformance.Session) error {
 
 func (r *rig) refusesUnknown(ctx context.Context, _ *conformance.Session) error {
 	_, before := r.seen.stderr.read()
-	probe, err := pluginhost.NewProbe(r.protocols(nobodys()), r.entry)
+	probe, err := r.launched(r.protocols(nobodys()))
 	if err != nil {
 		return err
 	}
 	defer probe.Close()
-	if err := probe.Launch(); err != nil {
-		return err
-	}
 	switch err := probe.Connect(ctx); {
 	case err == nil:
 		return errors.New("it goes on, in a version that it does not have")
@@ -135,14 +132,11 @@ func (r *rig) eachVersion(ctx context.Context, s *conformance.Session) error {
 }
 
 func (r *rig) inVersion(ctx context.Context, s *conformance.Session, protocol wire.Protocol) error {
-	probe, err := pluginhost.NewProbe(r.protocols(protocol), r.entry)
+	probe, err := r.launched(r.protocols(protocol))
 	if err != nil {
 		return err
 	}
 	defer probe.Close()
-	if err := probe.Launch(); err != nil {
-		return err
-	}
 	switch err := probe.Connect(ctx); {
 	case err == nil:
 	case protocol.Version > 1 && (errors.Is(err, pluginhost.ErrVersion) || gone(probe, startBound) == nil):

@@ -1,6 +1,7 @@
 package secret
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -132,32 +133,20 @@ func (c Config) withDefaults() Config {
 	if c.Now == nil {
 		c.Now = clock.Wall
 	}
-	if c.Log == nil {
-		c.Log = slog.Default()
-	}
+	c.Log = cmp.Or(c.Log, slog.Default())
 	return c
 }
 
 func (s Spec) withDefaults() Spec {
-	if s.RenewRatio == 0 {
-		s.RenewRatio = defaultRenewRatio
-	}
-	if s.RenewJitter == 0 {
-		s.RenewJitter = defaultRenewJitter
-	}
-	if s.FallbackAfter == 0 {
-		s.FallbackAfter = defaultFallbackAfter
-	}
+	s.RenewRatio = cmp.Or(s.RenewRatio, defaultRenewRatio)
+	s.RenewJitter = cmp.Or(s.RenewJitter, defaultRenewJitter)
+	s.FallbackAfter = cmp.Or(s.FallbackAfter, defaultFallbackAfter)
 	return s
 }
 
 func (a Authority) withDefaults() Authority {
-	if a.RootInterval == 0 {
-		a.RootInterval = defaultRootInterval
-	}
-	if a.Timeout == 0 {
-		a.Timeout = defaultTimeout
-	}
+	a.RootInterval = cmp.Or(a.RootInterval, defaultRootInterval)
+	a.Timeout = cmp.Or(a.Timeout, defaultTimeout)
 	if a.TokenRejected == nil {
 		a.TokenRejected = func(ca.Token) {}
 	}

@@ -109,15 +109,9 @@ func (m *markup) rule(r ondemand.RuleStatus) {
 	if r.BudgetLeft != nil {
 		m.fact("Budget left now", strconv.Itoa(*r.BudgetLeft))
 	}
-	if !r.NextRenewal.IsZero() {
-		m.at("First renewal", r.NextRenewal)
-	}
-	if !r.NextExpiry.IsZero() {
-		m.at("First expiry", r.NextExpiry)
-	}
-	if !r.LateExpiry.IsZero() {
-		m.at("First expiry of a late one", r.LateExpiry)
-	}
+	m.at("First renewal", r.NextRenewal)
+	m.at("First expiry", r.NextExpiry)
+	m.at("First expiry of a late one", r.LateExpiry)
 	m.failure("Last failure", r.Failure)
 	m.put("</dl>\n")
 }

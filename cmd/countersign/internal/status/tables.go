@@ -107,12 +107,8 @@ func (m *markup) workloads(n *identities.Counts) {
 			{"Rotations", n.Rotations}, {"Tokens rejected", n.Refused}, {"Streams rejected", n.TurnedAway},
 		})
 		m.put("<dl class=\"facts\">\n")
-		if !n.NextRenewal.IsZero() {
-			m.at("First renewal", n.NextRenewal)
-		}
-		if !n.NextExpiry.IsZero() {
-			m.at("First expiry", n.NextExpiry)
-		}
+		m.at("First renewal", n.NextRenewal)
+		m.at("First expiry", n.NextExpiry)
 		m.failure("Last failure", n.Failure)
 		m.put("</dl>\n")
 	})
