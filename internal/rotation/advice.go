@@ -48,7 +48,7 @@ func (m *Machine) Advisable(now Time, since time.Time) {
 
 // consultable reports whether to ask for advice at some time before the renewal.
 func (m *Machine) consultable(now Time) bool {
-	return m.advice != nil && !m.advice.asking && m.wanted && !m.asking && m.next.none() &&
+	return m.advice != nil && !m.advice.asking && m.wanted && !m.asking && m.next == nil &&
 		!m.held.none() && now.Wall.Before(m.held.Renew)
 }
 

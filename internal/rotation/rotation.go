@@ -32,7 +32,7 @@ type Machine struct {
 	again    bool // something changed while an attempt was in flight
 	reported bool // the expiry was reported
 	held     Term
-	next     Term      // verified, but not valid yet
+	next     *Term     // verified, but not valid yet; nil: there is none, as nearly always
 	forward  time.Time // the rotation is due by then at the latest; zero: no change
 	bare     time.Time // monotonic: since when it has been asked for with nothing held before
 	pause    Pause
@@ -60,7 +60,7 @@ type Actions struct {
 
 // Step does what is due at now.
 func (m *Machine) Step(now Time) (do Actions) {
-	if !m.next.none() && !m.next.Begins.After(now.Wall) {
+	if m.next != nil && !m.next.Begins.After(now.Wall) {
 		do.Install = m.install(now.Wall)
 	}
 	if m.wanted && !m.held.none() && !m.reported && now.Wall.After(m.held.Ends) {
@@ -73,8 +73,8 @@ func (m *Machine) Step(now Time) (do Actions) {
 }
 
 func (m *Machine) install(now time.Time) bool {
-	next := m.next
-	m.next = Term{}
+	next := *m.next
+	m.next = nil
 	if !next.Ends.After(now) {
 		return false // the clock jumped past it
 	}
@@ -90,7 +90,7 @@ func (m *Machine) Hold(t Term) {
 // Due reports whether to begin an attempt now. It goes by the wall clock: setting it back
 // causes no second request, setting it forward past the renewal causes the first.
 func (m *Machine) Due(now Time) bool {
-	if !m.wanted || m.asking || !m.next.none() || !m.pause.Over(now) {
+	if !m.wanted || m.asking || m.next != nil || !m.pause.Over(now) {
 		return false
 	}
 	return m.Needed(now) || !m.forward.IsZero() && !now.Wall.Before(m.forward)
@@ -111,7 +111,7 @@ func (m *Machine) wake(now Time) (d time.Duration) {
 		}
 	}
 	sooner(m.pause.Left(now))
-	if !m.next.none() {
+	if m.next != nil {
 		sooner(m.next.Begins.Sub(now.Wall))
 	}
 	if m.held.none() {
@@ -149,7 +149,7 @@ func (m *Machine) Abandon() { m.asking, m.again = false, false }
 // begins.
 func (m *Machine) Issued(t Term) {
 	m.ended()
-	m.next = t
+	m.next = &t
 }
 
 // Postponed settles an attempt that requested nothing, as it need not be yet.
@@ -216,13 +216,13 @@ func (m *Machine) Release() { *m = Machine{} }
 
 // BeginBy lets a certificate that waits begin by t, if that is sooner.
 func (m *Machine) BeginBy(t time.Time) {
-	if t.Before(m.next.Begins) {
+	if m.next != nil && t.Before(m.next.Begins) {
 		m.next.Begins = t
 	}
 }
 
 // Discard drops a certificate that waits to begin.
-func (m *Machine) Discard() { m.next = Term{} }
+func (m *Machine) Discard() { m.next = nil }
 
 // RenewAt moves the renewal of what is held. Advice is asked for again.
 func (m *Machine) RenewAt(t time.Time) {
@@ -265,7 +265,7 @@ func (m *Machine) Held() (Term, bool) { return m.held, !m.held.none() }
 func (m *Machine) Asking() bool { return m.asking }
 
 // Waiting reports whether a verified certificate waits to begin.
-func (m *Machine) Waiting() bool { return !m.next.none() }
+func (m *Machine) Waiting() bool { return m.next != nil }
 
 // Lost reports whether a root was lost.
 func (m *Machine) Lost() bool { return m.replace != nil }

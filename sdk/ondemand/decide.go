@@ -170,7 +170,7 @@ func (s *Set) undecided(e *entry, err error) {
 		s.refuse(e, Undecided)
 		return
 	}
-	e.reask = rotation.NewPause(reaskAfter, now)
+	e.again = rotation.NewPause(reaskAfter, now)
 	s.sched.Schedule(e)
 }
 

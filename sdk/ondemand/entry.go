@@ -31,7 +31,7 @@ type entry struct {
 
 	decided  bool           // it may be ordered, and counts in rule.held
 	deciding bool           // Ask is being called
-	reask    rotation.Pause // until it is called again
+	again    rotation.Pause // until Ask is called again, or the record is read
 	giveUp   func()         // ends that call
 	waiting  bool           // subscribers wait for a certificate
 	late     bool           // they did so for too long
@@ -40,18 +40,17 @@ type entry struct {
 	asked    time.Time      // the last subscription
 	used     time.Time      // when the last subscription began or ended
 
-	stored  bool           // Storage has a record
-	known   term           // of that record, if it is shared
-	stale   bool           // another machine has stored a certificate that is yet to be read
-	loading bool           // it is being read
-	loadAt  int            // its place in loads.waiting, from 1; 0: it is read now
-	saving  bool           // its certificate is being stored again
-	reread  rotation.Pause // until it is read again
-	lost    uint8          // attempts to read it that failed
-	order   *secret.Order  // to be sent again
-	refused bool           // the last order that was sent
-	vain    *secret.Order  // that order
-	denied  bool           // the last renewal, before it was sent
+	stored  bool          // Storage has a record
+	known   term          // of that record, if it is shared
+	stale   bool          // another machine has stored a certificate that is yet to be read
+	loading bool          // it is being read
+	loadAt  int           // its place in loads.waiting, from 1; 0: it is read now
+	saving  bool          // its certificate is being stored again
+	lost    uint8         // attempts to read it that failed
+	order   *secret.Order // to be sent again
+	refused bool          // the last order that was sent
+	vain    *secret.Order // that order
+	denied  bool          // the last renewal, before it was sent
 	failure *secret.Failure
 	cover   *secret.Item // served in place of its own certificate
 }

@@ -168,7 +168,7 @@ func (s *Set) restored(e *entry, item *secret.Item, order *secret.Order, err err
 func (s *Set) kept(e *entry, err error) {
 	if err != nil {
 		s.sched.Complain("cannot use the certificate that another machine has stored", err, "rule", e.rule.conf.Name, "name", e.name)
-		e.reread = rotation.NewPause(readAgain, rotation.Now(s.sched.Now()))
+		e.again = rotation.NewPause(readAgain, rotation.Now(s.sched.Now()))
 	}
 	s.sched.Schedule(e)
 }
@@ -185,7 +185,7 @@ func (s *Set) unreadable(e *entry, err error) {
 	s.sched.Complain("cannot use a stored certificate", err, "rule", e.rule.conf.Name, "name", e.name)
 	if later(err) || e.lost < readTries || e.Rotation.Asking() {
 		e.lost = min(e.lost, readTries)
-		e.reread = rotation.NewPause(readAgain, rotation.Now(s.sched.Now()))
+		e.again = rotation.NewPause(readAgain, rotation.Now(s.sched.Now()))
 		s.sched.Schedule(e)
 		return
 	}

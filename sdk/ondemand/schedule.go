@@ -24,7 +24,7 @@ func (s *Set) look(e *entry, now time.Time) {
 	if e.stale {
 		s.refresh(e, now)
 	}
-	if e.waiting && e.unread(now) && e.reread.Over(rotation.Now(now)) {
+	if e.waiting && e.unread(now) && e.again.Over(rotation.Now(now)) {
 		s.read(e)
 	}
 	e.Rotation.Want(e.wanted(now))
@@ -39,7 +39,7 @@ func (s *Set) look(e *entry, now time.Time) {
 		s.notify(e)
 		e.Rotation.Want(e.wanted(now))
 	}
-	if e.waiting && undecided && e.rule.conf.Ask != nil && e.reask.Over(rotation.Now(now)) {
+	if e.waiting && undecided && e.rule.conf.Ask != nil && e.again.Over(rotation.Now(now)) {
 		s.decide(e)
 	}
 }
@@ -52,11 +52,10 @@ func (s *Set) due(e *entry, now rotation.Time, wake time.Duration) time.Time {
 		}
 	}
 	if e.waiting || e.stale {
-		sooner(e.reread.Left(now))
+		sooner(e.again.Left(now))
 	}
 	if e.waiting {
 		sooner(e.wait.Left(now))
-		sooner(e.reask.Left(now))
 	}
 	if e.cover != nil {
 		sooner(schedule.Look)

@@ -113,7 +113,7 @@ func (s *Set) unstored(e *entry) {
 
 // refresh takes over the certificate that another machine has stored.
 func (s *Set) refresh(e *entry, now time.Time) {
-	if e.asking() || e.Rotation.Waiting() || !e.reread.Over(rotation.Now(now)) {
+	if e.asking() || e.Rotation.Waiting() || !e.again.Over(rotation.Now(now)) {
 		return
 	}
 	if e.Item != nil {

@@ -109,7 +109,7 @@ func (s *Set) subscribe(name string, r *rule) (*entry, Refusal) {
 		e.waiting, e.wait = true, rotation.NewPause(e.longestWait(now), rotation.Now(now))
 	}
 	s.readFirst(e)
-	if !e.decided && !e.deciding && e.reask.Over(rotation.Now(now)) {
+	if !e.decided && !e.deciding && e.again.Over(rotation.Now(now)) {
 		s.decide(e)
 	}
 	return e, ""

@@ -1,7 +1,9 @@
 package sds
 
 import (
+	"runtime"
 	"testing"
+	"weak"
 
 	"github.com/countersign-dev/countersign/sdk/secret"
 	"github.com/countersign-dev/countersign/sdk/xds"
@@ -25,4 +27,37 @@ func TestSPIRENamesCostOtherNamesNothing(t *testing.T) {
 	if got, want := allocations(both), allocations(plain); got > want {
 		t.Errorf("a watch allocates %v times, without SPIRE's names %v times", got, want)
 	}
+}
+
+// The body of a secret is a second copy of it, which is kept only while a stream sends it.
+func TestBodyIsKeptOnlyWhileInUse(t *testing.T) {
+	var secrets secret.Map
+	item := &secret.Item{Kind: secret.TrustBundle, Version: "1", Roots: []byte("roots"), RootFingerprints: []string{"a"}}
+	secrets.Set("default", item)
+	s := &source{Source: &secrets}
+	peek := func() *xds.Resource {
+		resource, err := s.Peek(secret.Caller{}, "default")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resource
+	}
+	resource := peek()
+	if peek() != resource {
+		t.Error("a body in use was made twice")
+	}
+	kept, content, first := resource.Kept, string(resource.Body.GetValue()), weak.Make(resource)
+	if kept.Body != nil || kept.Name != "default" || kept.Version != "1" || len(kept.Provides) != 1 {
+		t.Errorf("streams keep %+v", kept)
+	}
+	runtime.KeepAlive(resource)
+	resource = nil
+	runtime.GC()
+	if first.Value() != nil {
+		t.Error("the body is kept while no stream sends it")
+	}
+	if again := peek(); again.Kept != kept || string(again.Body.GetValue()) != content {
+		t.Error("the body that was made again differs")
+	}
+	runtime.KeepAlive(item)
 }

@@ -25,8 +25,8 @@ import (
 const TypeURL = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
 
 // Resources returns secrets as resources of type [TypeURL], for an [xds.Engine] or
-// another stream server. Each version of a secret is marshalled once and shared, so
-// callers must not modify it. Peek returns [xds.ErrUnknown], [xds.ErrNotReady] or
+// another stream server. A version of a secret is marshalled once for all callers that hold it at a time,
+// so they must not modify it. Peek returns [xds.ErrUnknown], [xds.ErrNotReady] or
 // [secret.ErrClosed] ([errors.Is]). The result is safe for concurrent use.
 func Resources(secrets secret.Source) xds.Source[secret.Caller] {
 	return &source{Source: secrets, log: slog.Default()}
@@ -36,11 +36,18 @@ func Resources(secrets secret.Source) xds.Source[secret.Caller] {
 type source struct {
 	secret.Source
 	log  *slog.Logger
-	made sync.Map // weak.Pointer[secret.Item] to *xds.Resource
+	made sync.Map // weak.Pointer[secret.Item] to made
+}
+
+// made is an item as a resource. Its body is a second copy of the certificate and the key, and kept only
+// while a stream sends it.
+type made struct {
+	kept *xds.Resource // nil if it cannot be served
+	full weak.Pointer[xds.Resource]
 }
 
 // Peek returns the secret as a resource of the requested name. Under its own name it is
-// marshalled once per version and shared by all streams.
+// marshalled once for all streams that send it at a time.
 func (s *source) Peek(caller secret.Caller, name string) (*xds.Resource, error) {
 	item, err := s.Source.Peek(caller, name)
 	if err != nil {
@@ -83,33 +90,37 @@ func translated(err error) error {
 	return err // the engine waits; other servers end when the source is closed
 }
 
-// resource returns an item as the resource of a name, always the same for one item. A secret
+// resource returns an item as the resource of a name, the same one while any stream sends it. A secret
 // whose key cannot be exported is unknown here: a client waiting for it would wait forever.
 func (s *source) resource(item *secret.Item, name string) (*xds.Resource, error) {
-	key := weak.Make(item)
-	if resource, ok := s.made.Load(key); ok {
-		return offered(resource.(*xds.Resource))
-	}
-	resource, err := resourceOf(item, name)
-	if errors.Is(err, secret.ErrNotExportable) {
-		s.log.Error("secret not served over SDS: its key is not exportable", "secret", name, "error", err)
-	} else if err != nil {
-		return nil, err
-	}
-	// The entry is removed once the item is garbage collected.
-	if _, there := s.made.LoadOrStore(key, resource); !there {
-		runtime.AddCleanup(item, func(key weak.Pointer[secret.Item]) { s.made.Delete(key) }, key)
-	}
-	return offered(resource)
-}
-
-// offered returns the resource, or the unknown-name error if it is nil because it cannot be
-// served.
-func offered(resource *xds.Resource) (*xds.Resource, error) {
-	if resource == nil {
+	at := weak.Make(item)
+	found, there := s.made.Load(at)
+	known, _ := found.(made)
+	if there && known.kept == nil {
 		return nil, xds.ErrUnknown
 	}
-	return resource, nil
+	if full := known.full.Value(); full != nil {
+		return full, nil
+	}
+	resource, err := resourceOf(item, name)
+	switch {
+	case errors.Is(err, secret.ErrNotExportable):
+		s.log.Error("secret not served over SDS: its key is not exportable", "secret", name, "error", err)
+		resource, err = nil, xds.ErrUnknown
+	case err != nil:
+		return nil, err
+	case known.kept == nil:
+		kept := *resource
+		kept.Body, known.kept = nil, &kept
+		fallthrough
+	default:
+		resource.Kept, known.full = known.kept, weak.Make(resource)
+	}
+	// The entry is removed once the item is garbage collected.
+	if _, there := s.made.Swap(at, known); !there {
+		runtime.AddCleanup(item, func(at weak.Pointer[secret.Item]) { s.made.Delete(at) }, at)
+	}
+	return resource, err
 }
 
 func resourceOf(item *secret.Item, name string) (*xds.Resource, error) {

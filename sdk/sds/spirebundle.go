@@ -199,6 +199,15 @@ func (b *bundles) resource(name string, v Validator, all []trusted) (*xds.Resour
 	return offered(b.keep(name, key, madeBundle{now, resource}, all))
 }
 
+// offered returns the resource, or the unknown-name error if it is nil because it cannot be
+// served.
+func offered(resource *xds.Resource) (*xds.Resource, error) {
+	if resource == nil {
+		return nil, xds.ErrUnknown
+	}
+	return resource, nil
+}
+
 func (b *bundles) find(key string) (made madeBundle, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

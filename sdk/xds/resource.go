@@ -40,6 +40,9 @@ type Resource struct {
 	Version string
 	// Body is marshalled once and shared.
 	Body *anypb.Any
+	// Kept is what streams keep of the resource once it was sent: the same without Body, where the
+	// source can make that again. Default: the resource itself.
+	Kept *Resource
 	// Provides and Needs are opaque tags. While a stream has sent, but the client has
 	// not acknowledged, a resource that provides a tag, updates that need the tag wait
 	// for the ACK, [Config].Hold at most. (A leaf certificate needs its root.)

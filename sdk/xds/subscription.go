@@ -257,7 +257,7 @@ func (s *subscription) fits(b *batch, e *entry, size int) bool {
 // record records that response seq gave the client r.
 func (s *subscription) record(e *entry, r *Resource, seq uint64, now time.Time) {
 	s.clearRefused(e)
-	e.sent, e.seq, e.sentAt, e.until = r, seq, now, time.Time{}
+	e.sent, e.seq, e.sentAt, e.until = s.kept(r), seq, now, time.Time{}
 	e.known, e.nacked, e.alone, e.refused, e.again = "", false, false, false, false
 	delete(s.providers, e.name)
 	if len(r.Provides) > 0 {
@@ -266,6 +266,14 @@ func (s *subscription) record(e *entry, r *Resource, seq uint64, now time.Time) 
 		}
 		s.providers[e.name] = e
 	}
+}
+
+// kept returns what to keep of a resource that was sent. Complete responses repeat it.
+func (s *subscription) kept(r *Resource) *Resource {
+	if r.Kept == nil || s.policy.complete {
+		return r
+	}
+	return r.Kept
 }
 
 // forget records that the client no longer has any version of e.
