@@ -42,16 +42,17 @@ func TestBodyIsKeptOnlyWhileInUse(t *testing.T) {
 		}
 		return resource
 	}
-	resource := peek()
-	if peek() != resource {
-		t.Error("a body in use was made twice")
+	use := func() (kept *xds.Resource, content string, made weak.Pointer[xds.Resource]) {
+		resource := peek()
+		if peek() != resource {
+			t.Error("a body in use was made twice")
+		}
+		return resource.Kept, string(resource.Body.GetValue()), weak.Make(resource)
 	}
-	kept, content, first := resource.Kept, string(resource.Body.GetValue()), weak.Make(resource)
+	kept, content, first := use()
 	if kept.Body != nil || kept.Name != "default" || kept.Version != "1" || len(kept.Provides) != 1 {
 		t.Errorf("streams keep %+v", kept)
 	}
-	runtime.KeepAlive(resource)
-	resource = nil
 	runtime.GC()
 	if first.Value() != nil {
 		t.Error("the body is kept while no stream sends it")
