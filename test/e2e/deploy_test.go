@@ -136,20 +136,22 @@ func TestDashboardQueriesAreValidPromQL(t *testing.T) {
 // Tenths of what `systemd-analyze security` calls exposure, of 100.
 const mostExposed = "20"
 
-func TestSystemdUnitIsValidAndTight(t *testing.T) {
+func TestSystemdUnitsAreValidAndTight(t *testing.T) {
 	t.Parallel()
 	analyze := programs.Foreign(t, "COUNTERSIGN_SYSTEMD_ANALYZE")
-	unit := readText(t, programs.File(t, "deploy/systemd/countersign.service"))
-	file := filepath.Join(t.TempDir(), "countersign.service")
-	// It wants the program to be there.
-	writeWhole(t, file, []byte(strings.ReplaceAll(unit, "/usr/bin/countersign", filepath.Join(binaries(t), "countersign"))))
-	for line := range strings.Lines(checked(t, ".", analyze, "verify", "--man=no", file)) {
-		// systemd 254 brought DelegateSubgroup=; before, the agent makes the group itself.
-		if strings.Contains(line, "countersign.service") && !strings.Contains(line, "'DelegateSubgroup'") {
-			t.Error(line)
+	for _, name := range []string{"countersign", "countersign-discovery", "countersign-ra"} {
+		unit := readText(t, programs.File(t, "deploy/systemd/"+name+".service"))
+		file := filepath.Join(t.TempDir(), name+".service")
+		// It wants the program to be there.
+		writeWhole(t, file, []byte(strings.ReplaceAll(unit, "/usr/bin/"+name+" ", filepath.Join(binaries(t), "countersign")+" ")))
+		for line := range strings.Lines(checked(t, ".", analyze, "verify", "--man=no", file)) {
+			// systemd 254 brought DelegateSubgroup=; before, the program makes the group itself.
+			if strings.Contains(line, name+".service") && !strings.Contains(line, "'DelegateSubgroup'") {
+				t.Error(line)
+			}
 		}
+		checked(t, ".", analyze, "security", "--offline=true", "--no-pager", "--threshold="+mostExposed, file)
 	}
-	checked(t, ".", analyze, "security", "--offline=true", "--no-pager", "--threshold="+mostExposed, file)
 }
 
 func readText(t *testing.T, path string) string {

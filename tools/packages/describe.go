@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,9 +22,10 @@ func (r release) describe(p part, format string) (*nfpm.Info, error) {
 	}
 	info.Recommends, info.Suggests = p.recommends, p.suggests
 	info.RPM.BuildHost, info.RPM.Summary = "localhost", p.summary
-	if p.name == agentPart {
+	if p.setUp != nil {
 		info.Depends = map[string][]string{"deb": {"passwd"}, "rpm": {"shadow-utils"}}[format]
-	} else if !strings.HasPrefix(r.version, "v0.0.") { // not a release
+	}
+	if p.name != agentPart && !strings.HasPrefix(r.version, "v0.0.") { // not a release
 		takeOver(info, format)
 	}
 	return nfpm.WithDefaults(info), r.addScripts(info, p)
@@ -39,19 +41,20 @@ func takeOver(info *nfpm.Info, format string) {
 	info.Conflicts = []string{agentPart + " < " + wholeBefore}
 }
 
-func (r release) addScripts(info *nfpm.Info, p part) (err error) {
-	if p.setUp != nil {
-		info.Scripts.PostInstall, err = r.script(p, p.setUp...)
+func (r release) addScripts(info *nfpm.Info, p part) error {
+	if p.setUp == nil {
+		return nil
 	}
-	if p.name == agentPart {
-		info.Scripts.PreRemove, info.Scripts.PostRemove = filepath.Join("scripts", "preremove.sh"), filepath.Join("scripts", "postremove.sh")
-	}
-	return err
+	var errs [3]error
+	info.Scripts.PostInstall, errs[0] = r.script(p, "postinstall", "After \"configure OLD-VERSION\" of dpkg, and after 1 (installed) or 2 (upgraded) of rpm.", p.setUp...)
+	info.Scripts.PreRemove, errs[1] = r.script(p, "preremove", "Before \"remove\" of dpkg and 0 of rpm. In an upgrade the program runs on.", "preremove.sh")
+	info.Scripts.PostRemove, errs[2] = r.script(p, "postremove", "After \"remove\" and \"purge\" of dpkg and 0 of rpm.", "postremove.sh")
+	return errors.Join(errs[:]...)
 }
 
 // script joins scripts into one, in which $program is the part's name.
-func (r release) script(p part, names ...string) (string, error) {
-	text := "#!/bin/sh\n# After \"configure OLD-VERSION\" of dpkg, and after 1 (installed) or 2 (upgraded) of rpm.\nset -e\nprogram=" + p.name + "\n"
+func (r release) script(p part, step, when string, names ...string) (string, error) {
+	text := "#!/bin/sh\n# " + when + "\nset -e\nprogram=" + p.name + "\n"
 	for _, name := range names {
 		one, err := os.ReadFile(filepath.Join("scripts", name))
 		if err != nil {
@@ -59,6 +62,6 @@ func (r release) script(p part, names ...string) (string, error) {
 		}
 		text += "\n" + string(one)
 	}
-	file := filepath.Join(r.work, p.name+".postinstall.sh")
+	file := filepath.Join(r.work, p.name+"."+step+".sh")
 	return file, os.WriteFile(file, []byte(text), 0o644)
 }

@@ -28,19 +28,19 @@ var parts = []part{{
 	summary:  "Certificates from any CA, kept fresh in any proxy or program",
 	about:    "An agent that gets certificates from any certificate authority, through\nproviders that are plugins, and serves them to Envoy over SDS, to SPIFFE's\nlibraries, and in files. With the providers of ACME, EST, step-ca and Vault,\nand one for a key in a folder.",
 	suggests: []string{cloud.name},
-	setUp:    []string{"account.sh", "restart.sh"},
+	setUp:    []string{"account.sh", "statekey.sh", "restart.sh"},
 }, cloud, {
 	name:       "countersign-discovery",
 	summary:    "Countersign's discovery service for many clusters",
 	about:      "An xDS server for gateways: a caller's verified identity decides which\nresources it may watch.",
 	recommends: []string{agentPart},
-	setUp:      []string{"restart.sh"},
+	setUp:      []string{"account.sh", "restart.sh"},
 }, {
 	name:       "countersign-ra",
 	summary:    "Countersign's registration authority for Kubernetes",
 	about:      "Rules over verified attributes decide which certificates pods, certificate\nsigning requests, Istio's proxies and cert-manager get from a CA.",
 	recommends: []string{agentPart},
-	setUp:      []string{"restart.sh"},
+	setUp:      []string{"account.sh", "restart.sh"},
 }}
 
 var cloud = part{

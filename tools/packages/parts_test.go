@@ -21,6 +21,13 @@ func wholeStage(t *testing.T) string {
 	for _, name := range []string{"bin/countersign-ra", "bin/countersign-discovery", "lib/countersign/providers/countersign-provider-aws"} {
 		check(t, os.WriteFile(filepath.Join(stage, name), program, 0o755))
 	}
+	for _, name := range []string{"countersign-ra", "countersign-discovery"} {
+		for from, to := range map[string]string{".service": "lib/systemd/system/" + name + ".service", ".sysusers": "lib/sysusers.d/" + name + ".conf"} {
+			text, err := os.ReadFile("../../deploy/systemd/" + name + from)
+			check(t, err)
+			check(t, os.WriteFile(filepath.Join(stage, to), text, 0o644))
+		}
+	}
 	check(t, os.WriteFile(filepath.Join(stage, "share/man/man1/countersign-ra.1.gz"), nil, 0o644))
 	for _, folder := range []string{"", "github.com/spf13/cobra", "google.golang.org/grpc"} {
 		folder = filepath.Join(stage, licences, folder)
@@ -93,6 +100,7 @@ func TestEachPackagePinsWhatItHolds(t *testing.T) {
 		"usr/" + provider: "countersign", "usr/share/man/man1/countersign-agent.1.gz": "countersign", "usr/share/doc/countersign/docs/ra.md": "countersign",
 		"usr/lib/countersign/providers/countersign-provider-aws": "countersign-providers-cloud", "usr/bin/countersign-ra": "countersign-ra",
 		"usr/share/man/man1/countersign-ra.1.gz": "countersign-ra", "usr/bin/countersign-discovery": "countersign-discovery",
+		"usr/lib/systemd/system/countersign-ra.service": "countersign-ra", "usr/lib/sysusers.d/countersign-discovery.conf": "countersign-discovery",
 		"usr/share/doc/countersign-ra/copyright": "countersign-ra", "usr/share/licenses/countersign/github.com/spf13/cobra/LICENSE": "countersign",
 		"usr/share/licenses/countersign-ra/google.golang.org/grpc/LICENSE": "countersign-ra", "usr/share/licenses/countersign-ra/LICENSE": "countersign-ra",
 		"usr/share/licenses/countersign-ra/github.com/spf13/cobra/LICENSE": "", // which it does not link
@@ -157,7 +165,7 @@ func TestServiceThatTheNewVersionRefusesRunsOn(t *testing.T) {
 	stage := wholeStage(t)
 	before := debs(t, packed(t, stage, "v0.1.0", "deb"))
 	r.dpkg(t, "--install", before["countersign"], before["countersign-ra"], before["countersign-discovery"])
-	r.asked(t, "daemon-reload")
+	r.asked(t, "daemon-reload", "daemon-reload", "daemon-reload")
 	key := r.read(t, "etc/countersign/state.key")
 	mine := strings.Replace(r.read(t, "etc/countersign/countersign.yaml"), "- name: file\n", "- name: file\n  sha256: "+sumOf(t, r.path("usr/"+provider))+"\n", 1)
 	r.write(t, "etc/mine.yaml", mine)
@@ -176,8 +184,8 @@ func TestServiceThatTheNewVersionRefusesRunsOn(t *testing.T) {
 		r.write(t, "usr/bin/countersign-"+name, "#!/bin/sh\n"+takes+"\n")
 	}
 	said += output(t, exec.Command("sh", "-c", `exec dpkg --root="$0" --force-not-root --configure countersign-discovery countersign-ra 2>&1`, string(r)))
-	r.asked(t, "is-enabled --quiet countersign-discovery.service", "show --property=ExecStart --value countersign-discovery.service",
-		"is-enabled --quiet countersign-ra.service", "show --property=ExecStart --value countersign-ra.service", "restart countersign-ra.service")
+	r.asked(t, "daemon-reload", "is-enabled --quiet countersign-discovery.service", "show --property=ExecStart --value countersign-discovery.service",
+		"daemon-reload", "is-enabled --quiet countersign-ra.service", "show --property=ExecStart --value countersign-ra.service", "restart countersign-ra.service")
 	for _, want := range []string{"countersign.service was not restarted", "refuses /etc/mine.yaml", "countersign-discovery.service was not restarted", "SHA-256"} {
 		if !strings.Contains(said, want) {
 			t.Errorf("%q is missing: %s", want, said)

@@ -142,9 +142,11 @@ func (r release) contents(p part, format string, below, ofModules []string, lock
 	if format == "deb" {
 		all = append(all, content(filepath.Join(r.stage, ownLicence), "/usr/share/doc/"+p.name+"/copyright", files.TypeFile, 0o644))
 	}
+	if p.setUp != nil { // it has a configuration
+		all = append(all, content("", "/etc/countersign", files.TypeDir, 0o755))
+	}
 	if p.name == agentPart {
 		all = append(all,
-			content("", "/etc/countersign", files.TypeDir, 0o755),
 			content(filepath.Join(r.stage, "share/countersign/countersign.yaml"), "/etc/countersign/countersign.yaml", files.TypeConfigNoReplace, 0o644),
 			// Where images have it, too, and so configurations name it.
 			&files.Content{Source: "providers/countersign.lock", Destination: "/usr/lib/countersign/countersign.lock", Type: files.TypeSymlink})

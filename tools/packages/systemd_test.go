@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -24,11 +25,12 @@ func TestSystemdMachine(t *testing.T) {
 		t.Skip("only root boots a machine")
 	}
 	m, stage := boot(t), stageOf(t)
-	first := one(t, packed(t, stage, "v0.1.0", "deb"), "*.deb")
+	packages := debs(t, packed(t, wholeStage(t), "v0.1.0", "deb"))
+	first := packages["countersign"]
 	m.install(t, first)
 	t.Run("serves after two commands", m.servesAfterTwoCommands)
 	secondBuild(t, stage)
-	second := one(t, packed(t, stage, "v0.2.0", "deb"), "*.deb")
+	second := one(t, packed(t, stage, "v0.2.0", "deb"), "countersign_*.deb")
 	t.Run("Envoy serves through an upgrade", func(t *testing.T) { m.envoyServesThroughUpgrade(t, second) })
 	t.Run("init configures nginx", m.initConfiguresNginx)
 	t.Run("init leads to a certificate of an ACME CA", m.initLeadsToACME)
@@ -43,6 +45,9 @@ func TestSystemdMachine(t *testing.T) {
 	t.Run("missing rights are named", m.missingRightsAreNamed)
 	t.Run("signals with capabilities", m.signals)
 	t.Run("provider has a user", m.providerHasUser)
+	for _, name := range []string{"countersign-discovery", "countersign-ra"} {
+		t.Run(name+" is a unit", func(t *testing.T) { m.runsServer(t, name, packages[name]) })
+	}
 	t.Run("is upgraded", func(t *testing.T) { m.isUpgraded(t, second) })
 	t.Run("is removed and installed again", func(t *testing.T) { m.comesBack(t, first) })
 	t.Run("is purged", m.isPurged)
@@ -189,6 +194,59 @@ secrets: [{name: default, dns_names: [web.example.org]}]
 		t.Errorf("the CA's folder belongs to %s", owner)
 	}
 }
+
+// runsServer starts, reloads and stops a server with the configuration of the examples.
+func (m *machine) runsServer(t *testing.T, name, deb string) {
+	m.install(t, deb)
+	program, err := os.ReadFile(filepath.Join(os.Getenv("COUNTERSIGN_PROGRAMS"), name))
+	check(t, err)
+	m.run(t, "rm", "/usr/bin/"+name) // the package has a small one in its place
+	m.write(t, "/usr/bin/"+name, string(program))
+	m.run(t, "chmod", "755", "/usr/bin/"+name)
+	m.write(t, "/etc/countersign/kubeconfig", awayKubeconfig)
+	m.run(t, "mkdir", "-p", "/etc/countersign/resources")
+	config := "/etc/countersign/" + name + ".yaml"
+	m.run(t, "cp", documents+"/systemd/"+name+".yaml", config)
+	m.run(t, "systemctl", "enable", "--now", name) // which returns when it is ready
+	m.run(t, name, "status", "--address", "unix:/run/"+name+"/status")
+	m.eventually(t, "the provider is ready", func() error {
+		said, err := m.try(name, "status", "--address", "unix:/run/"+name+"/status", "--output", "json")
+		if err == nil && !strings.Contains(said, `"state": "ready"`) {
+			err = errors.New(said)
+		}
+		return err
+	})
+	if can := m.run(t, "systemctl", "show", "--property=CanReload", "--value", name); can != map[bool]string{true: "yes\n", false: "no\n"}[name == "countersign-ra"] {
+		t.Errorf("CanReload is %s", can)
+	} else if can == "yes\n" {
+		since := m.now(t)
+		m.run(t, "systemctl", "reload", name)
+		m.eventually(t, "the reload", func() error {
+			said, err := m.try("journalctl", "--no-pager", "--output=cat", "--unit="+name, "--after-cursor="+since)
+			if err == nil && !strings.Contains(said, "configuration applied") {
+				err = errors.New(said)
+			}
+			return err
+		})
+	}
+	m.run(t, "sh", "-c", "echo 'wrong: true' >>"+config)
+	if said, err := m.try("systemctl", "restart", name); err == nil {
+		t.Errorf("it starts with an unknown setting: %s", said)
+	}
+	if said := m.run(t, "systemctl", "show", "--property=ActiveState,NRestarts,ExecMainStatus", name); said != "NRestarts=0\nExecMainStatus=2\nActiveState=failed\n" {
+		t.Errorf("with an unknown setting it is %s", said)
+	}
+	m.run(t, "dpkg", "--purge", name)
+	if m.exists("/var/lib/" + name) {
+		t.Error("its folder is left")
+	}
+	m.run(t, "rm", config, "/etc/countersign/kubeconfig")
+	m.run(t, "rmdir", "/etc/countersign/resources")
+}
+
+// awayKubeconfig is of an API server that does not answer.
+const awayKubeconfig = `{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}],
+clusters: [{name: c, cluster: {server: "https://127.0.0.1:1", insecure-skip-tls-verify: false}}], users: [{name: u, user: {token: t}}]}`
 
 func (m *machine) isUpgraded(t *testing.T, deb string) {
 	m.write(t, configFile, signalling)

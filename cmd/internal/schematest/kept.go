@@ -20,8 +20,8 @@ const kept = "cmd/internal/schematest/testdata/kept"
 
 // Kept checks that the program still takes each of its kept configurations, whose files begin with its
 // name, and that those of the newest release have each setting of the schema in a file of the
-// repository, except for refused ones. docs/versioning.md says when a setting may leave
-// them.
+// repository. refused are settings that the program always rejects. docs/versioning.md defines
+// when a kept setting may be removed.
 func Kept(t *testing.T, program, schema string, take func(text []byte) error, refused ...string) {
 	t.Helper()
 	releases, err := filepath.Glob(programs.File(t, kept+"/*"))

@@ -1,10 +1,9 @@
-#!/bin/sh
-# After "remove" and "purge" of dpkg and 0 of rpm. A user stays: files elsewhere may be its.
-set -e
+# A user stays: files elsewhere may be its.
 case "$1" in
 purge)
-  rm -rf /var/lib/countersign /var/cache/countersign /etc/countersign/countersign.lock /etc/countersign/state.key
-  rm -f /etc/systemd/system/multi-user.target.wants/countersign.service
+  rm -rf "/var/lib/$program" "/var/cache/$program"
+  rm -f "/etc/systemd/system/multi-user.target.wants/$program.service"
+  if [ "$program" = countersign ]; then rm -f /etc/countersign/countersign.lock /etc/countersign/state.key; fi
   rmdir /etc/countersign 2>/dev/null || true # what else is there is the operator's
   ;;
 esac

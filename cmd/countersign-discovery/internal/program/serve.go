@@ -74,6 +74,7 @@ func serve(ctx context.Context, c config.Config, file string, env environ.Vars, 
 	}
 	s.metrics.watch(s)
 	page.Show(s.content())
+	daemon.NotifyReady(env, log)
 	return s.server.Run(ctx, listeners)
 }
 

@@ -71,6 +71,7 @@ func serve(ctx context.Context, c config.Config, in *daemon.Flags[*config.Config
 	}
 	s.metrics.Watch(metrics.Source{Report: s.report, Left: s.left, Meshes: s.meshes})
 	pages.Show(s.content())
+	daemon.NotifyReady(in.Env, log)
 	return s.run(ctx)
 }
 

@@ -105,7 +105,7 @@ func runAgent(ctx context.Context, c config.Config, in *settings.Flags, once tim
 		return s.runOnce(ctx, once)
 	}
 	manager := in.Env.Get("NOTIFY_SOCKET")
-	if err := notify(manager, "READY=1"); err != nil {
+	if err := cli.Notify(manager, "READY=1"); err != nil {
 		log.Warn("failed to notify the service manager that the agent is ready", "error", err)
 	}
 	defer notifyStatus(manager, func() string { return statusLine(s.agent) })()

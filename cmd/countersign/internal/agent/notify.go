@@ -1,28 +1,13 @@
 package agent
 
 import (
-	"errors"
 	"fmt"
-	"net"
 	"sync"
 	"time"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli"
 	"github.com/countersign-dev/countersign/sdk/agent"
 )
-
-// notify sends a message to the service manager at the socket; see sd_notify(3). Without a socket it
-// does nothing.
-func notify(socket, message string) error {
-	if socket == "" {
-		return nil
-	}
-	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: socket, Net: "unixgram"})
-	if err != nil {
-		return err
-	}
-	_, err = conn.Write([]byte(message))
-	return errors.Join(err, conn.Close())
-}
 
 // statusInterval is how often the service manager is sent a changed status. What is held also changes
 // by time alone.
@@ -40,7 +25,7 @@ func notifyStatus(socket string, line func() string) (stop func()) {
 		defer ticker.Stop()
 		for last := ""; ; {
 			// A manager that misses one gets the next; the log has the facts.
-			if now := line(); now != last && notify(socket, "STATUS="+now) == nil {
+			if now := line(); now != last && cli.Notify(socket, "STATUS="+now) == nil {
 				last = now
 			}
 			select {
