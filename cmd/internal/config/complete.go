@@ -32,6 +32,7 @@ func (c *Config) Complete() error {
 	c.checkRest(&p)
 	c.checkProxy(&p)
 	c.checkState(&p)
+	c.checkStore(&p)
 	if err := p.err(); err != nil {
 		return err // what a secret refers to has to be sound first
 	}

@@ -28,6 +28,7 @@ type Config struct {
 	Outputs  []Output `json:"outputs"`
 	Rotation Rotation `json:"rotation"`
 	State    State    `json:"state"`
+	Store    Store    `json:"store"`
 	Socket   Socket   `json:"socket"`
 	// WorkloadAPI is off without a socket.
 	WorkloadAPI WorkloadAPI `json:"workload_api"`

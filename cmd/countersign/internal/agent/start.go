@@ -161,12 +161,25 @@ func (s *start) openDemand() error {
 	}
 	next.Take()
 	s.cfg.OnDemand = &ondemand.Config{Rules: next.Rules(), Reserved: demand.Reserved}
+	if _, keeps := s.state.(kept); keeps {
+		s.demand.Keep(context.Background(), s.state)
+	}
+	return s.openNames()
+}
+
+// openNames opens where certificates on demand survive a restart: the store that machines share, or the
+// state of this one.
+func (s *start) openNames() error {
+	if s.c.Store.Folder != "" {
+		shared, err := openShared(s.c.Store, s.log)
+		s.cfg.OnDemand.Storage = shared
+		return err
+	}
 	names, err := openNames(s.state, s.c, s.log)
 	if err != nil || names == nil {
 		return err
 	}
 	s.later(names.Close)
-	s.demand.Keep(context.Background(), s.state)
 	s.cfg.OnDemand.Storage = names
 	return nil
 }

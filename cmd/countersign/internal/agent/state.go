@@ -89,6 +89,15 @@ func openNames(storage secret.Storage, c config.Config, log *slog.Logger) (*stat
 	return names, nil
 }
 
+// openShared returns the folder that machines share. It may be away now.
+func openShared(c config.Store, log *slog.Logger) (*state.Shared, error) {
+	key, err := state.ReadKey(c.KeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("store.key_file: %w", err)
+	}
+	return state.OpenShared(c.Folder, key, log)
+}
+
 func stateKey(ctx context.Context, env environ.Vars, c config.State) ([]byte, error) {
 	if c.KeyFile != "" {
 		key, err := state.ReadKey(c.KeyFile)

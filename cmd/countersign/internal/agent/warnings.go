@@ -48,6 +48,11 @@ func missingFiles(c config.Config) (warnings []string) {
 			warnings = append(warnings, fmt.Sprintf("state.key_file: %v; the agent does not start", err))
 		}
 	}
+	if c.Store.KeyFile != "" {
+		if _, err := state.ReadKey(c.Store.KeyFile); err != nil && !errors.Is(err, fs.ErrPermission) {
+			warnings = append(warnings, fmt.Sprintf("store.key_file: %v; the agent does not start", err))
+		}
+	}
 	return warnings
 }
 
