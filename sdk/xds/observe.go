@@ -3,7 +3,8 @@ package xds
 // EventKind is the kind of an [Event].
 type EventKind int
 
-// The event kinds, with the fields of [Event] each sets besides Stream, Caller and Client.Node.
+// The event kinds, with the fields of [Event] each sets besides Stream, Delta, Caller and
+// Client.Node.
 const (
 	Opened  EventKind = iota + 1 // no other, and no Client.Node
 	Closed                       // Err, nil if the client ended the stream
@@ -28,6 +29,7 @@ func (k EventKind) String() string {
 type Event[C any] struct {
 	Kind    EventKind
 	Stream  uint64 // unique within an engine; 0 for a fetch
+	Delta   bool   // the stream is incremental
 	Caller  C
 	TypeURL string   // one that is served
 	Version string   // of the response

@@ -78,6 +78,7 @@ func (r *runner[C, Q, R]) tellPushed(typ int, b batch) {
 
 func (r *runner[C, Q, R]) observe(e Event[C]) {
 	e.Stream, e.Caller, e.Client.Node = r.id, r.caller, r.machine.nodeID()
+	_, e.Delta = any(r.machine).(*delta)
 	r.engine.cfg.Observe(e)
 }
 

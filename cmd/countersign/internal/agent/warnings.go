@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/demand"
+	"github.com/countersign-dev/countersign/cmd/countersign/internal/demand/bootstrap"
 	"github.com/countersign-dev/countersign/cmd/internal/config"
 	"github.com/countersign-dev/countersign/cmd/internal/environ"
 	"github.com/countersign-dev/countersign/sdk/state"
@@ -25,12 +26,27 @@ func Warnings(env environ.Vars, c config.Config) (faults []string) {
 	if err := demand.Faults(c); err != nil {
 		faults = append(faults, strings.Split(err.Error(), "\n")...)
 	}
+	if envoy := bootstrap.FileOf(c.Proxy.Command); envoy != "" {
+		faults = append(faults, EnvoyFaults(c, envoy)...)
+	}
 	for _, bundle := range revocationOf(c, nil, nil).Bundles {
 		for _, fault := range bundle.Faults() {
 			faults = append(faults, "crl."+bundle.Name+": "+fault)
 		}
 	}
 	return faults
+}
+
+// EnvoyFaults returns what in an Envoy bootstrap does not fit the rules for names on demand.
+func EnvoyFaults(c config.Config, file string) []string {
+	names := 0
+	for _, entry := range c.Rules() {
+		names += int(entry.OnDemand.Names)
+	}
+	if names == 0 {
+		return nil
+	}
+	return bootstrap.Faults(file, names)
 }
 
 // missingFiles names files that the agent would wait for, or refuse. What only another user may read

@@ -167,6 +167,7 @@ The exit code is 2 if a variable is wrong.`,
 
 func validateCommand(env environ.Vars) *cobra.Command {
 	in := settings.Flags{Env: env, Installed: settings.InstalledFile}
+	var envoy string
 	cmd := &cobra.Command{
 		Use: "validate", Short: "Validate the configuration without starting anything",
 		Long: `Validate the configuration, and find and verify the providers' binaries. Start
@@ -177,7 +178,8 @@ that of a package, /etc/countersign/countersign.yaml, if it is there.
 Files of revocation lists that cannot be read are warnings: the agent starts and waits for them.
 So is a runtime_dir that does not exist, which a service manager may create; without it the agent
 does not start. Further warnings name what a restart or an upgrade would cost: no "state" with a CA
-that bills or limits certificates, and a pin beside the lock file of a provider's package.
+that bills or limits certificates, and a pin beside the lock file of a provider's package; and what
+does not fit certificates on demand in the Envoy bootstrap of proxy.command, or of --envoy.
 
 The exit code is 2 if a setting is wrong.`,
 		Args: cli.NoArgs,
@@ -190,7 +192,11 @@ The exit code is 2 if a setting is wrong.`,
 				return cli.Wrong(err)
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "the configuration is valid; %s\n", answer(c.Choice(), c.Sources()))
-			for _, fault := range slices.Concat(agent.Warnings(env, c), settings.OvertakenPins(env, &c)) {
+			faults := slices.Concat(agent.Warnings(env, c), settings.OvertakenPins(env, &c))
+			if envoy != "" {
+				faults = append(faults, agent.EnvoyFaults(c, envoy)...)
+			}
+			for _, fault := range faults {
 				fmt.Fprintf(cmd.OutOrStdout(), "warning: %s\n", fault)
 			}
 			if len(c.Providers) > 0 {
@@ -199,6 +205,7 @@ The exit code is 2 if a setting is wrong.`,
 			return nil
 		},
 	}
+	cmd.Flags().StringVar(&envoy, "envoy", "", "an Envoy bootstrap to check, too, for certificates on demand")
 	in.AddFlags(cmd)
 	return cmd
 }

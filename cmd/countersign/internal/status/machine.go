@@ -108,6 +108,9 @@ func (r Report) problems() (all []fault) {
 	if trouble := r.onDemandTrouble(); trouble.Words != "" {
 		say(trouble.Grade, trouble.Words, "on-demand")
 	}
+	if trouble := r.OnDemandStreams.trouble(); trouble != "" {
+		say(fair, trouble, "on-demand")
+	}
 	if r.Configuration.Refused != "" {
 		say(fair, "The changed configuration was refused.", "agent")
 	}

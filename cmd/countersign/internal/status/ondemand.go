@@ -57,6 +57,26 @@ func (r Report) onDemandTrouble() badge {
 	return worst
 }
 
+// OnDemandStreams counts the open streams that have names on demand.
+type OnDemandStreams struct {
+	StateOfTheWorld int `json:"state_of_the_world,omitempty"` // not incremental
+	Single          int `json:"single,omitempty"`             // with one name each
+}
+
+// manySingle is how many streams with one name each show that a proxy opens one for each name.
+const manySingle = 100
+
+// trouble is why clients ask for names in a way that fails some handshakes; empty if they do not.
+func (s OnDemandStreams) trouble() string {
+	switch {
+	case s.StateOfTheWorld > 0:
+		return "Envoy asks for names on demand by state of the world, and handshakes for refused names hang: set api_type to DELTA_GRPC."
+	case s.Single >= manySingle:
+		return fmt.Sprintf("Envoy opens a stream for each name on demand, %d now, and its circuit breaker allows 1,024 by default: use ADS.", s.Single)
+	}
+	return ""
+}
+
 // onDemand writes the rules for names that clients ask for. It shows few such names: those that expire
 // first, and that of a failure.
 func (m *markup) onDemand(s *ondemand.Status) {

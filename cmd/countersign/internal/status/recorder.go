@@ -129,6 +129,9 @@ func (r *Recorder) Complete(to *Report) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	to.OpenStreams, to.Events = r.streams.list(), r.streams.events
+	if to.OnDemand != nil {
+		to.OnDemandStreams = r.streams.onDemand(to.Secrets)
+	}
 	to.Errors, to.Configuration, to.Restart, to.Outputs = slices.Clone(r.errors), r.config, slices.Clone(r.restart), r.currentOutputs()
 	if kept := r.state; kept.Dir != "" {
 		to.State = &kept

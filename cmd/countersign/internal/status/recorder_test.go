@@ -10,6 +10,7 @@ import (
 	"github.com/countersign-dev/countersign/cmd/internal/overview"
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/ondemand"
 	"github.com/countersign-dev/countersign/sdk/secret"
 	"github.com/countersign-dev/countersign/sdk/xds"
 )
@@ -117,6 +118,46 @@ func TestRefusedSecretIsRecordedBesideRefusedReload(t *testing.T) {
 	}
 	if got := overview.ProviderOf(pluginhost.Status{State: pluginhost.Ready, LastSecret: "x"}).Mark(); got.Grade != "fair" {
 		t.Errorf("got %+v", got)
+	}
+}
+
+func TestStreamsThatFailHandshakesOnDemandAreFound(t *testing.T) {
+	configured := []secret.Status{{Name: "default"}, {Name: "web.example.org"}}
+	for title, c := range map[string]struct {
+		events func(stream uint64) []xds.Event[secret.Caller]
+		want   string
+	}{
+		"delta, one stream": {func(uint64) []xds.Event[secret.Caller] {
+			return []xds.Event[secret.Caller]{{Kind: xds.Pushed, Stream: 1, Delta: true, Names: []string{"a.example.org"}}, {Kind: xds.Pushed, Stream: 1, Delta: true, Names: []string{"b.example.org"}}}
+		}, ""},
+		"delta, a stream each": {func(n uint64) []xds.Event[secret.Caller] {
+			return []xds.Event[secret.Caller]{{Kind: xds.Pushed, Stream: n, Delta: true, Names: []string{"a.example.org"}}}
+		}, "a stream for each name on demand, 150 now"},
+		"state of the world, refused": {func(n uint64) []xds.Event[secret.Caller] {
+			return []xds.Event[secret.Caller]{{Kind: xds.Refused, Stream: n, Client: xds.ClientText{Names: []string{"a.example.org"}}}}
+		}, "by state of the world"},
+		"configured secrets": {func(n uint64) []xds.Event[secret.Caller] {
+			return []xds.Event[secret.Caller]{{Kind: xds.Pushed, Stream: n, Names: []string{"web.example.org"}}}
+		}, ""},
+		"a secret of files": {func(n uint64) []xds.Event[secret.Caller] {
+			return []xds.Event[secret.Caller]{{Kind: xds.Pushed, Stream: n, Names: []string{"file-cert:/a.example.org"}}}
+		}, ""},
+		"ended": {func(n uint64) []xds.Event[secret.Caller] {
+			return []xds.Event[secret.Caller]{{Kind: xds.Pushed, Stream: n, Names: []string{"a.example.org"}}, {Kind: xds.Closed, Stream: n}}
+		}, ""},
+	} {
+		var r Recorder
+		for n := range uint64(150) {
+			for _, e := range c.events(n + 1) {
+				r.Stream(e)
+			}
+		}
+		report := Report{Secrets: configured, OnDemand: &ondemand.Status{}}
+		r.Complete(&report)
+		got := strings.Join(report.Warnings(), "\n")
+		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
+			t.Errorf("%s: %q", title, got)
+		}
 	}
 }
 

@@ -39,7 +39,8 @@ type Report struct {
 	// Workloads are the counters of an agent of many identities.
 	Workloads *identities.Counts `json:"workloads,omitempty"`
 	// OnDemand has the rules for names that clients ask for.
-	OnDemand *ondemand.Status `json:"on_demand,omitempty"`
+	OnDemand        *ondemand.Status `json:"on_demand,omitempty"`
+	OnDemandStreams OnDemandStreams  `json:"on_demand_streams,omitzero"`
 	// JWTSVIDs is how signing of JWT-SVIDs goes, if they are configured.
 	JWTSVIDs *JWTSVIDs `json:"jwt_svids,omitempty"`
 	// Gateway is the state of the connection to a discovery service.

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/countersign-dev/countersign/sdk/ondemand/names"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 	"github.com/countersign-dev/countersign/sdk/secret"
 	"github.com/countersign-dev/countersign/sdk/xds"
@@ -27,6 +29,20 @@ type Stream struct {
 	Nacked int       `json:"nacked"`
 	// LastPush is zero before the first.
 	LastPush time.Time `json:"last_push,omitzero"`
+	Delta    bool      `json:"delta,omitempty"` // incremental
+
+	name  string // the first that was sent or refused
+	names int    // up to 2
+}
+
+// has notes names that the client asked for.
+func (s *Stream) has(names []string) {
+	for _, name := range names {
+		if s.names < 2 && name != s.name {
+			s.names++
+		}
+		s.name = cmp.Or(s.name, name)
+	}
 }
 
 // Events counts the events of all streams, including closed ones.
@@ -66,6 +82,7 @@ func (s *streams) note(e xds.Event[secret.Caller]) {
 		s.events.Pushed++
 		stream.Pushed++
 		stream.LastPush = time.Now()
+		stream.has(e.Names)
 	case xds.Acked:
 		s.events.Acked++
 		stream.Acked++
@@ -74,6 +91,7 @@ func (s *streams) note(e xds.Event[secret.Caller]) {
 		stream.Nacked++
 	case xds.Refused:
 		s.events.Refused += len(e.Client.Names)
+		stream.has(e.Client.Names)
 	}
 }
 
@@ -85,7 +103,7 @@ func (s *streams) of(e xds.Event[secret.Caller]) *Stream {
 	}
 	stream := s.open[e.Stream]
 	if stream == nil {
-		stream = &Stream{ID: e.Stream, Caller: e.Caller.String(), Since: time.Now()}
+		stream = &Stream{ID: e.Stream, Caller: e.Caller.String(), Since: time.Now(), Delta: e.Delta}
 		if e.Stream != 0 && len(s.open) < maxKept {
 			s.open[e.Stream] = stream
 		}
@@ -94,6 +112,32 @@ func (s *streams) of(e xds.Event[secret.Caller]) *Stream {
 		stream.Node = wire.CleanText(e.Client.Node, "")
 	}
 	return stream
+}
+
+// onDemand counts the streams that have names of hosts which are not configured.
+func (s *streams) onDemand(configured []secret.Status) (n OnDemandStreams) {
+	known := map[string]bool{}
+	for _, c := range configured {
+		known[c.Name] = true
+	}
+	for _, stream := range s.open {
+		switch {
+		case known[stream.name] || !isHost(stream.name):
+			continue
+		case !stream.Delta:
+			n.StateOfTheWorld++
+		}
+		if stream.names == 1 {
+			n.Single++
+		}
+	}
+	return n
+}
+
+// isHost reports whether a name is that of a host, and not one of a secret from files or SPIRE.
+func isHost(name string) bool {
+	_, err := names.Fold(name)
+	return err == nil && strings.Contains(name, ".")
 }
 
 // list returns the newest streams.
