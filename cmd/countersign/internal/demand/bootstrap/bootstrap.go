@@ -50,7 +50,7 @@ func Faults(path string, names int) []string {
 		err = yaml.Unmarshal(content, &root)
 	}
 	if err != nil {
-		return []string{fmt.Sprintf("%s: invalid bootstrap: it is neither YAML nor JSON", path)}
+		return []string{path + ": invalid bootstrap: it is neither YAML nor JSON"}
 	}
 	b := bootstrap{names: names, root: node(snake(root))}
 	b.walk(b.root, false)
