@@ -23,9 +23,16 @@ func (m *Memory) recall(key hash) (allowed, known bool) {
 	return ok && now < until, ok && now < until
 }
 
-func (m *Memory) isRepeated(key hash) bool {
-	until, ok := m.asked.Get(key)
-	return ok && m.now() < until
+// standing returns what is known of a name without an answer.
+func (m *Memory) standing(key hash) standing {
+	now := m.now()
+	if until, ok := m.vain.Get(key); ok && now < until {
+		return unanswered
+	}
+	if until, ok := m.asked.Get(key); ok && now < until {
+		return repeated
+	}
+	return fresh
 }
 
 func (m *Memory) hash(name string) hash {

@@ -2,12 +2,22 @@ package ask
 
 import "math/rand/v2"
 
+// standing is what speaks for asking about a name soon.
+type standing int
+
+const (
+	unanswered standing = iota // it was asked about lately, and there was no answer
+	fresh                      // it was not asked for before
+	repeated                   // it was, or twice while it waits
+	standings
+)
+
 // question is a name to ask about.
 type question struct {
 	name     string
 	key      hash
 	domain   string
-	repeated bool // it was asked for before, or twice while it waits
+	standing standing
 	askers   int
 
 	done    chan struct{} // closed with the answer
@@ -20,27 +30,26 @@ type question struct {
 }
 
 // queue has the questions that wait. Those that were repeated come first, as a client that means it
-// comes again and random names do not, but for each fourth turn: so a flood of repeated names leaves
-// some turns to the others. Within both, registered domains take turns, so that random names of one
-// domain wait for each other only.
+// comes again and random names do not, and those that had their turn in vain come last: clients that
+// wait for them have them asked about again and again. Each fourth turn begins with the fresh ones, and
+// each eighth with the last, so that no flood of one kind takes all turns. Within a kind, registered
+// domains take turns, so that random names of one domain wait for each other only.
 type queue struct {
-	repeated, fresh ring
-	turns           int
-	all             []*question // in any order
+	rings [standings]ring
+	turns int
+	all   []*question // in any order
 }
 
-func newQueue() queue {
-	return queue{repeated: ring{byDomain: map[string]*group{}}, fresh: ring{byDomain: map[string]*group{}}}
+func newQueue() (q queue) {
+	for i := range q.rings {
+		q.rings[i].byDomain = map[string]*group{}
+	}
+	return q
 }
 
 func (q *queue) len() int { return len(q.all) }
 
-func (q *queue) ringOf(asked *question) *ring {
-	if asked.repeated {
-		return &q.repeated
-	}
-	return &q.fresh
-}
+func (q *queue) ringOf(asked *question) *ring { return &q.rings[asked.standing] }
 
 func (q *queue) add(asked *question) {
 	asked.place = len(q.all)
@@ -62,40 +71,42 @@ func (q *queue) remove(asked *question) bool {
 	return true
 }
 
-// repeat moves a waiting question to the repeated ones.
+// repeat moves a waiting question that is fresh to the repeated ones.
 func (q *queue) repeat(asked *question) {
-	if asked.group == nil || asked.repeated {
+	if asked.group == nil || asked.standing != fresh {
 		return
 	}
-	q.fresh.remove(asked)
-	asked.repeated = true
-	q.repeated.add(asked)
+	q.ringOf(asked).remove(asked)
+	asked.standing = repeated
+	q.ringOf(asked).add(asked)
 }
 
 // next takes out the question whose turn it is; nil if none waits.
 func (q *queue) next() *question {
 	q.turns++
-	first, second := &q.repeated, &q.fresh
-	if q.turns%4 == 0 {
-		first, second = second, first
+	order := [standings]standing{repeated, fresh, unanswered}
+	switch q.turns % 8 {
+	case 4, 0:
+		order = [standings]standing{fresh, repeated, unanswered}
+	case 2:
+		order = [standings]standing{unanswered, repeated, fresh}
 	}
-	asked := first.next()
-	if asked == nil {
-		asked = second.next()
+	for _, of := range order {
+		if asked := q.rings[of].next(); asked != nil {
+			q.remove(asked)
+			return asked
+		}
 	}
-	if asked != nil {
-		q.remove(asked)
-	}
-	return asked
+	return nil
 }
 
 // victim returns the question that gives way to a new one, or the new one itself: of a few at random,
-// a fresh one of the domain that has the most.
+// one of the lowest standing and of the domain that has the most.
 func (q *queue) victim(newcomer *question) *question {
 	victim, most := newcomer, q.ringOf(newcomer).size(newcomer.domain)
 	for range 8 {
 		other := q.all[rand.IntN(len(q.all))]
-		if size := len(other.group.questions); other.repeated == victim.repeated && size > most || victim.repeated && !other.repeated {
+		if size := len(other.group.questions); other.standing < victim.standing || other.standing == victim.standing && size > most {
 			victim, most = other, size
 		}
 	}

@@ -52,7 +52,7 @@ var ErrBusy = errors.New("more names are asked for than may be decided: lower th
 // errClosed ends calls that wait.
 var errClosed = errors.New("the decider was closed")
 
-// repeats is how long it counts that a name was asked for before.
+// repeats is how long it counts that a name was asked for before, or asked about in vain.
 const repeats = 30 * time.Second
 
 // Memory remembers the answers of a decider and bounds its calls: one for a name at a time, some at
@@ -71,7 +71,8 @@ type Memory struct {
 
 	mu       sync.Mutex
 	yes, no  recent.Map[hash, seconds] // until when
-	asked    recent.Map[hash, seconds] // without an answer: until when that counts
+	asked    recent.Map[hash, seconds] // without a turn: until when that counts
+	vain     recent.Map[hash, seconds] // with a turn, without an answer: until when that counts
 	open     map[hash]*question        // that wait or are being asked
 	waiting  queue
 	inFlight int
@@ -99,7 +100,7 @@ func Remember(d Decider, limits Limits) *Memory {
 	return &Memory{
 		decider: d, limits: limits, seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}, began: time.Now(),
 		ctx: ctx, cancel: cancel, open: map[hash]*question{}, waiting: newQueue(),
-		yes: recent.New[hash, seconds](2 * limits.Answers), no: recent.New[hash, seconds](2 * limits.Answers), asked: recent.New[hash, seconds](limits.Answers),
+		yes: recent.New[hash, seconds](2 * limits.Answers), no: recent.New[hash, seconds](2 * limits.Answers), asked: recent.New[hash, seconds](limits.Answers), vain: recent.New[hash, seconds](limits.Answers),
 	}
 }
 
@@ -162,7 +163,7 @@ func (m *Memory) join(name string) (q *question, allowed bool, err error) {
 		m.waiting.repeat(q)
 		return q, false, nil
 	}
-	q = &question{name: name, key: key, domain: domainOf(name), repeated: m.isRepeated(key), askers: 1, done: make(chan struct{})}
+	q = &question{name: name, key: key, domain: domainOf(name), standing: m.standing(key), askers: 1, done: make(chan struct{})}
 	if m.waiting.len() >= m.limits.Waiting {
 		if victim := m.waiting.victim(q); victim != q {
 			m.waiting.remove(victim)
@@ -270,6 +271,7 @@ func (m *Memory) answer(q *question, allowed bool, err error) {
 	switch {
 	case err != nil:
 		m.counts.Failed++
+		m.vain.Put(q.key, m.now()+secondsOf(repeats))
 		allowed = false
 	case allowed:
 		m.yes.Put(q.key, m.now()+secondsOf(m.limits.Yes))
