@@ -105,8 +105,8 @@ func (s *server) ExchangeToken(ctx context.Context, in *providerv1.ExchangeToken
 	return exchangedToProto(out), nil
 }
 
-// ServerOptions returns the options for the gRPC server of a provider: the message limits, the
-// parent of a trace, and a recovery that turns a panic into an Internal status and logs the
+// ServerOptions returns the options for the gRPC server of a provider: the limits of messages, a
+// window for each stream that does not grow, the parent of a trace, and a recovery that turns a panic into an Internal status and logs the
 // stack, so that the process survives. A nil log is [slog.Default].
 func ServerOptions(log *slog.Logger) []grpc.ServerOption {
 	log = cmp.Or(log, slog.Default())
@@ -114,6 +114,8 @@ func ServerOptions(log *slog.Logger) []grpc.ServerOption {
 		grpc.MaxRecvMsgSize(MaxMessage),
 		grpc.MaxSendMsgSize(MaxMessage),
 		grpc.MaxHeaderListSize(MaxHeaders),
+		// A window that grows costs a PING and its answer for each message.
+		grpc.StaticStreamWindowSize(64 << 10),
 		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (reply any, err error) {
 			defer recovered(log, info.FullMethod, req, &err)
 			return next(ctx, req)
