@@ -71,7 +71,7 @@ func TestDoorFigures(t *testing.T) {
 }
 
 func measureDoor(t *testing.T) {
-	fmt.Println("| CreateCertificate, provider file, client on the same cores | callers | median (p99) | certificates a second | CPU for each: all (client, countersign-ra, provider) | istiod: certificates a second, CPU for each: all (client, istiod) | rate : istiod | CPU : istiod | bare: CPU for each |\n|---|---|---|---|---|---|---|---|---|")
+	fmt.Println("| CreateCertificate, provider file, client on the same cores | callers | median (p99) | certificates a second | CPU for each: all (client, countersign-ra, provider) | istiod: certificates a second, CPU for each: all (client, istiod) | rate : istiod | CPU : istiod | the same checks in one process: CPU for each, : istiod | bare: CPU for each |\n|---|---|---|---|---|---|---|---|---|---|")
 	before := load()
 	for _, kind := range []struct {
 		says string
@@ -79,12 +79,13 @@ func measureDoor(t *testing.T) {
 	}{{"RSA 2048", newRSA(t)}, {"ECDSA P-256", newECDSA(t)}} {
 		authority := newRootOf(t, kind.key)
 		b := newDoorBench(t, authority)
-		peer, least := startPeer(t, authority), startLeast(t, authority)
+		peer, least, checked := startPeer(t, authority), startLeast(t, authority), startChecked(t, authority)
 		for _, callers := range []int{1, 64, 512} {
-			got, other, bare := b.measure(callers), peer.measure(callers), least.measure(callers)
-			fmt.Printf("| the CA's key is %s | %d | %.1f ms (%.1f ms) | %.0f | %.2f ms (%.2f, %.2f, %.2f) | %.0f, %.2f ms (%.2f, %.2f) | %.2f | %.2f | %.2f ms |\n", kind.says, callers,
+			got, other, floor, bare := b.measure(callers), peer.measure(callers), checked.measure(callers), least.measure(callers)
+			fmt.Printf("| the CA's key is %s | %d | %.1f ms (%.1f ms) | %.0f | %.2f ms (%.2f, %.2f, %.2f) | %.0f, %.2f ms (%.2f, %.2f) | %.2f | %.2f | %.2f ms, %.2f | %.2f ms |\n", kind.says, callers,
 				inMS(got.median), inMS(got.p99), got.rate, inMS(got.all()), inMS(got.client), inMS(got.ra), inMS(got.provider),
-				other.rate, inMS(other.all()), inMS(other.client), inMS(other.ra), got.rate/other.rate, float64(got.all())/float64(other.all()), inMS(bare.all()))
+				other.rate, inMS(other.all()), inMS(other.client), inMS(other.ra), got.rate/other.rate, float64(got.all())/float64(other.all()),
+				inMS(floor.all()), float64(floor.all())/float64(other.all()), inMS(bare.all()))
 		}
 		b.replica.Kill()
 		peer.Kill()
@@ -467,10 +468,13 @@ var someCSRs = sync.OnceValue(func() (all []string) {
 type least struct {
 	security.UnimplementedIstioCertificateServiceServer
 	rootOf
-	id *url.URL
+	id     *url.URL
+	checks *checks // nil: it makes none but that of the CSR
 }
 
-func startLeast(t *testing.T, authority rootOf) *crowd {
+func startLeast(t *testing.T, authority rootOf) *crowd { return startBare(t, authority, nil) }
+
+func startBare(t *testing.T, authority rootOf, also *checks) *crowd {
 	template := certtest.Leaf(t, time.Hour)
 	template.DNSNames = []string{caAddress}
 	own := newECDSA(t)
@@ -481,18 +485,25 @@ func startLeast(t *testing.T, authority rootOf) *crowd {
 		t.Fatal(err)
 	}
 	server := grpc.NewServer(grpc.Creds(credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: own}}})))
-	security.Register(server, &least{rootOf: authority, id: id})
+	security.Register(server, &least{rootOf: authority, id: id, checks: also})
 	on, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	go func() { _ = server.Serve(on) }()
 	t.Cleanup(server.Stop)
-	return &crowd{t: t, address: on.Addr().String(), root: authority.pem, tokens: &tickets{issuer: newRS256(t)}}
+	issuer := newRS256(t)
+	if also != nil {
+		issuer = also.issuer
+	}
+	return &crowd{t: t, address: on.Addr().String(), root: authority.pem, tokens: &tickets{issuer: issuer}}
 }
 
 // CreateCertificate implements Istio's CA API.
-func (l *least) CreateCertificate(_ context.Context, request *security.IstioCertificateRequest) (*security.IstioCertificateResponse, error) {
+func (l *least) CreateCertificate(ctx context.Context, request *security.IstioCertificateRequest) (*security.IstioCertificateResponse, error) {
+	if err := l.checks.before(ctx, request); err != nil {
+		return nil, err
+	}
 	csr, err := pki.ParseCSR([]byte(request.GetCsr()))
 	if err != nil {
 		return nil, err
@@ -504,5 +515,9 @@ func (l *least) CreateCertificate(_ context.Context, request *security.IstioCert
 	if err != nil {
 		return nil, err
 	}
-	return &security.IstioCertificateResponse{CertChain: []string{string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), string(l.pem)}}, nil
+	chain := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	if err := l.checks.after(csr.PublicKey, l.id.String(), chain); err != nil {
+		return nil, err
+	}
+	return &security.IstioCertificateResponse{CertChain: []string{string(chain), string(l.pem)}}, nil
 }
