@@ -20,9 +20,11 @@ const (
 // agentCost is what a run at the shipped agent came to. Memory is that of one stream, in KiB.
 type agentCost struct {
 	connected, rotated float64       // resident
+	anonymous          float64       // of connected: without pages of the program's file, which streams share
+	opened             time.Duration // until all streams were answered
 	answer             time.Duration // the agent's CPU for a stream answered
 	push               time.Duration // the agent's CPU for a push to one stream
-	reached            time.Duration // from the first stream that a rotation reached to the last
+	most, reached      time.Duration // from the first stream that a rotation reached to 99 of 100, and to the last
 }
 
 // streamsOfAgent measures streams where users have them: at the shipped agent, with its
@@ -45,6 +47,7 @@ func (b *bench) streamsOfAgent() error {
 		return fmt.Sprintf("%.1f µs", float64(middle(costs, of))/float64(time.Microsecond))
 	}
 	row("resident memory for a connected stream", kib(func(c agentCost) float64 { return c.connected }))
+	row("… of that anonymous", kib(func(c agentCost) float64 { return c.anonymous }))
 	row("… after a rotation", kib(func(c agentCost) float64 { return c.rotated }))
 	row("agent's CPU for a stream, from connecting to the acknowledged answer", micro(func(c agentCost) time.Duration { return c.answer }))
 	row("agent's CPU for a push and its acknowledgement", micro(func(c agentCost) time.Duration { return c.push }))
@@ -63,7 +66,12 @@ func (b *bench) crowdedAgent() (c agentCost, err error) {
 	if err := fetch(socket); err != nil {
 		return c, err
 	}
-	crowd, err := newCrowd(socket, crowding{streams: agentStreams})
+	return crowdedBy(cmd.Process.Pid, socket, agentStreams)
+}
+
+// crowdedBy opens n streams at an agent that has its secrets, and waits for one rotation.
+func crowdedBy(pid int, socket string, n int) (c agentCost, err error) {
+	crowd, err := newCrowd(socket, crowding{streams: n})
 	if err != nil {
 		return c, err
 	}
@@ -71,29 +79,37 @@ func (b *bench) crowdedAgent() (c agentCost, err error) {
 	if _, err := crowd.open(1); err != nil { // what the first stream brings is not each stream's
 		return c, err
 	}
-	return c, errors.Join(c.connect(cmd.Process.Pid, crowd), c.rotation(cmd.Process.Pid, crowd))
+	if err := c.connect(pid, crowd, n); err != nil {
+		return c, err
+	}
+	return c, c.rotation(pid, crowd, n)
 }
 
-// connect opens all streams.
-func (c *agentCost) connect(pid int, crowd *crowd) error {
+// connect opens n streams.
+func (c *agentCost) connect(pid int, crowd *crowd, n int) error {
 	time.Sleep(settle)
 	used, before, err := figures.Usage(pid)
 	if err != nil {
 		return err
 	}
-	if _, err := crowd.open(agentStreams); err != nil {
+	own, err := figures.Anonymous(pid)
+	if err != nil {
 		return err
 	}
-	crowd.expect(agentStreams + 1) // the rotation's
+	if c.opened, err = crowd.open(n); err != nil {
+		return err
+	}
+	crowd.expect(n + 1) // the rotation's
 	time.Sleep(settle)
-	cpu, after, err := figures.Usage(pid)
-	c.connected, c.answer = (after-before)/agentStreams, (cpu-used)/agentStreams
+	cpu, after, usageErr := figures.Usage(pid)
+	more, err := figures.Anonymous(pid)
+	c.connected, c.anonymous, c.answer = (after-before)/float64(n), float64(more-own)/float64(n), (cpu-used)/time.Duration(n)
 	c.rotated = -before
-	return err
+	return errors.Join(usageErr, err)
 }
 
 // rotation waits for the next certificate on all streams.
-func (c *agentCost) rotation(pid int, crowd *crowd) error {
+func (c *agentCost) rotation(pid int, crowd *crowd, n int) error {
 	used, _, err := figures.Usage(pid)
 	if err != nil {
 		return err
@@ -104,8 +120,8 @@ func (c *agentCost) rotation(pid int, crowd *crowd) error {
 	}
 	time.Sleep(settle)
 	cpu, after, err := figures.Usage(pid)
-	c.rotated = (c.rotated + after) / agentStreams
-	c.push, c.reached = (cpu-used)/time.Duration(len(took)), took[len(took)-1]-took[0]
+	c.rotated = (c.rotated + after) / float64(n)
+	c.push, c.most, c.reached = (cpu-used)/time.Duration(len(took)), took[len(took)*99/100]-took[0], took[len(took)-1]-took[0]
 	return err
 }
 

@@ -110,7 +110,7 @@ func (b *bench) pair(mesh *mesh, theirs string, uid uint32, name string) error {
 	if uid != b.uid {
 		return nil
 	}
-	return idle(both)
+	return errors.Join(idle(both), crowds(both))
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
