@@ -3,6 +3,7 @@ package agent_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -71,3 +72,53 @@ func TestConfiguredWildcardCoversNamesOnDemand(t *testing.T) {
 		}
 	}
 }
+
+// Between a watch that is refused and the answer to it, another stream may get the certificate. The first
+// one is served it, and must see its rotation.
+func TestNameThatWasRefusedIsWatchedForOthers(t *testing.T) {
+	any, err := names.New("**")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := config(t, catest.NewCA(catest.Options{}))
+	decider := &answer{}
+	cfg.OnDemand = &ondemand.Config{
+		Rules: []ondemand.Rule{{Name: "any", Patterns: any, Ask: decider, Names: 1, Certificate: secret.Spec{Authorities: []string{"test"}, TTL: time.Hour}}},
+	}
+	a, err := agent.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	const name = "a.example.org"
+	watch := func() (notices chan string, stop func()) {
+		notices = make(chan string, 100)
+		stop, err := a.Secrets().Watch(secret.Caller{}, name, func(name string) { notices <- name })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return notices, stop
+	}
+	first, stop := watch()
+	defer stop()
+	if _, err := a.Secrets().Peek(secret.Caller{}, name); !errors.Is(err, secret.ErrUnknown) {
+		t.Fatal(err)
+	}
+	decider.yes.Store(true)
+	_, stopOther := watch()
+	defer stopOther()
+	select {
+	case got := <-first:
+		if got != name {
+			t.Errorf("notice of %q", got)
+		}
+	case <-time.After(time.Minute):
+		t.Error("the first stream was not notified")
+	}
+}
+
+// answer remembers what it is set to.
+type answer struct{ yes atomic.Bool }
+
+func (a *answer) Recall(string) (allowed, known bool)           { return a.yes.Load(), true }
+func (a *answer) Allowed(context.Context, string) (bool, error) { return a.yes.Load(), nil }

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"sync/atomic"
 
+	"github.com/countersign-dev/countersign/internal/watchers"
 	"github.com/countersign-dev/countersign/sdk/internal/schedule"
 	"github.com/countersign-dev/countersign/sdk/internal/share"
 	"github.com/countersign-dev/countersign/sdk/secret"
@@ -28,10 +29,12 @@ type Set struct {
 	badName, noRule atomic.Uint64
 
 	// sched has the lock that guards the rest.
-	sched   *schedule.Scheduler[*entry]
-	gone    []*rule           // that a reload removed, with names left
-	flight  share.Places      // orders of all rules
-	names   map[string]*entry // by folded name
+	sched  *schedule.Scheduler[*entry]
+	gone   []*rule           // that a reload removed, with names left
+	flight share.Places      // orders of all rules
+	names  map[string]*entry // by folded name
+	// refused are the watchers of names that Watch has refused: see WatchRefused.
+	refused map[string]*watchers.Set[func()]
 	loads   loads
 	unsaved unsaved
 	closed  bool
@@ -49,7 +52,7 @@ func New(cfg Config) (*Set, error) {
 	if cfg.Manager == nil {
 		return nil, errors.New("ondemand: Config.Manager is required")
 	}
-	s := &Set{cfg: cfg.withDefaults(), names: map[string]*entry{}, records: newRecords(), unsaved: unsaved{items: map[*entry]*secret.Item{}}}
+	s := &Set{cfg: cfg.withDefaults(), names: map[string]*entry{}, refused: map[string]*watchers.Set[func()]{}, records: newRecords(), unsaved: unsaved{items: map[*entry]*secret.Item{}}}
 	s.shared, _ = cfg.Storage.(SharedStorage)
 	s.rules.Store(&[]*rule{})
 	s.sched = schedule.New(s.hooks(), s.cfg.Now, s.cfg.Log)

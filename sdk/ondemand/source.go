@@ -146,10 +146,3 @@ func (s *Set) left(e *entry, asked string) {
 	}
 	s.sched.Schedule(e)
 }
-
-// notify notifies all watchers of an entry.
-func (s *Set) notify(e *entry) {
-	for _, notify := range e.watchers.All() {
-		s.sched.Say(notify)
-	}
-}

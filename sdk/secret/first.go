@@ -22,10 +22,16 @@ func (f first) Peek(caller Caller, name string) (*Item, error) {
 	return nil, Unknown(name)
 }
 
+// refuser is a source that may have a name later which it refuses to watch, for another watcher.
+type refuser interface {
+	WatchRefused(name string, notify func(name string)) (stop func())
+}
+
 // Watch implements [Source]. It watches name in every source, as the one that has it may
 // change.
 func (f first) Watch(caller Caller, name string, notify func(name string)) (stop func(), err error) {
 	var stops []func()
+	accepted := false
 	stop = func() {
 		for _, s := range stops {
 			s()
@@ -35,13 +41,18 @@ func (f first) Watch(caller Caller, name string, notify func(name string)) (stop
 		one, err := source.Watch(caller, name, notify)
 		switch {
 		case err == nil:
-			stops = append(stops, one)
+			stops, accepted = append(stops, one), true
 		case !errors.Is(err, ErrUnknown):
 			stop()
 			return nil, err
+		default:
+			if r, ok := source.(refuser); ok {
+				stops = append(stops, r.WatchRefused(name, notify))
+			}
 		}
 	}
-	if len(stops) == 0 {
+	if !accepted {
+		stop()
 		return nil, Unknown(name)
 	}
 	return stop, nil
