@@ -100,11 +100,17 @@ func portOf(t *testing.T, address string) int {
 	return number
 }
 
-// startOnDemandACME starts an agent with a rule for *.shop.example.org, whose names p signs.
-func startOnDemandACME(t *testing.T, p *pebble) (*agent, *shop) {
+// startOnDemandACME starts an agent with a rule for *.shop.example.org, whose names p signs. An agent that
+// shares a store shares the folder of its provider, too.
+func startOnDemandACME(t *testing.T, p *pebble, shares store, folder string) (*agent, *shop) {
 	t.Helper()
 	s := openShop(t)
 	a := prepareAgent(t, agentConfig{selfSigned: true, state: true})
+	if folder == "" {
+		folder = filepath.Join(a.dir, "acme")
+	} else {
+		shares.share(t, a)
+	}
 	a.bin = programs.Folder(t, "countersign", "countersign-provider-file", "countersign-provider-acme")
 	a.edit(t, func(c map[string]any) {
 		c["default_provider"] = "file"
@@ -112,7 +118,7 @@ func startOnDemandACME(t *testing.T, p *pebble) (*agent, *shop) {
 			"name": "acme", "sha256": pinOf(t, filepath.Join(a.bin, "countersign-provider-acme")),
 			"settings": map[string]any{
 				"url": p.url, "root_file": p.path("server-root.pem"), "server_name": "server", "roots": p.path("roots.pem"),
-				"accept_terms": true, "state_dir": filepath.Join(a.dir, "acme"), "listen": p.answers,
+				"accept_terms": true, "state_dir": folder, "listen": p.answers,
 			},
 		})
 		c["secrets"] = append(c["secrets"].([]any), map[string]any{
@@ -137,7 +143,7 @@ func TestRealACMEIssuesOnDemandOnceOverAKill(t *testing.T) {
 	t.Parallel()
 	needEnvoy(t)
 	p := startPebble(t)
-	a, s := startOnDemandACME(t, p)
+	a, s := startOnDemandACME(t, p, store{}, "")
 	_, address := startOnDemandEnvoy(t, a.socket)
 
 	began := time.Now()
