@@ -17,9 +17,10 @@ import (
 // bundles, and 15 of certificates on demand (match, match_file and on_demand of secrets): any client
 // may ask for any name there, so each bound of what that costs is the operator's, as is which other
 // certificate stands in for an order. 10 are of broker, and of gid, executable and cgroup in
-// workloads.peers: who may act for which workload is the operator's, too. 3 are of store: the folder of several machines, and
-// their key.
-const mostKeys = 464
+// workloads.peers: who may act for which workload is the operator's, too. 9 are of store: the folder
+// of several machines and their key, or the namespace in Kubernetes and how an agent outside of the
+// cluster gets there.
+const mostKeys = 470
 
 // Each key counts, a section's name included. The section providers is the same in all three
 // programs, so it counts once.

@@ -3,7 +3,7 @@ package config
 import "fmt"
 
 // Store is where the agents of several machines share the certificates of rules with match, so that
-// one of them orders each. Their keys are there, encrypted.
+// one of them orders each. Their keys are there: encrypted in a folder, plain in Kubernetes.
 type Store struct {
 	// Folder is a folder that all machines mount, such as one on NFS, in place of which state.dir keeps
 	// the certificates of one machine. It must exist, be closed to other users (0700) and belong to the user
@@ -11,13 +11,19 @@ type Store struct {
 	Folder string `json:"folder"`
 	// KeyFile holds the key, the same on all machines, as state.key_file has one. Required with folder.
 	KeyFile string `json:"key_file"`
+	// Kubernetes replaces folder and key_file.
+	Kubernetes StoreKubernetes `json:"kubernetes"`
 }
+
+// IsSet reports whether certificates are shared.
+func (s Store) IsSet() bool { return s.Folder != "" || s.Kubernetes.Namespace != "" }
 
 // checkStore checks the store and what cannot be used beside it.
 func (c *Config) checkStore(p *problems) {
 	s := c.Store
+	c.checkStoreKubernetes(p)
 	switch {
-	case s.Folder == "" && s.KeyFile == "":
+	case s.Folder == "" && s.KeyFile == "" || s.Kubernetes.Namespace != "":
 		return
 	case s.Folder == "":
 		c.say(p, "store.folder", "", "write the folder that the key is for, or remove the key")
@@ -32,11 +38,11 @@ func (c *Config) checkStore(p *problems) {
 
 // checkStoreUse checks the rules beside the store: the CA may send a challenge to any of the machines.
 func (c *Config) checkStoreUse(p *problems, rules []Secret) {
-	if c.Store.Folder == "" {
+	if !c.Store.IsSet() {
 		return
 	}
 	if len(rules) == 0 {
-		c.warn("store.folder is set and no secret has match: nothing is shared")
+		c.warn("store is set and no secret has match: nothing is shared")
 	}
 	for _, rule := range rules {
 		for _, entry := range c.Providers {

@@ -32,3 +32,32 @@ func TestStoreIsCheckedWithItsRules(t *testing.T) {
 		})
 	}
 }
+
+func TestStoreInKubernetesIsChecked(t *testing.T) {
+	const head = "dev: true\nproviders: [{name: file, settings: {dir: ./ca}}]\nsecrets: [{match: \"*.example.org\"}]\nstore: "
+	for store, want := range map[string]string{
+		"{kubernetes: {namespace: certificates}}":                                                       "",
+		"{kubernetes: {namespace: certificates, tls_secrets: true}}":                                    "",
+		"{kubernetes: {namespace: c, url: https://10.0.0.1, root_file: /r, token_file: /t}}":            "",
+		"{kubernetes: {tls_secrets: true}}":                                                             "store.kubernetes.namespace",
+		"{kubernetes: {namespace: a/b}}":                                                                "want the name of one",
+		"{kubernetes: {namespace: c}, folder: /mnt/shared, key_file: /etc/key}":                         "keep one store",
+		"{kubernetes: {namespace: c}, key_file: /etc/key}":                                              "keep one store",
+		"{kubernetes: {namespace: c, url: https://10.0.0.1}}":                                           "url and token_file",
+		"{kubernetes: {namespace: c, token_file: /t}}":                                                  "url and token_file",
+		"{kubernetes: {namespace: c, root_file: /r}}":                                                   "root_file",
+		"{kubernetes: {namespace: c, url: http://10.0.0.1, root_file: /r, token_file: /t}}":             "not https",
+		"{kubernetes: {namespace: c, url: 'https://u:sesame@10.0.0.1', root_file: /r, token_file: /t}}": "has a user",
+	} {
+		c, _, err := Read(Input{File: []byte(head + store + "\n"), FileName: "c.yaml"})
+		if err == nil {
+			err = c.Complete()
+		}
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v, want %q", store, err, want)
+		}
+		if err != nil && strings.Contains(err.Error(), "sesame") || err == nil && strings.Contains(strings.Join(c.warnings, "\n"), "state is not set") {
+			t.Errorf("%s: %v, %q", store, err, c.warnings)
+		}
+	}
+}

@@ -15,6 +15,7 @@ import (
 	"github.com/countersign-dev/countersign/cmd/internal/config"
 	"github.com/countersign-dev/countersign/cmd/internal/otlp"
 	"github.com/countersign-dev/countersign/cmd/internal/output"
+	"github.com/countersign-dev/countersign/cmd/internal/overview"
 	"github.com/countersign-dev/countersign/internal/host/protect"
 	"github.com/countersign-dev/countersign/internal/memory"
 	"github.com/countersign-dev/countersign/internal/program/buildinfo"
@@ -174,6 +175,15 @@ func (s *start) openNames() error {
 		shared, err := openShared(s.c.Store, s.log)
 		s.cfg.OnDemand.Storage = shared
 		return err
+	}
+	if in := s.c.Store.Kubernetes; in.Namespace != "" {
+		shared, err := in.Open(overview.ThisMachine().Host, s.log)
+		if err != nil {
+			return fmt.Errorf("store.kubernetes: %w", err)
+		}
+		s.later(func() error { shared.Close(); return nil })
+		s.cfg.OnDemand.Storage = shared
+		return nil
 	}
 	names, err := openNames(s.state, s.c, s.log)
 	if err != nil || names == nil {
