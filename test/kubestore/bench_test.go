@@ -34,7 +34,7 @@ var nameCount = flag.Int("names", 50_000, "names in the store")
 func BenchmarkStore(b *testing.B) {
 	cluster := kubetest.Start(b, kubetest.Options{})
 	cluster.Namespace(namespace)
-	cluster.Bind(namespace, cluster.ServiceAccount(namespace, "agent"), rights()...)
+	cluster.Bind(namespace, cluster.ServiceAccount(namespace, "agent"), rights(b)...)
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(cluster.CA)
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, MaxIdleConnsPerHost: 32}

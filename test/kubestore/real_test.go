@@ -8,7 +8,9 @@ import (
 	"crypto/x509"
 	"log/slog"
 	"net/http"
+	"os"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,7 +19,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
 
+	"github.com/countersign-dev/countersign/internal/test/programs"
 	"github.com/countersign-dev/countersign/kubernetes/kubetest"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
@@ -30,11 +34,18 @@ import (
 )
 
 // rights are those of docs/on-demand.md.
-func rights() []rbacv1.PolicyRule {
-	return []rbacv1.PolicyRule{
-		{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "list", "watch", "create", "update", "delete"}},
-		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get", "list", "create", "update", "delete"}},
+func rights(tb testing.TB) []rbacv1.PolicyRule {
+	tb.Helper()
+	page, err := os.ReadFile(programs.File(tb, "docs/on-demand.md"))
+	must(tb, err)
+	_, text, _ := strings.Cut(string(page), "kind: Role\n")
+	text, _, _ = strings.Cut(text, "---\n")
+	var role rbacv1.Role
+	must(tb, yaml.UnmarshalStrict([]byte(text), &role))
+	if len(role.Rules) == 0 {
+		tb.Fatal("the page has no rights")
 	}
+	return role.Rules
 }
 
 // site is a cluster with a namespace for the certificates, and a CA.
@@ -78,7 +89,7 @@ func newSite(t *testing.T) *site {
 	t.Helper()
 	s := &site{Cluster: kubetest.Start(t, kubetest.Options{}), ca: &signer{CA: catest.NewCA(catest.Options{}), hung: make(chan struct{}, 10)}}
 	s.Namespace(namespace)
-	s.Bind(namespace, s.ServiceAccount(namespace, "agent"), rights()...)
+	s.Bind(namespace, s.ServiceAccount(namespace, "agent"), rights(t)...)
 	s.token = ca.Token(s.Token(namespace, "agent"))
 	return s
 }
