@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"maps"
 	"os"
 	"os/exec"
@@ -33,21 +34,27 @@ func startBroker(t *testing.T, settings map[string]any) (a *agent, socket string
 	program, err := exec.LookPath("sleep")
 	mustDo(t, err)
 	socket = filepath.Join(proctest.Folder(t), "broker", "socket")
-	ca := proctest.Folder(t)
-	file := filepath.Join(binaries(t), "countersign-provider-file")
+	a = prepareAgent(t, agentConfig{selfSigned: settings["workload_api"] != nil})
 	all := map[string]any{
-		"workloads": map[string]any{"verified_by": nil, "spiffe_id": nil, "peers": []map[string]any{
+		"trust_domain": trustDomain, "ttl": ttl.String(), "rotation": map[string]any{"ratio": renewRatio}, "runtime_dir": a.runtimeDir(),
+		"socket": map[string]any{"path": a.socket}, "status": map[string]any{"address": "unix:" + a.statusSocket()},
+		"providers": a.providerEntries(t, agentConfig{selfSigned: settings["workload_api"] != nil}),
+		"workloads": map[string]any{"peers": []map[string]any{
 			{"uid": os.Getuid(), "executable": program, "spiffe_id": brokerDomain + "sleeper"},
 			{"uid": os.Getuid(), "spiffe_id": brokerDomain + "proxy"},
 		}},
-		"providers": []map[string]any{{"name": "file", "sha256": pinOf(t, file), "settings": map[string]any{"dir": ca, "self_signed": true}}},
 		"broker": map[string]any{
 			"socket": "unix://" + socket, "spiffe_id": brokerDomain + "agent",
 			"brokers": []map[string]any{{"spiffe_id": brokerDomain + "proxy", "references": []string{"pid"}}},
 		},
 	}
 	maps.Copy(all, settings)
-	return startWorkloads(t, all), socket
+	content, err := json.Marshal(all)
+	mustDo(t, err)
+	writeWhole(t, a.config(), content)
+	a.status = unixHTTP(t, a.statusSocket())
+	a.start(t)
+	return a, socket
 }
 
 // brokerClient connects with the certificate that the agent has for this user over SDS.
@@ -61,6 +68,12 @@ func brokerClient(t *testing.T, a *agent, socket string) broker.APIClient {
 	mustDo(t, err)
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(secrets["ROOTCA"].GetValidationContext().GetTrustedCa().GetInlineBytes())
+	return dialBroker(t, socket, pair, roots)
+}
+
+// dialBroker connects with a certificate to a server that the roots verify.
+func dialBroker(t *testing.T, socket string, pair tls.Certificate, roots *x509.CertPool) broker.APIClient {
+	t.Helper()
 	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{
 		Certificates: []tls.Certificate{pair}, InsecureSkipVerify: true, MinVersion: tls.VersionTLS13,
 		VerifyConnection: func(state tls.ConnectionState) error {

@@ -32,6 +32,12 @@ const spireNode = "spiffe://" + trustDomain + "/node"
 // startSPIRE starts both, and entitles the test's user to Envoy's SPIFFE ID.
 func startSPIRE(t *testing.T) *spireInstallation {
 	t.Helper()
+	return startSPIREWith(t, func(*spireInstallation) string { return "" })
+}
+
+// startSPIREWith is startSPIRE with more experimental settings of the agent.
+func startSPIREWith(t *testing.T, experimental func(*spireInstallation) string) *spireInstallation {
+	t.Helper()
 	s := &spireInstallation{bin: programs.Foreign(t, "COUNTERSIGN_SPIRE"), dir: proctest.Folder(t)}
 	port, endpoint := proctest.FreePort(t), proctest.FreePort(t)
 	s.bundle = net.JoinHostPort("127.0.0.1", endpoint)
@@ -59,13 +65,16 @@ agent {
   socket_path = %q
   trust_domain = %q
   insecure_bootstrap = true
-  experimental { sync_interval = "1s" }
+  experimental {
+    sync_interval = "1s"
+    %s
+  }
 }
 plugins {
   NodeAttestor "join_token" { plugin_data {} }
   KeyManager "disk" { plugin_data { directory = %q } }
-  WorkloadAttestor "unix" { plugin_data {} }
-}`, s.path("agent"), port, s.socket(), trustDomain, s.path("agent")))
+  WorkloadAttestor "unix" { plugin_data { discover_workload_path = true } }
+}`, s.path("agent"), port, s.socket(), trustDomain, experimental(s), s.path("agent")))
 	startProcess(t, filepath.Join(s.bin, "spire-server"), "run", "-config", s.path("server.conf"))
 	poll(t, "SPIRE's server", func() bool { _, err := s.try("healthcheck"); return err == nil })
 	var token struct{ Value string }
