@@ -192,29 +192,30 @@ func (m *markup) failure(title string, f *secret.Failure) {
 // errors writes those that are over; [markup.problems] has the others.
 func (m *markup) errors(r Report) {
 	m.section("errors", "Last errors", func() {
-		past := 0
-		for _, e := range r.Errors {
-			if !e.Now {
-				m.error(e)
-				past++
-			}
+		past := alike(r.Errors, false)
+		for _, e := range past {
+			m.error(e)
 		}
 		switch {
 		case len(r.Errors) == 0:
 			m.put("<p>None since the agent started.</p>")
-		case past == 0:
+		case len(past) == 0:
 			m.put("<p>All errors since the agent started are unresolved.</p>")
 		}
 		m.put("\n")
 	})
 }
 
-func (m *markup) error(e Error) {
+func (m *markup) error(e sameError) {
 	present, state, words := "", "past", "earlier"
+	where := clean(e.Where)
+	if e.more > 0 {
+		where += " and " + strconv.Itoa(e.more) + " more"
+	}
 	if e.Now {
 		present, state, words = "present", "bad", "unresolved"
 	}
-	m.put("\n<article class=\"error %v\">\n<h3>%v: %v</h3>\n", present, clean(e.Where), clean(e.Reason))
+	m.put("\n<article class=\"error %v\">\n<h3>%v: %v</h3>\n", present, where, clean(e.Reason))
 	m.put("<p><span class=\"mark %v\">%v</span> ", state, words)
 	m.moment(e.At)
 	if e.Count > 1 {

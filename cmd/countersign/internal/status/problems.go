@@ -54,10 +54,35 @@ func (m *markup) problems(r Report) {
 			m.put("\n<li><a href=\"#secrets\">%v more secrets</a></li>", more)
 		}
 		m.put("\n</ul>\n")
-		for _, e := range r.Errors {
-			if e.Now {
-				m.error(e)
-			}
+		for _, e := range alike(r.Errors, true) {
+			m.error(e)
 		}
 	})
+}
+
+// sameError is an error of one or more secrets or providers.
+type sameError struct {
+	Error     // of the newest; Count is of all
+	more  int // how many others have it
+}
+
+// alike returns the errors that last, or those that are over, in their order: one for all that read the
+// same, as hundreds of secrets fail together.
+func alike(errors []Error, now bool) (all []sameError) {
+	type content struct{ reason, text, does, do string }
+	places := map[content]int{}
+	for _, e := range errors {
+		if e.Now != now {
+			continue
+		}
+		key := content{e.Reason, e.Text, e.Does, e.Do}
+		if i, seen := places[key]; seen {
+			all[i].Count += e.Count
+			all[i].more++
+			continue
+		}
+		places[key] = len(all)
+		all = append(all, sameError{Error: e})
+	}
+	return all
 }

@@ -127,3 +127,21 @@ func TestSecretsWithProblemsAreBounded(t *testing.T) {
 		t.Errorf("there are %d, the last is %q", len(rows), text(rows[len(rows)-1]))
 	}
 }
+
+// When a CA is away, hundreds of secrets fail with one sentence.
+func TestErrorsThatReadTheSameAreShownOnce(t *testing.T) {
+	r := manySecrets(50)
+	for _, name := range []string{"b", "c"} {
+		e := r.Errors[0]
+		e.Where, e.Count = "secret "+name, 2
+		r.Errors = append(r.Errors, e)
+	}
+	other := r.Errors[0]
+	other.Text, other.Where = "policy forbids that", "secret d"
+	r.Errors = append(r.Errors, other)
+	_, doc := open(t, r)
+	cards := elements(withID(t, doc, "problems"), "article")
+	if len(cards) != 2 || !strings.Contains(text(cards[0]), "secret a b&c and 2 more: denied") || !strings.Contains(text(cards[0]), "5 times") || !strings.Contains(text(cards[1]), "secret d: denied") {
+		t.Errorf("there are %d cards: %q", len(cards), text(cards[0]))
+	}
+}

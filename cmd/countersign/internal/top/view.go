@@ -134,7 +134,7 @@ func (v *view) sorted() (all []held) {
 const fewSecrets = 12
 
 func (v *view) secrets(now time.Time) *table {
-	t := v.newTable("SECRET", "AGENT", "STATE", "LEFT", "RENEWS", "ROTATIONS", "SERIAL", "ROOT", "FROM", "FAILURE").dispensable("ROTATIONS", "SERIAL", "FROM")
+	t := v.newTable("SECRET", "AGENT", "STATE", "LEFT", "RENEWS", "ROTATIONS", "SERIAL", "ROOT", "FROM", "FAILURE").dispensable("ROTATIONS", "SERIAL", "FROM", "ROOT")
 	for _, s := range v.sorted() {
 		state, well := s.state()
 		t.row(plain(s.Name), plain(s.of.address), colored(state, grade(well)), plain(until(s.Item.NotAfter, now)), plain(until(s.Item.RenewAt, now)),

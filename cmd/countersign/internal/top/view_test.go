@@ -157,12 +157,12 @@ func TestTableFitsTheTerminal(t *testing.T) {
 	v := newView([]*source{{address: "unix:/run/countersign/status"}})
 	v.take(0, answer{at: time.Now(), report: manySecrets()})
 	lines := v.secrets(time.Now()).lines(80, unpainted)
-	for _, want := range []string{"STATE", "LEFT", "RENEWS", "ROOT", "FAILURE"} {
+	for _, want := range []string{"STATE", "LEFT", "RENEWS", "FAILURE"} {
 		if !strings.Contains(lines[0], want) {
 			t.Errorf("the column %s is not in %q", want, lines[0])
 		}
 	}
-	if got := lines[1]; !strings.HasPrefix(got, "spiffe…") || !strings.Contains(got, "/web-400  ") || !strings.Contains(got, "not held") || !strings.Contains(got, "unauthentic") {
+	if got := lines[1]; !strings.HasPrefix(got, "spiffe:") || !strings.Contains(got, "/web-400  ") || !strings.Contains(got, "not held") || !strings.Contains(got, "unauthentic") {
 		t.Errorf("the row is %q", got)
 	}
 	for _, line := range lines {
@@ -234,5 +234,16 @@ func TestPendingRequestIsAStateOfItsOwn(t *testing.T) {
 	s.Held = false
 	if words, well := s.state(); words != "not held, pending at the CA" || well {
 		t.Errorf("%s, well: %t", words, well)
+	}
+}
+
+// Columns that say less go first.
+func TestNamesOfSecretsFit80Columns(t *testing.T) {
+	r := report{At: time.Now()}
+	name := "shop-044.example.org"
+	r.Secrets = []secret{{Name: name, Held: true, Kind: "key-pair"}}
+	r.Secrets[0].Failure.Reason, r.Secrets[0].Item.Root, r.Secrets[0].Item.NotAfter, r.Secrets[0].Item.RenewAt = "unavailable", strings.Repeat("0e", 32), r.At.Add(24*time.Hour), r.At.Add(-10*time.Hour)
+	if shown := strings.Join(viewOf(r).lines(80, r.At, unpainted), "\n"); !strings.Contains(shown, name) {
+		t.Error(shown)
 	}
 }
