@@ -24,7 +24,7 @@ const (
 
 // ownCA measures a server with a CA of its own.
 func ownCA(ctx context.Context, c *contestant) (all []result, err error) {
-	for _, rows := range []func(context.Context, *contestant) ([]result, error){newAndHeld, oneName, askDown, manyNames, randomNames} {
+	for _, rows := range []func(context.Context, *contestant) ([]result, error){newAndHeld, oneName, askDown, manyNames, agentRestarted, randomNames} {
 		more, err := rows(ctx, c)
 		if err != nil {
 			return nil, err
@@ -159,6 +159,30 @@ func manyNames(ctx context.Context, c *contestant) ([]result, error) {
 		{"… one with each name after", fmt.Sprintf("%.1f s", all.Seconds()), all.Seconds()},
 		{"… peak memory since, MiB", memoryOf(again, eachAgain), again},
 	}, err
+}
+
+// agentRestarted restarts the agent alone. Handshakes with held names go on.
+func agentRestarted(ctx context.Context, c *contestant) ([]result, error) {
+	r := result{figure: "… the agent alone restarted: a new name after; held names meanwhile", value: "–"}
+	if c.restartAgent == nil {
+		return []result{r}, nil
+	}
+	var beside sync.WaitGroup
+	var took []time.Duration
+	var heldErr error
+	held, stop := context.WithCancel(ctx)
+	defer stop()
+	beside.Go(func() { took, heldErr = c.shakeUntil(held, func(i int) string { return manyName(i % heldNames) }) })
+	began := time.Now()
+	err := c.restartAgent()
+	if err == nil {
+		_, err = c.reach(ctx, freshName("again", 0))
+	}
+	back := time.Since(began)
+	stop()
+	beside.Wait()
+	r.value = fmt.Sprintf("%.2f s; %d, none failed", back.Seconds(), len(took))
+	return []result{r}, errors.Join(err, heldErr)
 }
 
 func memoryOf(sum float64, each []string) string {

@@ -23,6 +23,8 @@ type starter func(context.Context) (*demandServer, error)
 type demandServer struct {
 	tlsServer
 	processes []*exec.Cmd
+	// restartAgent ends and starts the agent beside a proxy that goes on; nil: there is none.
+	restartAgent func() error
 }
 
 // contestant is a server that can be started again.
@@ -125,7 +127,7 @@ func (c *caddyBench) startCaddy(issuer map[string]any) (starter, error) {
 		if err := cmd.Start(); err != nil {
 			return nil, err
 		}
-		s := &demandServer{tlsServer{address}, []*exec.Cmd{cmd}}
+		s := &demandServer{tlsServer: tlsServer{address}, processes: []*exec.Cmd{cmd}}
 		if err := listening(ctx, address); err != nil {
 			s.stop()
 			return nil, err
@@ -206,6 +208,15 @@ func (c *caddyBench) startEnvoy(config func(dir string) string) (starter, error)
 			end(agent)
 			return nil, err
 		}
-		return &demandServer{envoy.tlsServer, []*exec.Cmd{envoy.cmd, agent}}, nil
+		s := &demandServer{tlsServer: envoy.tlsServer, processes: []*exec.Cmd{envoy.cmd, agent}}
+		s.restartAgent = func() error {
+			old := s.processes[1]
+			end(old)
+			fresh := asUser(exec.Command(old.Path, old.Args[1:]...), c.uid)
+			fresh.Dir, fresh.Env = old.Dir, old.Env
+			s.processes[1] = fresh
+			return fresh.Start()
+		}
+		return s, nil
 	}, nil
 }

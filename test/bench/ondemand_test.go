@@ -112,7 +112,7 @@ func (b *bench) startDemand(ctx context.Context) (*demandBench, error) {
 	}))
 	config := fmt.Appendf(nil, `state: {dir: %[1]s/state, key_file: %[1]s/key}
 secrets:
-- {name: fresh, match: "*.fresh.example.org", ttl: 24h, on_demand: {names: 50000}}
+- {name: fresh, match: "*.fresh.example.org", ttl: 24h, on_demand: {names: 200000}}
 - {name: asked, match: "*.asked.example.org", ttl: 24h, on_demand: {names: 50000, ask: {url: %[2]q}}}
 `, dir, d.ask.URL)
 	err = errors.Join(os.WriteFile(d.file, config, 0o644), os.Chmod(dir, 0o755), os.Mkdir(filepath.Join(dir, "state"), 0o700),

@@ -31,10 +31,13 @@ func (d *demandBench) many(ctx context.Context) error {
 	var group errgroup.Group
 	group.SetLimit(parallel)
 	began := time.Now()
-	for i := range *demandNames {
-		group.Go(func() error { return d.stream.must(ctx, manyName(i), true) })
-	}
-	if err := group.Wait(); err != nil {
+	cpu, err := d.used(func() error {
+		for i := range *demandNames {
+			group.Go(func() error { return d.stream.must(ctx, manyName(i), true) })
+		}
+		return group.Wait()
+	})
+	if err != nil {
 		return err
 	}
 	took := time.Since(began)
@@ -43,7 +46,7 @@ func (d *demandBench) many(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	row(fmt.Sprintf("%d more names on the stream: until all are held; agent's memory a name", *demandNames), fmt.Sprintf("%.1f s; %.1f KiB", took.Seconds(), float64(after-before)/float64(*demandNames)))
+	row(fmt.Sprintf("%d more names on the stream: until all are held; agent's CPU, memory a name", *demandNames), fmt.Sprintf("%.1f s; %s, %.1f KiB", took.Seconds(), ms2(cpu/time.Duration(*demandNames)), float64(after-before)/float64(*demandNames)))
 	return d.restart(ctx)
 }
 
