@@ -24,7 +24,7 @@ const (
 	markName  = "countersign-shared"
 	markMagic = "countersign shared folder 1\n"
 	markMost  = 256
-	// sharedLog marks the records of a shared folder, which are none of a [Folder] nor of a [Log].
+	// sharedLog marks the records of a shared folder, so that no [Folder] or [Log] takes one.
 	sharedLog = "shared"
 	// idBytes is the size of random names.
 	idBytes = 16
@@ -157,7 +157,7 @@ func (s *Shared) Delete(_ context.Context, name string) (err error) {
 	return remove(sub, file)
 }
 
-// away returns an error of the folder as one that says nothing about a record.
+// away returns an error of the folder, which is not about a record.
 func (s *Shared) away(err error) error {
 	if err == nil {
 		return nil
@@ -221,10 +221,10 @@ func (s *Shared) root() (_ *os.Root, err error) {
 	return root, nil
 }
 
-// missing returns an error about the folder itself: its absence says nothing about a record.
+// missing returns an error about the folder itself, which must not pass for an absent record.
 func missing(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s: mount it, or make it with mode 0700", err) //nolint:errorlint // the reason must not pass as that of a file
+		return fmt.Errorf("%s: mount it, or make it with mode 0700", err) //nolint:errorlint // see above
 	}
 	return err
 }
@@ -234,8 +234,8 @@ type unfit struct{ error }
 
 func (u unfit) Unwrap() error { return u.error }
 
-// checkMark compares the mark of the folder with the one of the first call, which makes it if there
-// is none.
+// checkMark compares the mark of the folder with the one of the first call, which makes one
+// that is missing.
 func (s *Shared) checkMark(root *os.Root) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

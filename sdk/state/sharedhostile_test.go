@@ -102,7 +102,7 @@ func TestFolderOpenToOthersIsRefused(t *testing.T) {
 }
 
 // The folder below a mount that is away is another one, or none.
-func TestFolderThatIsAwaySaysNothing(t *testing.T) {
+func TestFolderThatIsAwayIsNoAbsentRecord(t *testing.T) {
 	for name, below := range map[string]func(t *testing.T, path string){
 		"none":  func(*testing.T, string) {},
 		"empty": func(t *testing.T, path string) { must(t, os.Mkdir(path, 0o700)) },
