@@ -121,6 +121,7 @@ func (c *Config) completeRules(p *problems, rules []Secret) {
 		}
 	}
 	c.checkOverlaps(p, rules)
+	c.warnOfNames(rules)
 	c.checkStoreUse(p, rules)
 	switch {
 	case len(rules) == 0:
@@ -130,6 +131,20 @@ func (c *Config) completeRules(p *problems, rules []Secret) {
 		c.say(p, "socket.enabled", false, "names that match secrets."+rules[0].Name+" are served there; set it to true")
 	case c.State.Dir == "" && !c.Store.IsSet():
 		c.warn("secrets.%s has match and state is not set: a restart orders a certificate for each name anew; set state.dir and state.key_file", rules[0].Name)
+	}
+}
+
+// manyNames is how many names take more memory than is often there; each takes 12 kB.
+const manyNames = 250_000
+
+// warnOfNames warns of rules that may hold very many names together: names is a bound of each.
+func (c *Config) warnOfNames(rules []Secret) {
+	sum := 0
+	for _, s := range rules {
+		sum += int(s.OnDemand.Names)
+	}
+	if sum > manyNames {
+		c.warn("the rules of secrets may hold %d names together, which take about %d GB of memory: lower on_demand.names", sum, sum*12/1_000_000)
 	}
 }
 

@@ -137,3 +137,16 @@ func TestRuleIsExplainedAndItsChangesApplyLive(t *testing.T) {
 	}
 	t.Errorf("the rule is missing in %v", c.Sources())
 }
+
+func TestRulesWithVeryManyNamesAreWarnedOf(t *testing.T) {
+	rules := func(names string) string {
+		return filed + `secrets: [{match: "*.a.test", on_demand: {names: ` + names + `}}, {match: "*.b.test", on_demand: {names: ` + names + `}}]`
+	}
+	c, _ := mustLoad(t, rules("200000"), nil)
+	if got := strings.Join(c.Warnings(), "\n"); !strings.Contains(got, "400000 names together, which take about 4 GB") {
+		t.Errorf("warned of %q", got)
+	}
+	if c, _ = mustLoad(t, rules("100000"), nil); len(c.Warnings()) > 0 {
+		t.Errorf("warned of %q", c.Warnings())
+	}
+}
