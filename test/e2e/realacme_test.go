@@ -27,14 +27,15 @@ type pebble struct {
 	*process
 	dir, url string
 	answers  string // where it looks for those to http-01
+	names    string // the URL of its name server's management
 	client   *http.Client
 }
 
 func startPebble(t *testing.T) *pebble {
 	t.Helper()
 	bin := programs.Foreign(t, "COUNTERSIGN_PEBBLE")
-	at, management, names := proctest.FreeAddress(t), proctest.FreeAddress(t), proctest.FreeAddress(t)
-	p := &pebble{dir: proctest.Folder(t), url: "https://" + at + "/dir", answers: proctest.FreeAddress(t)}
+	at, management, names, control := proctest.FreeAddress(t), proctest.FreeAddress(t), proctest.FreeAddress(t), proctest.FreeAddress(t)
+	p := &pebble{dir: proctest.Folder(t), url: "https://" + at + "/dir", answers: proctest.FreeAddress(t), names: "http://" + control}
 	p.writePair(t)
 	config, err := json.Marshal(map[string]any{"pebble": map[string]any{
 		"listenAddress": at, "managementListenAddress": management, "certificate": p.path("cert.pem"), "privateKey": p.path("key.pem"),
@@ -46,7 +47,7 @@ func startPebble(t *testing.T) *pebble {
 	mustDo(t, err)
 	writeWhole(t, p.path("config.json"), config)
 	startProcess(t, filepath.Join(bin, "pebble-challtestsrv"), "-http01", "", "-https01", "", "-tlsalpn01", "", "-doh", "",
-		"-dnsserver", names, "-management", proctest.FreeAddress(t), "-defaultIPv6", "")
+		"-dnsserver", names, "-management", control, "-defaultIPv6", "")
 	p.process = prepareProcess(t, nil, filepath.Join(bin, "pebble"), "-strict", "-config", p.path("config.json"), "-dnsserver", names)
 	p.cmd.Env = append(p.cmd.Env, "PEBBLE_VA_NOSLEEP=1", "PEBBLE_WFE_NONCEREJECT=0", "PEBBLE_AUTHZREUSE=0")
 	p.begin(t)
@@ -86,6 +87,17 @@ func (p *pebble) writeRoots(t *testing.T, url string) bool {
 	}
 	writeWhole(t, p.path("roots.pem"), roots)
 	return true
+}
+
+// misleads has a name lead to where nothing answers.
+func (p *pebble) misleads(t *testing.T, name string) {
+	t.Helper()
+	resp, err := http.Post(p.names+"/add-a", "application/json", strings.NewReader(`{"host": "`+name+`.", "addresses": ["127.0.0.2"]}`))
+	mustDo(t, err)
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Fatal(resp.Status)
+	}
 }
 
 // count returns how often its log has a text.
@@ -173,4 +185,17 @@ func TestRealACMEIssuesOnDemandOnceOverAKill(t *testing.T) {
 	if asked, orders := s.asked.Load(), p.count(ordered); asked != 2 || orders != 2 || p.count(issued) != 2 {
 		t.Errorf("after a kill in the middle of the second order, %d questions, %d orders and %d certificates; want two of each", asked, orders, p.count(issued))
 	}
+
+	// A name whose proof fails is ordered seldom, however often clients ask for it, and delays no other.
+	p.misleads(t, "a-fails.shop.example.org")
+	before := p.count(ordered)
+	for end := time.Now().Add(4 * time.Second); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+		if _, err := shakeHands(t.Context(), address, "a-fails.shop.example.org"); err == nil {
+			t.Fatal("a name whose proof fails is served")
+		}
+	}
+	if orders := p.count(ordered) - before; orders < 1 || orders > 2 {
+		t.Errorf("a name whose proof fails was ordered %d times in 4 s, want once or twice", orders)
+	}
+	mustShakeHands(t, address, "a3.shop.example.org")
 }
