@@ -40,7 +40,7 @@ func TestRunIsWrittenBetweenPageMarks(t *testing.T) {
 
 func TestFiguresPageHasMarksOfEachCommand(t *testing.T) {
 	page := text(t, "../../../docs/figures.md")
-	for _, command := range []string{"make bench", "make bench NAME=kubernetes", "make bench NAME=fleet", "make bench NAME=door", "make bench NAME=istio", "make bench NAME=caddy", releasesCommand} {
+	for _, command := range []string{"make bench", "make bench NAME=kubernetes", "make bench NAME=fleet", "make bench NAME=door", "make bench NAME=istio", "make bench NAME=on-demand", "make bench NAME=caddy", releasesCommand} {
 		begin, end := marks(command)
 		if strings.Count(page, begin) != 1 || strings.Count(page, end) != 1 {
 			t.Errorf("docs/figures.md has not the marks of %s", command)
