@@ -50,8 +50,8 @@ func workflows(t *testing.T) map[string]workflow {
 	return all
 }
 
-// bootstrap are the only commands of a step that are no target of the Makefile and no script of the
-// tree: what gets the tree, and Debian's packages, whose signatures apt verifies.
+// bootstrap lists the only commands of a step besides targets of the Makefile and scripts of the tree:
+// they fetch the tree, and Debian's packages, whose signatures apt verifies.
 var bootstrap = []string{"apt-get -q update", "apt-get -qy install --no-install-recommends ", "git init --quiet ", "git fetch --quiet --no-tags ", "git checkout --quiet FETCH_HEAD", "echo /usr/local/go/bin >>"}
 
 var (
@@ -62,7 +62,7 @@ var (
 	versioned  = regexp.MustCompile(`^(ubuntu-\d\d\.\d\d|)$`)
 )
 
-// Whoever has a clone can run each step, in a Debian of that release.
+// So each step can be run in a clone, on a Debian of that release.
 func TestWorkflowStepsAreTargetsAndScripts(t *testing.T) {
 	var targets []string
 	for _, m := range target.FindAllStringSubmatch(read(t, "Makefile"), -1) {
@@ -71,7 +71,7 @@ func TestWorkflowStepsAreTargetsAndScripts(t *testing.T) {
 	for file, w := range workflows(t) {
 		for _, job := range w.Jobs {
 			if called, ok := job.With["target"].(string); ok && !slices.Contains(targets, called) {
-				t.Errorf("%s: %q is no target of the Makefile", file, called)
+				t.Errorf("%s: the Makefile lacks the target %q", file, called)
 			}
 			for _, step := range job.Steps {
 				for line := range strings.Lines(step.Run) {
@@ -90,13 +90,13 @@ func TestWorkflowStepsAreTargetsAndScripts(t *testing.T) {
 func notOurs(command string, targets []string) string {
 	if m := makeCall.FindStringSubmatch(command); m != nil {
 		if m[1] != `"$TARGET"` && !slices.Contains(targets, m[1]) {
-			return "is no target of the Makefile"
+			return "names a target that the Makefile lacks"
 		}
 		return ""
 	}
 	if m := scriptCall.FindStringSubmatch(command); m != nil {
 		if info, err := os.Stat(filepath.Join(root, m[1])); err != nil || info.Mode()&0o100 == 0 {
-			return "is no program in the tree"
+			return "names a script that the tree lacks"
 		}
 		return ""
 	}
@@ -106,7 +106,7 @@ func notOurs(command string, targets []string) string {
 	return "is neither a target of the Makefile nor a script: move it into one"
 }
 
-// Nothing of others changes below a workflow: actions by commit, machines and images by release, Go by hash.
+// Actions are pinned by commit, machines and images by release; scripts/install-go pins Go by hash.
 func TestWorkflowsArePinned(t *testing.T) {
 	for file, w := range workflows(t) {
 		if len(w.Permissions) != 1 || w.Permissions["contents"] != "read" {
