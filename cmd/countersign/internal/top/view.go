@@ -192,6 +192,9 @@ func (v *view) newTable(head ...string) *table {
 	return t
 }
 
+// sentence is how much of an error needs room.
+const sentence = 40
+
 func (v *view) roots(now time.Time) *table {
 	t := v.newTable("ROOT", "BUNDLE", "AGENT", "ENDS", "KEPT", "SUBJECT")
 	v.each(func(g *agent) {
@@ -210,6 +213,7 @@ func (v *view) roots(now time.Time) *table {
 
 func (v *view) providers() *table {
 	t := v.newTable("PROVIDER", "AGENT", "STATE", "VERSION", "RESTARTS", "LAST ERROR")
+	t.last = sentence
 	v.each(func(g *agent) {
 		for _, p := range g.last.Providers {
 			t.row(plain(p.Name), plain(g.address), colored(p.State, grade(p.State == "ready")), plain(dash(p.Version)), plain(strconv.Itoa(p.Restarts)), plain(p.LastError))
@@ -231,6 +235,7 @@ func (v *view) jwtSVIDs() *table {
 
 func (v *view) outputs(now time.Time) *table {
 	t := v.newTable("OUTPUT", "AGENT", "STATE", "WRITTEN", "ERROR")
+	t.last = sentence
 	v.each(func(g *agent) {
 		for _, o := range g.last.Outputs {
 			t.row(plain(o.Name), plain(g.address), colored(o.State, grade(o.Failure.Text == "")), plain(until(o.Written, now)), plain(o.Failure.Text))

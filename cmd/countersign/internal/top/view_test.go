@@ -238,12 +238,18 @@ func TestPendingRequestIsAStateOfItsOwn(t *testing.T) {
 }
 
 // Columns that say less go first.
-func TestNamesOfSecretsFit80Columns(t *testing.T) {
+func TestNamesAndErrorsFit80Columns(t *testing.T) {
 	r := report{At: time.Now()}
 	name := "shop-044.example.org"
 	r.Secrets = []secret{{Name: name, Held: true, Kind: "key-pair"}}
 	r.Secrets[0].Failure.Reason, r.Secrets[0].Item.Root, r.Secrets[0].Item.NotAfter, r.Secrets[0].Item.RenewAt = "unavailable", strings.Repeat("0e", 32), r.At.Add(24*time.Hour), r.At.Add(-10*time.Hour)
-	if shown := strings.Join(viewOf(r).lines(80, r.At, unpainted), "\n"); !strings.Contains(shown, name) {
-		t.Error(shown)
+	const failed = "it ended with exit code 1: vault.example"
+	r.Providers = []provider{{Name: "vault", State: "backoff", Version: "0.1.0", LastError: failed + ".org: no route to host"}}
+	v := newView([]*source{{address: "unix:/run/countersign/status"}})
+	v.take(0, answer{at: time.Now(), report: r})
+	for _, want := range []string{name, failed} {
+		if shown := strings.Join(v.lines(80, r.At, unpainted), "\n"); !strings.Contains(shown, want) {
+			t.Errorf("%q is not in\n%s", want, shown)
+		}
 	}
 }
