@@ -2,12 +2,18 @@ package kubestore_test
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/countersign-dev/countersign/kubernetes/kubetest"
 	"github.com/countersign-dev/countersign/sdk/catest"
@@ -80,7 +86,7 @@ func TestMissingCopiesAreWrittenAtTheStart(t *testing.T) {
 		m.away.Store(true)
 		time.Sleep(time.Minute)
 		m.away.Store(false)
-		time.Sleep(time.Minute)
+		time.Sleep(2 * time.Minute)
 		if copyIn(fake, "a.test") == nil || copyIn(fake, "b.test") == nil || copyIn(fake, "c.test") != nil {
 			t.Error("copies are missing, or one has no certificate")
 		}
@@ -99,6 +105,38 @@ func TestCopyReplacesNoForeignSecret(t *testing.T) {
 		must(t, m.Delete(t.Context(), web))
 		if got := copyIn(fake, web); got == nil || string(got.Data["tls.crt"]) != "theirs" || m.Status().Foreign == 0 {
 			t.Errorf("%+v, %+v", got, m.Status())
+		}
+	})
+}
+
+// An admission policy refuses some copies. The others are written all the same.
+func TestRefusedCopyDelaysNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake, authority := kubetest.NewFake(), catest.NewCA(catest.Options{})
+		m := newMachine(t, fake, withCopies)
+		m.follow(t)
+		var tries atomic.Int64
+		fake.Also(func(c *kubetest.Call) error {
+			if c.Verb == "create" && strings.HasPrefix(c.Name, "bad-") {
+				tries.Add(1)
+				return apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, c.Name, errors.New("the policy says no"))
+			}
+			return nil
+		})
+		for i := range 30 {
+			for _, name := range []string{fmt.Sprintf("bad-%d.test", i), fmt.Sprintf("good-%d.test", i)} {
+				e, r := certificate(name, authority, time.Now().Add(24*time.Hour))
+				must(t, m.Store.Store(t.Context(), e, r))
+			}
+		}
+		time.Sleep(5 * time.Minute)
+		for i := range 30 {
+			if copyIn(fake, fmt.Sprintf("good-%d.test", i)) == nil {
+				t.Errorf("the copy of good-%d.test is missing", i)
+			}
+		}
+		if n := tries.Load(); n < 60 || n > 210 {
+			t.Errorf("%d tries of 30 copies in 5 minutes", n)
 		}
 	})
 }

@@ -25,6 +25,9 @@ const (
 	// between two looks at the copies that are due.
 	later = 10 * time.Second
 	soon  = time.Second
+	// mostFailures is how many writes may fail at one look, and failedFor how long these wait.
+	mostFailures = 10
+	failedFor    = time.Minute
 )
 
 // errDamaged means that a record has no certificate of its name.
@@ -83,17 +86,21 @@ func (s *Store) keepCopies(ctx context.Context) {
 	}
 }
 
-// writeCopies writes those that are due, up to the first failure.
-func (s *Store) writeCopies(ctx context.Context) (failed error) {
+// writeCopies writes those that are due. One that fails delays no other, such as one that an admission
+// policy refuses; after some failures the API server has a rest.
+func (s *Store) writeCopies(ctx context.Context) (last error) {
+	failed := 0
 	for _, name := range s.copies.due() {
-		if failed == nil {
-			failed = ignore(s.writeCopy(ctx, name), final)
-		}
-		if failed != nil {
+		if failed == mostFailures {
 			s.copies.add(name, 0)
+			continue
+		}
+		if err := ignore(s.writeCopy(ctx, name), final); err != nil {
+			failed, last = failed+1, err
+			s.copies.add(name, failedFor)
 		}
 	}
-	return failed
+	return last
 }
 
 // final reports whether a copy cannot be written until its record, or what is in its place, changes.

@@ -113,11 +113,11 @@ type Status struct {
 // Status returns the counters.
 func (s *Store) Status() Status { return Status{s.foreign.Load(), s.damaged.Load()} }
 
-// objectName is where the record of a name is. A DNS name could be that of an object itself, but
-// not beside its copy.
+// objectName is where the record of a name is. It has more than the 63 bytes of a DNS label, so that
+// no client can ask for a name whose copy would be in its place.
 func objectName(name string) string {
 	sum := sha256.Sum256([]byte(name))
-	return "countersign-" + hex.EncodeToString(sum[:20])
+	return "countersign-" + hex.EncodeToString(sum[:])
 }
 
 func (s *Store) secrets() string { return "/api/v1/namespaces/" + s.cfg.Namespace + "/secrets" }
