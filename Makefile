@@ -68,7 +68,7 @@ install: ## install STAGE (bin) below PREFIX (/usr/local): programs, providers, 
 	@scripts/stage $(STAGE) $(OUT)/stage/install
 	@scripts/install-stage $(OUT)/stage/install $(PREFIX) $(DESTDIR)
 
-bench: build ## measure docs/figures.md again (FIGURES=tls: print these alone; NAME=kubernetes, fleet, door, istio, on-demand, store, caddy, releases: its other tables)
+bench: build ## measure docs/figures.md again (FIGURES=tls: print these alone; NAME=kubernetes, fleet, door, istio, broker, on-demand, store, caddy, releases: its other tables)
 	@FIGURES='$(FIGURES)' scripts/bench $(NAME)
 
 FUZZTIME ?= 30s

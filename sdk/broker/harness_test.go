@@ -122,7 +122,7 @@ func start(t testing.TB, change func(*broker.Config, *identities.Config)) *engin
 	e := &engine{t: t, ca: catest.NewCA(catest.Options{}), workloads: &workloads{all: map[int32]*workload{}}, outcomes: map[broker.Outcome]int{}}
 	var err error
 	e.manager, err = secret.New(secret.Config{
-		Authorities: []secret.Authority{{Name: "test", Client: e.ca}},
+		Authorities: []secret.Authority{{Name: "test", Client: e.ca, RootOverlap: new(time.Duration)}}, // a dropped root replaces the certificates
 		Secrets:     []secret.Spec{{Name: "ROOTCA", Kind: secret.TrustBundle, Authorities: []string{"test"}}},
 		Log:         e.log.Logger(),
 	})
