@@ -31,6 +31,7 @@ type held struct {
 	of   *machine
 	name string
 	kept time.Time // the last time
+	left bool      // its process was killed
 }
 
 // machine is the view that one machine has of a depot.
@@ -41,13 +42,16 @@ type machine struct {
 	dead bool         // it hangs, and keeps no claim
 	step func(string) // called before each step
 	seen map[string]secret.Entry
+	poll time.Duration // between two looks for changes
 }
 
 func newDepot() *depot {
 	return &depot{records: map[string]secret.Record{}, index: map[string]secret.Entry{}, claims: map[string]*held{}, most: map[string]int{}}
 }
 
-func (d *depot) machine() *machine { return &machine{depot: d, seen: map[string]secret.Entry{}} }
+func (d *depot) machine() *machine {
+	return &machine{depot: d, seen: map[string]secret.Entry{}, poll: time.Second}
+}
 
 func (d *depot) has(name string) bool {
 	d.mu.Lock()
@@ -137,7 +141,7 @@ func (m *machine) Claim(ctx context.Context, name string) (secret.Claim, error) 
 func (c *held) lastKept() time.Time {
 	c.of.mu.Lock()
 	defer c.of.mu.Unlock()
-	if !c.of.dead && c.of.away == nil {
+	if !c.of.dead && c.of.away == nil && !c.left {
 		c.kept = time.Now()
 	}
 	return c.kept
@@ -178,7 +182,7 @@ func (m *machine) Changes(ctx context.Context, changed func(secret.Entry, bool))
 		m.seen = now
 		select {
 		case <-ctx.Done():
-		case <-time.After(time.Second):
+		case <-time.After(m.poll):
 		}
 	}
 	return ctx.Err()
@@ -237,6 +241,14 @@ func (f *fleet) distinct(want int) {
 
 // kill ends a machine: nothing that it has begun is finished.
 func (f *fleet) kill(i int) {
-	f.machines[i].set(func() { f.machines[i].dead = true })
+	m := f.machines[i]
+	m.set(func() { m.dead = true })
 	f.engines[i].Close()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, c := range f.claims {
+		if c.of == m {
+			m.set(func() { c.left = true })
+		}
+	}
 }

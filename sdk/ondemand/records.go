@@ -49,7 +49,11 @@ func (s *Set) readIndex() error {
 	if s.cfg.Storage == nil {
 		return nil
 	}
-	index, err := call.Do(s.sched.Context, indexTimeout, call.NewTurn(), s.cfg.Storage.Index)
+	timeout := indexTimeout
+	if s.shared != nil { // it is read later
+		timeout = storageTimeout
+	}
+	index, err := call.Do(s.sched.Context, timeout, call.NewTurn(), s.cfg.Storage.Index)
 	if err != nil && s.shared != nil && later(err) {
 		s.cfg.Log.Warn("cannot read which certificates on demand the machines share: new names wait", "error", err)
 		return nil // followChanges reads it later

@@ -225,6 +225,26 @@ func TestClocksOfMachinesMayDiffer(t *testing.T) {
 	}
 }
 
+// A shared folder that hangs must not keep an agent from its other secrets.
+func TestStorageThatHangsDelaysNoStart(t *testing.T) {
+	machines(t, 1, nil, func(f *fleet) {
+		e, m := f.engines[0], f.machines[0]
+		e.Close()
+		m.set(func() { m.dead = true })
+		began := time.Now()
+		e.start()
+		if took := time.Since(began); took > 7*time.Second {
+			t.Errorf("the start took %s", took)
+		}
+		m.set(func() { m.dead = false })
+		e.subscribe(shopA)
+		after(15 * time.Second)
+		e.subscribe(shopA)
+		after(5 * time.Second)
+		e.has(shopA)
+	})
+}
+
 func TestRefusedOrderIsSentByNoOtherMachine(t *testing.T) {
 	machines(t, 2, nil, func(f *fleet) {
 		f.ca.Always(catest.Fault{Err: ca.Errorf(ca.Denied, "no")})
