@@ -19,7 +19,7 @@ var (
 		"Names on demand by state: held, expired, new, idle, failing, late or queued. A name may be in several.", []string{"rule", "state"}, nil)
 	demandWaitingDesc = prometheus.NewDesc("countersign_ondemand_waiting", "Requests by clients that wait for a certificate on demand.", []string{"rule"}, nil)
 	demandEventsDesc  = prometheus.NewDesc("countersign_ondemand_events_total",
-		"Events of names on demand: issued, renewed, ordered, failed, asked, covered or dropped.", []string{"rule", "event"}, nil)
+		"Events of names on demand: issued, renewed, shared, ordered, failed, asked, covered or dropped.", []string{"rule", "event"}, nil)
 	demandRefusedDesc = prometheus.NewDesc("countersign_ondemand_refused_total",
 		"Requests by clients for names on demand that were refused, by reason; without a rule for name and no-rule.", []string{"rule", "reason"}, nil)
 	demandBudgetDesc = prometheus.NewDesc("countersign_ondemand_budget_left", "New names that the budget of a rule has left now.", []string{"rule"}, nil)
@@ -81,7 +81,8 @@ func collectRule(to chan<- prometheus.Metric, r ondemand.RuleStatus) {
 	}
 	gauge(demandWaitingDesc, float64(r.Waiting))
 	for event, n := range map[string]uint64{
-		"issued": r.Issued, "renewed": r.Renewed, "ordered": r.Orders, "failed": r.Failed, "asked": r.Asked, "covered": r.Covered, "dropped": r.Dropped,
+		"issued": r.Issued, "renewed": r.Renewed, "shared": r.Shared, "ordered": r.Orders, "failed": r.Failed, "asked": r.Asked, "covered": r.Covered,
+		"dropped": r.Dropped,
 	} {
 		to <- prometheus.MustNewConstMetric(demandEventsDesc, prometheus.CounterValue, float64(n), r.Name, event)
 	}

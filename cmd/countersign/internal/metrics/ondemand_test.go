@@ -28,7 +28,7 @@ func TestRemovedRulesOfANameAreCountedWithTheRuleOfThatName(t *testing.T) {
 	registry.MustRegister(ruleCollector{
 		{Name: "shops", Removed: true, Held: 2, Issued: 5, NextExpiry: now, Refused: refused},
 		{Name: "shops", Removed: true, Held: 1, Issued: 5},
-		{Name: "shops", Held: 4, Issued: 6, BudgetLeft: &left, NextExpiry: now.Add(time.Hour), Refused: refused},
+		{Name: "shops", Held: 4, Issued: 6, Shared: 2, BudgetLeft: &left, NextExpiry: now.Add(time.Hour), Refused: refused},
 		{Name: "old", Removed: true, Held: 1},
 	})
 	families, err := registry.Gather()
@@ -47,6 +47,7 @@ func TestRemovedRulesOfANameAreCountedWithTheRuleOfThatName(t *testing.T) {
 	}
 	for key, want := range map[string]float64{
 		"countersign_ondemand_names shops held": 7, "countersign_ondemand_names old held": 1, "countersign_ondemand_events_total issued shops": 6,
+		"countersign_ondemand_events_total shared shops":  2,
 		"countersign_ondemand_refused_total denied shops": 7, "countersign_ondemand_budget_left shops": 3,
 		"countersign_ondemand_expiry_timestamp_seconds shops": float64(now.Unix()),
 	} {
