@@ -33,13 +33,13 @@ type pace struct {
 }
 
 func (p *pace) next() {
-	runtime.AddCleanup(&sentinel{}, (*pace).next, p)
 	percent := percentFor(p.garbage, inUse())
 	// Each change stops all goroutines for a moment.
 	if percent > p.percent*5/4 || percent < p.percent*4/5 {
 		p.percent = percent
 		debug.SetGCPercent(percent)
 	}
+	runtime.AddCleanup(&sentinel{}, (*pace).next, p) // last, as it may run at once
 }
 
 func percentFor(garbage, inUse uint64) int {

@@ -106,8 +106,9 @@ func (s *server) ExchangeToken(ctx context.Context, in *providerv1.ExchangeToken
 }
 
 // ServerOptions returns the options for the gRPC server of a provider: the limits of messages, a
-// window for each stream that does not grow, the parent of a trace, and a recovery that turns a panic into an Internal status and logs the
-// stack, so that the process survives. A nil log is [slog.Default].
+// window for each stream that does not grow, the parent of a trace, and a recovery that turns a
+// panic into an Internal status and logs the stack, so that the process survives. A nil log is
+// [slog.Default].
 func ServerOptions(log *slog.Logger) []grpc.ServerOption {
 	log = cmp.Or(log, slog.Default())
 	return []grpc.ServerOption{
