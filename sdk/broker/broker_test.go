@@ -2,7 +2,9 @@ package broker_test
 
 import (
 	"bytes"
+	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	api "github.com/spiffe/go-spiffe/v2/exp/proto/spiffe/broker"
@@ -179,6 +181,41 @@ func TestScanOfPIDsIsStopped(t *testing.T) {
 	// What is known to be refused costs no more, and tells nothing new.
 	refused(t, receive(e.subscribe(client, pid(t, 1))), codes.NotFound, broker.WorkloadNotFound)
 	refused(t, receive(e.subscribe(client, pid(t, 10_000))), codes.ResourceExhausted, "")
+}
+
+// References that take long to resolve do not get around the limit of refusals.
+func TestFewReferencesAreResolvedAtOnce(t *testing.T) {
+	blocked := make(chan struct{})
+	slow := &slowly{until: blocked}
+	e := start(t, func(cfg *broker.Config, _ *identities.Config) { cfg.Resolvers[broker.PID] = slow })
+	client := e.dial(e.ca, proxy)
+	var streams []svids
+	for n := range int32(400) {
+		streams = append(streams, e.subscribe(client, pid(t, n+1)))
+	}
+	eventually(t, "no reference is resolved", func() bool { return slow.asked.Load() == 64 })
+	close(blocked)
+	limited := 0
+	for _, stream := range streams {
+		if status.Code(receive(stream)) == codes.ResourceExhausted {
+			limited++
+		}
+	}
+	if asked := slow.asked.Load(); asked > 128+64+20 || int(asked)+limited != len(streams) {
+		t.Errorf("%d references were resolved, %d were not", asked, limited)
+	}
+}
+
+// slowly refuses references once a channel is closed.
+type slowly struct {
+	until chan struct{}
+	asked atomic.Int64
+}
+
+func (s *slowly) Resolve(context.Context, *anypb.Any, func(error)) (broker.Workload, error) {
+	s.asked.Add(1)
+	<-s.until
+	return broker.Workload{}, broker.Refuse(broker.WorkloadNotFound, "no such process")
 }
 
 func TestStreamsOfOneWorkloadAreLimited(t *testing.T) {

@@ -79,7 +79,12 @@ func (c *call) resolve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	key := c.reference.GetTypeUrl() + "\x00" + string(c.reference.GetValue())
+	leave, err := a.wait(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	key := fingerprintOf(c.reference)
 	end, err := a.begin(key, time.Now())
 	if err != nil {
 		c.server.refused(a, c.reference, err)

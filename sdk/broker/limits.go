@@ -1,11 +1,14 @@
 package broker
 
 import (
+	"context"
+	"crypto/sha256"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/countersign-dev/countersign/internal/recent"
 	"github.com/countersign-dev/countersign/internal/tokenbucket"
@@ -14,9 +17,10 @@ import (
 // The limits of one broker. A restart of the agent has a broker of 1,000 workloads open each of its
 // streams anew; a scan of all PIDs is to take hours.
 const (
-	maxStreams      = 10_000
+	maxStreams      = 4096
+	maxAtOnce       = 64 // references that are being resolved; more wait
 	maxOfWorkload   = 32 // streams and calls of one workload
-	callsBurst      = 10_000
+	callsBurst      = 8192
 	callsPerSecond  = 100.0
 	refusedBurst    = 128 // of different references
 	refusedPer      = 1.0 // second
@@ -27,17 +31,36 @@ const (
 // account is what one broker uses.
 type account struct {
 	Broker
+	slots chan struct{} // of references that are being resolved
 
 	mu      sync.Mutex
 	calls   tokenbucket.Bucket
 	refused tokenbucket.Bucket
-	known   recent.Map[string, time.Time] // references that were refused
+	known   recent.Map[fingerprint, time.Time] // references that were refused
 	streams int
 	of      map[string]int // by workload
 }
 
+// fingerprint identifies a reference, which may be long.
+type fingerprint [sha256.Size]byte
+
+func fingerprintOf(reference *anypb.Any) fingerprint {
+	return sha256.Sum256([]byte(reference.GetTypeUrl() + "\x00" + string(reference.GetValue())))
+}
+
 func newAccount(b Broker) *account {
-	return &account{Broker: b, known: recent.New[string, time.Time](refusedRemember), of: map[string]int{}}
+	return &account{Broker: b, slots: make(chan struct{}, maxAtOnce), known: recent.New[fingerprint, time.Time](refusedRemember), of: map[string]int{}}
+}
+
+// wait returns once the broker may have one more reference resolved. Else a broker could have any
+// number of them looked up before the first is refused.
+func (a *account) wait(ctx context.Context) (leave func(), err error) {
+	select {
+	case a.slots <- struct{}{}:
+		return func() { <-a.slots }, nil
+	case <-ctx.Done():
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
 }
 
 var (
@@ -48,7 +71,7 @@ var (
 )
 
 // begin counts a call, and returns what ends it.
-func (a *account) begin(reference string, now time.Time) (end func(), err error) {
+func (a *account) begin(reference fingerprint, now time.Time) (end func(), err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {
@@ -69,13 +92,13 @@ func (a *account) begin(reference string, now time.Time) (end func(), err error)
 }
 
 // repeated reports whether the reference was refused a short time ago: asking again reveals nothing new.
-func (a *account) repeated(reference string, now time.Time) bool {
+func (a *account) repeated(reference fingerprint, now time.Time) bool {
 	at, ok := a.known.Get(reference)
 	return ok && now.Sub(at) < refusedFor
 }
 
 // refuse counts a refused reference.
-func (a *account) refuse(reference string, now time.Time) {
+func (a *account) refuse(reference fingerprint, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.repeated(reference, now) {
