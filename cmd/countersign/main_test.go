@@ -219,13 +219,15 @@ func (b *background) await(ts *testscript.TestScript, pattern string) {
 	}
 }
 
-// awaitPage looks again whenever the agent has logged something, as it does for each state.
+// awaitPage fetches a page until it has the pattern. A state may follow its line in the log, and
+// nothing else is logged then.
 func (b *background) awaitPage(ts *testscript.TestScript, socket, path, pattern string) {
 	wanted := regexp.MustCompile(pattern)
 	deadline := time.After(2 * time.Minute)
 	for page := fetch(ts, socket, path); !wanted.Match(page); page = fetch(ts, socket, path) {
 		select {
 		case <-b.grown:
+		case <-time.After(20 * time.Millisecond):
 		case <-deadline:
 			ts.Fatalf("%s does not show %q:\n%s", path, pattern, page)
 		}
