@@ -43,6 +43,10 @@ for _ in $(seq 150); do
   if [ -s ca/root-cert.pem ] || ! kill -0 "${children[0]}" 2>/dev/null; then break; fi
   sleep 0.2
 done
+for _ in $(seq 150); do # until Envoy listens
+  if (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then break; fi
+  sleep 0.2
+done
 for name in a.shop.example.org b.shop.example.org; do
   say "https://$name"
   fetch "$name"

@@ -25,6 +25,10 @@ type Config struct {
 	// several machines share them. Default: nothing is kept.
 	Storage Storage
 
+	// Uses keeps when names were last used, so that a restart does not begin Rule.Idle anew.
+	// Default: stored names count as used at the start.
+	Uses Uses
+
 	// Reserved reports whether another source serves a name, as asked for or in lower case; it
 	// is then unknown here. It must not block. Default: none is.
 	Reserved func(name string) bool

@@ -33,6 +33,7 @@ type Set struct {
 	gone   []*rule           // that a reload removed, with names left
 	flight share.Places      // orders of all rules
 	names  map[string]*entry // by folded name
+	uses   uses              // of the last run
 	// refused are the watchers of names that Watch has refused: see WatchRefused.
 	refused map[string]*watchers.Set[func()]
 	loads   loads
@@ -58,6 +59,7 @@ func New(cfg Config) (*Set, error) {
 	s.sched = schedule.New(s.hooks(), s.cfg.Now, s.cfg.Log)
 	s.flight.Own = ownInFlight
 	s.sched.Share(&s.flight)
+	s.readUses()
 	err := s.readIndex()
 	if err == nil {
 		err = s.Apply(cfg.Rules)
@@ -67,6 +69,9 @@ func New(cfg Config) (*Set, error) {
 		return nil, err
 	}
 	s.sched.Start()
+	if s.cfg.Uses != nil {
+		s.sched.Go(s.keepUses)
+	}
 	if s.shared != nil {
 		s.sched.Go(s.followChanges)
 	}

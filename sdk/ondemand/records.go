@@ -69,7 +69,7 @@ func (s *Set) readIndex() error {
 
 // keep makes the entry of a stored name. Whether it was in use is not known.
 func (s *Set) keep(name string, r *rule, kept secret.Entry, now time.Time) {
-	e := &entry{name: name, rule: r, decided: true, stored: true, known: termOf(kept), asked: now, used: now}
+	e := &entry{name: name, rule: r, decided: true, stored: true, known: termOf(kept), asked: now, used: s.uses.last(name, now)}
 	if !kept.Ends.IsZero() {
 		if s.shared != nil {
 			kept.Renew = spread(kept.Renew, kept.Ends)

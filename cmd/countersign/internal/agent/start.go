@@ -164,6 +164,7 @@ func (s *start) openDemand() error {
 	s.cfg.OnDemand = &ondemand.Config{Rules: next.Rules(), Reserved: demand.Reserved}
 	if _, keeps := s.state.(kept); keeps {
 		s.demand.Keep(context.Background(), s.state)
+		s.cfg.OnDemand.Uses = demand.Uses{Storage: s.state}
 	}
 	return s.openNames()
 }
