@@ -2,7 +2,9 @@ package state
 
 import (
 	"context"
+	"crypto/hmac"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -216,7 +218,8 @@ func (s *Shared) root() (_ *os.Root, err error) {
 		return nil, missing(err)
 	}
 	if err := s.checkMark(root); err != nil {
-		return nil, errors.Join(missing(err), root.Close())
+		_ = root.Close() // it was only read
+		return nil, missing(err)
 	}
 	return root, nil
 }
@@ -241,7 +244,7 @@ func (s *Shared) checkMark(root *os.Root) error {
 	defer s.mu.Unlock()
 	mark, err := readMark(root)
 	if s.mark == "" && errors.Is(err, fs.ErrNotExist) {
-		if err := makeMark(root); err != nil {
+		if err := s.makeMark(root); err != nil {
 			return err
 		}
 		mark, err = readMark(root)
@@ -249,6 +252,8 @@ func (s *Shared) checkMark(root *os.Root) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("%s: %w", markName, err)
+	case s.mark == "" && mark != s.markOf(mark[len(markMagic):len(markMagic)+2*idBytes]):
+		return unfit{fmt.Errorf("%s was made with another key: use the same key on all machines", markName)}
 	case s.mark == "":
 		s.mark = mark
 	case s.mark != mark:
@@ -262,16 +267,24 @@ func readMark(root *os.Root) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if len(text) != len(markMagic)+2*idBytes+1 || string(text[:len(markMagic)]) != markMagic {
+	if len(text) != len(markMagic)+2*idBytes+1+2*sha256.Size+1 || string(text[:len(markMagic)]) != markMagic {
 		return "", errors.New("it is not the mark of a shared folder")
 	}
 	return string(text), nil
 }
 
+// markOf returns the mark with an ID, which is bound to the key: machines with different keys would
+// replace each other's records.
+func (s *Shared) markOf(id string) string {
+	sum := hmac.New(sha256.New, s.key)
+	sum.Write([]byte(markMagic + id))
+	return markMagic + id + " " + hex.EncodeToString(sum.Sum(nil)) + "\n"
+}
+
 // makeMark makes the mark, unless another machine has made one.
-func makeMark(root *os.Root) error {
+func (s *Shared) makeMark(root *os.Root) error {
 	fresh := unfinished + randomID()
-	err := safefile.Create(root, fresh, safefile.File{Mode: fileMode, Content: []byte(markMagic + randomID() + "\n")})
+	err := safefile.Create(root, fresh, safefile.File{Mode: fileMode, Content: []byte(s.markOf(randomID()))})
 	if err == nil {
 		if err = root.Link(fresh, markName); errors.Is(err, fs.ErrExist) {
 			err = nil

@@ -101,6 +101,20 @@ func TestFolderOpenToOthersIsRefused(t *testing.T) {
 	}
 }
 
+// Machines with different keys would replace each other's records.
+func TestFolderOfAnotherKeyIsRefused(t *testing.T) {
+	f := newSharedFolder(t)
+	must(t, f.machine().Store(t.Context(), entry(nameA, 1), content("one")))
+	f.key = newKey(t)
+	s := f.machine()
+	if _, err := s.Index(t.Context()); err == nil || ca.ReasonFor(err) == ca.Unavailable || !strings.Contains(err.Error(), "made with another key") {
+		t.Error(err)
+	}
+	if _, err := s.Claim(t.Context(), nameA); ca.ReasonFor(err) != ca.Unavailable || errors.Is(err, secret.ErrClaimed) {
+		t.Error(err)
+	}
+}
+
 // The folder below a mount that is away is another one, or none.
 func TestFolderThatIsAwayIsNoAbsentRecord(t *testing.T) {
 	for name, below := range map[string]func(t *testing.T, path string){

@@ -12,6 +12,7 @@ import (
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/demand/bootstrap"
 	"github.com/countersign-dev/countersign/cmd/internal/config"
 	"github.com/countersign-dev/countersign/cmd/internal/environ"
+	"github.com/countersign-dev/countersign/internal/host/safefile"
 	"github.com/countersign-dev/countersign/sdk/state"
 )
 
@@ -67,6 +68,11 @@ func missingFiles(c config.Config) (warnings []string) {
 	if c.Store.KeyFile != "" {
 		if _, err := state.ReadKey(c.Store.KeyFile); err != nil && !errors.Is(err, fs.ErrPermission) {
 			warnings = append(warnings, fmt.Sprintf("store.key_file: %v; the agent does not start", err))
+		}
+	}
+	if c.Store.Folder != "" {
+		if _, err := safefile.Stat(c.Store.Folder); err != nil && !errors.Is(err, fs.ErrPermission) {
+			warnings = append(warnings, fmt.Sprintf("store.folder: %v; new names wait for it", err))
 		}
 	}
 	return warnings
