@@ -60,5 +60,8 @@ func TestBodyIsKeptOnlyWhileInUse(t *testing.T) {
 	if again := peek(); again.Kept != kept || string(again.Body.GetValue()) != content {
 		t.Error("the body that was made again differs")
 	}
+	if other, err := resourceAs(item, "Default"); err != nil || other.Kept.Body != nil || other.Kept.Name != "Default" {
+		t.Errorf("under another name streams keep %+v, %v", other, err)
+	}
 	runtime.KeepAlive(item)
 }

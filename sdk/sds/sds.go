@@ -7,6 +7,7 @@
 package sds
 
 import (
+	"cmp"
 	"errors"
 	"log/slog"
 	"runtime"
@@ -109,11 +110,8 @@ func (s *source) resource(item *secret.Item, name string) (*xds.Resource, error)
 		resource, err = nil, xds.ErrUnknown
 	case err != nil:
 		return nil, err
-	case known.kept == nil:
-		kept := *resource
-		kept.Body, known.kept = nil, &kept
-		fallthrough
 	default:
+		known.kept = cmp.Or(known.kept, resource.Kept) // all streams share one
 		resource.Kept, known.full = known.kept, weak.Make(resource)
 	}
 	// The entry is removed once the item is garbage collected.
@@ -132,10 +130,10 @@ func resourceOf(item *secret.Item, name string) (*xds.Resource, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &xds.Resource{
-		Name: name, Version: item.Version, Body: body,
-		Needs: item.RootFingerprint, Provides: item.RootFingerprints,
-	}, nil
+	kept := xds.Resource{Name: name, Version: item.Version, Needs: item.RootFingerprint, Provides: item.RootFingerprints}
+	resource := kept
+	resource.Body, resource.Kept = body, &kept
+	return &resource, nil
 }
 
 func message(item *secret.Item, name string) (*tlsv3.Secret, error) {
