@@ -161,6 +161,12 @@ func (c *held) Release(ctx context.Context) error {
 	return nil
 }
 
+func (m *machine) pause() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.poll
+}
+
 func (m *machine) Changes(ctx context.Context, changed func(secret.Entry, bool)) error {
 	for ctx.Err() == nil {
 		if err := m.begin(ctx, "changes"); err != nil {
@@ -182,7 +188,7 @@ func (m *machine) Changes(ctx context.Context, changed func(secret.Entry, bool))
 		m.seen = now
 		select {
 		case <-ctx.Done():
-		case <-time.After(m.poll):
+		case <-time.After(m.pause()):
 		}
 	}
 	return ctx.Err()
