@@ -36,15 +36,24 @@ type Rules struct {
 	stop   func() // saves the ledger a last time
 }
 
-// MaxNames is how many names a stream may hold: those of all rules, twice as a Set lets clients
-// write as many in another case, beside the usual number.
+// MaxNames is how many names a stream may hold: those of all rules beside the usual number.
 func MaxNames(c config.Config) int {
 	const usual = 10_000
 	most := usual
 	for _, entry := range c.Rules() {
-		most += 2 * int(entry.OnDemand.Names)
+		most += room(entry)
 	}
 	return most
+}
+
+// room is how many names of a rule a stream may hold: twice what the rule holds, as a Set lets clients
+// write as many in another case, and once more if as many may be covered.
+func room(entry config.Secret) int {
+	times := 2
+	if len(entry.OnDemand.Cover) > 0 {
+		times++
+	}
+	return times * int(entry.OnDemand.Names)
 }
 
 // allBundles is SPIRE's name for all trust bundles.

@@ -151,6 +151,7 @@ func TestWhatAReloadCannotApplyNeedsARestart(t *testing.T) {
 		"the first rule":             {none, one, state, []string{"secrets.one.on_demand.names"}},
 		"more names":                 {one, more, state, []string{"secrets.one.on_demand.names"}},
 		"another rule":               {one, one + two, state, []string{"secrets.two.on_demand.names"}},
+		"covered names":              {one, strings.Replace(one, "names: 100", "names: 100, cover: [w]", 1), "- {name: w, dns_names: [\"*.one.test\"]}\n" + state, []string{"secrets.one.on_demand.names"}},
 		"fewer names":                {more, one, state, nil},
 		"as many names in two rules": {more, one + two, state, nil},
 		"no rule":                    {one, none, state, nil},
