@@ -4,11 +4,13 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"strings"
 	"sync/atomic"
 	"testing"
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/countersign-dev/countersign/internal/host/process"
 	"github.com/countersign-dev/countersign/internal/test/proctest"
 	"github.com/countersign-dev/countersign/sdk/broker"
 	"github.com/countersign-dev/countersign/sdk/identities"
@@ -40,7 +42,11 @@ func TestStreamEndsWithItsProcess(t *testing.T) {
 	svid(t, second)
 	child.Kill()
 	refused(t, receive(stream), codes.NotFound, broker.WorkloadNotFound)
-	refused(t, receive(e.subscribe(client, pid(t, int32(child.PID())))), codes.NotFound, broker.WorkloadNotFound)
+	err := receive(e.subscribe(client, pid(t, int32(child.PID()))))
+	refused(t, err, codes.NotFound, broker.WorkloadNotFound)
+	if strings.Contains(err.Error(), "hostPID") == process.InInitialNamespace() {
+		t.Errorf("the hint at the PID namespace: %v", err)
+	}
 	e.ca.Rotate()
 	svid(t, second)
 }
