@@ -24,6 +24,7 @@ func TestMain(m *testing.M) {
 	if os.Geteuid() == 0 && os.Getenv(inNamespace) == "" {
 		os.Exit(alone())
 	}
+	compression = "none"
 	code := m.Run()
 	_ = os.RemoveAll(staged.folder)
 	os.Exit(code)
