@@ -121,6 +121,9 @@ func (s *Set) refresh(e *entry, now time.Time) {
 		return
 	}
 	e.stale = false
+	if e.known == (term{}) {
+		return
+	}
 	e.rule.counts.shared++
 	renew, ends := time.Unix(e.known.renew, 0), time.Unix(e.known.ends, 0)
 	e.Rotation.Hold(rotation.Term{Renew: spread(renew, ends), Ends: ends})
