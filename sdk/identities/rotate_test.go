@@ -83,8 +83,9 @@ func TestWaitingStreamsPrecedeRenewals(t *testing.T) {
 		s := e.join(token("new"))
 		after(2 * time.Minute)
 		s.held()
-		if got := e.ca.Requests()[before].SubjectID; got != domain+"new" {
-			t.Errorf("%s was asked for before the one who waits", got)
+		next := e.ca.Requests()[before : before+2] // each fourth turn is a renewal's
+		if next[0].SubjectID != domain+"new" && next[1].SubjectID != domain+"new" {
+			t.Errorf("%s and %s were asked for before the one who waits", next[0].SubjectID, next[1].SubjectID)
 		}
 	})
 }
