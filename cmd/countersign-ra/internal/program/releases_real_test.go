@@ -40,6 +40,7 @@ func release(t *testing.T, program, dir string) *replica {
 
 // replaceEachOther has each release issue to a pod after the other.
 func replaceEachOther(t *testing.T, before, now string) {
+	t.Parallel()
 	api := newAPIServer(t)
 	dir := files(t, api, usual)
 	var bundle any
@@ -76,6 +77,7 @@ rules:
 // replica is ready before the old one ends. A machine renews at each in turn, and a user's request, whose
 // certificate the leader cannot write, is left to the next.
 func serveBesideEachOther(t *testing.T, before, now string) {
+	t.Parallel()
 	home := newAPIServer(t)
 	home.addToken("vm-token", bound{"vm", "db", ""}, "")
 	ca := filepath.Join(proctest.Folder(t), "ca")
