@@ -67,7 +67,7 @@ type Config struct {
 	Log *slog.Logger
 }
 
-var namespace = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+var namespace = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`) })
 
 // Store is an ondemand.SharedStorage. It is safe for concurrent use.
 type Store struct {
@@ -87,7 +87,7 @@ type Store struct {
 
 // Open checks the settings; it reads and sends nothing.
 func Open(cfg Config) (*Store, error) {
-	if !namespace.MatchString(cfg.Namespace) {
+	if !namespace().MatchString(cfg.Namespace) {
 		return nil, ca.Errorf(ca.Invalid, "namespace is %.256q: want the name of one", cfg.Namespace)
 	}
 	client, err := kubeapi.New(cfg.API)
