@@ -1,6 +1,7 @@
 package kubestore_test
 
 import (
+	"context"
 	"errors"
 	"reflect"
 	"slices"
@@ -164,6 +165,39 @@ func TestFailedCallIsUnavailable(t *testing.T) {
 			}
 		}
 	}
+}
+
+// The caller of Index gives up and follows the changes while the list is still on its way.
+func TestChangesAfterLateIndexReportAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake, authority := kubetest.NewFake(), catest.NewCA(catest.Options{})
+		a, b := newMachine(t, fake, nil), newMachine(t, fake, nil)
+		e, r := certificate(web, authority, time.Now().Add(24*time.Hour))
+		must(t, a.Store.Store(t.Context(), e, r))
+		fake.After = func(c *kubetest.Call) {
+			if c.Verb == "list" && c.Resource == "secrets" {
+				fake.Set(func() { fake.After = nil })
+				time.Sleep(8 * time.Second)
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		go func() {
+			if _, err := b.Index(ctx); ca.ReasonFor(err) != ca.Deadline {
+				t.Errorf("the index: %v", err)
+			}
+		}()
+		time.Sleep(5 * time.Second)
+		b.follow(t)
+		time.Sleep(time.Minute)
+		if got := b.news(); !slices.Equal(got, []string{"+" + web}) {
+			t.Errorf("%v", got)
+		}
+		must(t, a.Delete(t.Context(), web))
+		if got := b.news(); !slices.Equal(got, []string{"-" + web}) {
+			t.Errorf("%v after the deletion", got)
+		}
+	})
 }
 
 func TestForeignObjectIsLeftAsItIs(t *testing.T) {

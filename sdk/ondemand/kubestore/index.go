@@ -13,6 +13,9 @@ import (
 
 // view is what the last list and the changes since then have shown: a few bytes for each name.
 type view struct {
+	// follows holds one value while Index or Changes runs: the caller may have left a slow call.
+	follows chan struct{}
+
 	mu      sync.Mutex
 	known   map[string]kept // by name
 	round   uint32          // of the list that runs or ran last
@@ -35,13 +38,29 @@ func (k kept) entry(name string) secret.Entry {
 	return e
 }
 
+func (v *view) enter(ctx context.Context) error {
+	select {
+	case v.follows <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (v *view) leave() { <-v.follows }
+
 // all are the metadata of all our Secrets.
 func (s *Store) all() kubeapi.Call {
 	return kubeapi.Call{Path: s.secrets(), Query: url.Values{"labelSelector": {managedBy + "=" + manager}}, MetadataOnly: true}
 }
 
-// Index implements ondemand.Storage: one list, of the metadata alone.
+// Index implements ondemand.Storage: one list, of the metadata alone. It waits for a call of Changes
+// that runs.
 func (s *Store) Index(ctx context.Context) ([]secret.Entry, error) {
+	if err := s.view.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer s.view.leave()
 	o := observer{s}
 	o.Begin()
 	version, err := s.client.List(ctx, s.all(), func(object json.RawMessage) error {
@@ -69,6 +88,10 @@ func (s *Store) Index(ctx context.Context) ([]secret.Entry, error) {
 // while the API server is away, and returns when ctx ends. It also keeps the copies, and deletes
 // claims that processes have left.
 func (s *Store) Changes(ctx context.Context, changed func(e secret.Entry, deleted bool)) error {
+	if err := s.view.enter(ctx); err != nil {
+		return err
+	}
+	defer s.view.leave()
 	s.view.mu.Lock()
 	s.view.changed = changed
 	follower := kubeapi.Follower{Client: s.client, Call: s.all(), Observer: observer{s}, Version: s.view.version}

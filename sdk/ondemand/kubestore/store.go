@@ -96,7 +96,7 @@ func Open(cfg Config) (*Store, error) {
 	}
 	return &Store{
 		cfg: cfg, client: client, log: loglimit.Limit(cmp.Or(cfg.Log, slog.Default())), holder: cfg.Identity + "_" + rand.Text(),
-		view: view{known: map[string]kept{}}, copies: newCopies(), claims: map[string]*claim{}, observed: recent.New[string, observation](mostObserved),
+		view: view{known: map[string]kept{}, follows: make(chan struct{}, 1)}, copies: newCopies(), claims: map[string]*claim{}, observed: recent.New[string, observation](mostObserved),
 	}, nil
 }
 
