@@ -20,7 +20,8 @@ const shortest = 5 * time.Second
 type Observer interface {
 	// Begin starts a list: each object of the collection follows as [Added], known or not.
 	Begin()
-	// See gets an object or a change. The object is valid until See returns.
+	// See gets an object or a change, or a [Bookmark], which shows that a watch works. The object is
+	// valid until See returns.
 	See(Event)
 	// Complete ends a list: an object that was not in it is gone. It is not called for a list that
 	// fails; another Begin follows.
@@ -124,9 +125,7 @@ func (f *Follower) see(e Event) error {
 		f.Version = ""
 		return ca.Errorf(ca.Internal, "%s sent an event without a version", f.Client.host)
 	}
-	if e.Type != Bookmark {
-		f.Observer.See(e)
-	}
+	f.Observer.See(e)
 	f.Version = object.Metadata.ResourceVersion
 	return nil
 }

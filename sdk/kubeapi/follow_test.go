@@ -160,11 +160,11 @@ func TestFollowerListsOnceAndGoesOn(t *testing.T) {
 	}{
 		"changes": {
 			[]turn{list("5", "a", "b"), watch(true, object(Modified, "a", "6"), object(Bookmark, "", "9"), object(Deleted, "b", "10"))},
-			"begin, ADDED a, ADDED b, complete, MODIFIED a, DELETED b", "list, watch 5",
+			"begin, ADDED a, ADDED b, complete, MODIFIED a, BOOKMARK , DELETED b", "list, watch 5",
 		},
 		"a watch that is cut goes on": {
 			[]turn{list("5"), watch(false, object(Bookmark, "", "9")), lost, watch(true, object(Added, "a", "10"))},
-			"begin, complete, 2 × away, ADDED a", "list, watch 5, 2 × watch 9",
+			"begin, complete, BOOKMARK , 2 × away, ADDED a", "list, watch 5, 2 × watch 9",
 		},
 		"a version that is gone": {
 			[]turn{list("5", "a"), refuses(410), list("20"), watch(true)},

@@ -42,6 +42,10 @@ func (o observer) Begin() {
 
 // See implements [kubeapi.Observer].
 func (o observer) See(e kubeapi.Event) {
+	if e.Type == kubeapi.Bookmark {
+		o.arrived("")
+		return
+	}
 	var got object
 	if json.Unmarshal(e.Object, &got) != nil || got.Metadata.UID == "" {
 		return

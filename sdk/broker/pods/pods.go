@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/watchers"
-	"github.com/countersign-dev/countersign/sdk/broker"
 	"github.com/countersign-dev/countersign/sdk/kubeapi"
 )
 
@@ -118,7 +117,7 @@ func (p *Pods) forget(one *known) (end func()) {
 	all := one.watchers.All()
 	return func() {
 		for _, ended := range all {
-			ended(broker.Refuse(broker.WorkloadNotFound, "%s has ended", one.Pod))
+			ended(over(one))
 		}
 	}
 }

@@ -279,3 +279,62 @@ func TestPodIsConfirmedWhileTheWatchHasFailed(t *testing.T) {
 		}
 	})
 }
+
+// A watch that works again may bring no pod for hours. Its bookmarks show that it works.
+func TestBookmarkEndsTheTimeAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		watches := 0
+		p := newPods(t, func(r *http.Request) (*http.Response, error) {
+			if !r.URL.Query().Has("watch") {
+				return replies(http.StatusOK, map[string]any{"metadata": map[string]string{"resourceVersion": "5"}})
+			}
+			if watches++; watches == 1 {
+				return nil, errors.New("reset")
+			}
+			reader, writer := io.Pipe()
+			go func() {
+				_, _ = io.WriteString(writer, `{"type":"BOOKMARK","object":{"kind":"Pod","metadata":{"resourceVersion":"9"}}}`)
+				<-r.Context().Done()
+				_ = writer.CloseWithError(r.Context().Err())
+			}()
+			return &http.Response{StatusCode: http.StatusOK, Body: reader}, nil
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); p.Run(ctx) }()
+		time.Sleep(time.Minute)
+		if _, err := p.Resolve(t.Context(), reference(t, pod(nil, "u-1")), func(error) {}); status.Code(err) != codes.NotFound {
+			t.Errorf("%v after %d watches", err, watches)
+		}
+		cancel()
+		<-done
+	})
+}
+
+// The UID of a reference may be that of a pod which the watch has not brought.
+func TestReferenceWaitsForTheSuccessorOfAName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPods(t, nil)
+		p.list(podOf("web", "u-1"))
+		successor := reference(t, pod(named("web"), "u-2"))
+		time.AfterFunc(time.Second, func() { observer{p}.See(event(kubeapi.Added, podOf("web", "u-2"))) })
+		if _, err := p.Resolve(t.Context(), successor, func(error) {}); err != nil {
+			t.Errorf("it came: %v", err)
+		}
+		observer{p}.Away(errors.New("cut"), time.Second)
+		if _, err := p.Resolve(t.Context(), reference(t, pod(named("web"), "u-3")), func(error) {}); ca.ReasonFor(err) != ca.Unavailable {
+			t.Errorf("while the watch has failed: %v", err)
+		}
+	})
+}
+
+// Nothing is known of a pod that the broker did not wait for.
+func TestBrokerThatLeavesIsNotRefused(t *testing.T) {
+	p := newPods(t, nil)
+	p.list(podOf("web", "u-1"))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := p.Resolve(ctx, reference(t, pod(nil, "u-3")), func(error) {}); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}

@@ -57,49 +57,56 @@ func read(reference *anypb.Any) (w wanted, err error) {
 
 // hold finds a pod and has its end reported until release.
 func (p *Pods) hold(ctx context.Context, w wanted, ended func(error)) (one *known, release func(), err error) {
-	ctx, cancel := context.WithTimeout(ctx, lag)
+	within, cancel := context.WithTimeout(ctx, lag)
 	defer cancel()
 	for {
 		p.mu.Lock()
-		one, err := p.find(w)
+		one := p.find(w)
 		listed, away, changed := p.listed, p.away, p.changed
 		if one != nil {
 			release = one.watchers.Add(ended)
 		}
 		p.mu.Unlock()
 		switch {
-		case err != nil:
-			return nil, nil, err
 		case one != nil && away:
-			return p.confirm(ctx, one, release)
+			return p.confirm(within, one, release)
 		case one != nil:
 			return one, release, nil
 		}
 		select {
 		case <-changed:
-		case <-ctx.Done():
+		case <-within.Done():
+			if ctx.Err() != nil {
+				return nil, nil, ctx.Err()
+			}
 			if !listed || away {
 				return nil, nil, ca.Errorf(ca.Unavailable, "the pods are not known at the moment")
 			}
-			return nil, nil, p.missing()
+			return nil, nil, p.missing(w)
 		}
 	}
 }
 
 // find returns the pod of a reference, or nil. The caller holds the lock.
-func (p *Pods) find(w wanted) (*known, error) {
+func (p *Pods) find(w wanted) *known {
 	if w.name == "" {
-		return p.byUID[w.uid], nil
+		return p.byUID[w.uid]
 	}
 	one := p.byKey[w.key]
 	if one != nil && w.uid != "" && one.UID != w.uid {
-		return nil, broker.Refuse(broker.WorkloadNotFound, "pod %s/%s has another UID", w.namespace, w.name)
+		return nil
 	}
-	return one, nil
+	return one
 }
 
-func (p *Pods) missing() error {
-	if p.cfg.Node == "" {
+// missing refuses a reference that no pod fits.
+func (p *Pods) missing(w wanted) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.byKey[w.key] != nil:
+		return broker.Refuse(broker.WorkloadNotFound, "pod %s/%s has another UID", w.namespace, w.name)
+	case p.cfg.Node == "":
 		return broker.Refuse(broker.WorkloadNotFound, "no such running pod")
 	}
 	return broker.Refuse(broker.WorkloadNotFound, "no such running pod on the node %s", p.cfg.Node)
@@ -111,10 +118,10 @@ func (p *Pods) confirm(ctx context.Context, one *known, release func()) (*known,
 	path := "/api/v1/namespaces/" + one.Namespace + "/pods/" + one.Name
 	err := p.cfg.Client.Do(ctx, kubeapi.Call{Path: path}, &got)
 	if kubeapi.Answered(err, http.StatusNotFound) {
-		err = p.missing()
+		err = over(one)
 	}
 	if pod, runs := got.pod(p.cfg.Node); err == nil && (!runs || pod != one.Pod) {
-		err = p.missing()
+		err = over(one)
 	}
 	if err != nil {
 		release()
@@ -128,9 +135,11 @@ func (p *Pods) check(one *known) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.byUID[one.UID] != one {
-		return broker.Refuse(broker.WorkloadNotFound, "%s has ended", one.Pod)
+		return over(one)
 	}
 	return nil
 }
+
+func over(one *known) error { return broker.Refuse(broker.WorkloadNotFound, "%s has ended", one.Pod) }
 
 var _ broker.Resolver = (*Pods)(nil)

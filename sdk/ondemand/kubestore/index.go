@@ -121,6 +121,9 @@ func (o observer) Begin() {
 
 // See implements [kubeapi.Observer].
 func (o observer) See(e kubeapi.Event) {
+	if e.Type == kubeapi.Bookmark {
+		return
+	}
 	var seen struct {
 		Metadata metadata `json:"metadata"`
 	}
