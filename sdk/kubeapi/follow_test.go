@@ -83,6 +83,22 @@ func TestWatchIsBoundedInTime(t *testing.T) {
 	})
 }
 
+// A refusal whose body never ends would leave the watch without a failure for minutes.
+func TestRefusalOfWatchIsBoundedInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := client(t, func(r *http.Request) (*http.Response, error) {
+			reader, writer := io.Pipe()
+			go func() { <-r.Context().Done(); _ = writer.CloseWithError(r.Context().Err()) }()
+			return &http.Response{StatusCode: http.StatusServiceUnavailable, Body: reader}, nil
+		})
+		begun := time.Now()
+		err := c.Watch(t.Context(), Call{Path: "/x"}, "1", nil)
+		if lasted := time.Since(begun); ca.ReasonFor(err) != ca.Unavailable || lasted != callTimeout {
+			t.Errorf("%v after %s", err, lasted)
+		}
+	})
+}
+
 // seen is an observer that writes down what it gets.
 type seen struct {
 	what  []string

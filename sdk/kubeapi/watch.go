@@ -75,8 +75,8 @@ func (c *Client) stream(ctx context.Context, r *Call) (io.ReadCloser, error) {
 		stop()
 		return nil, c.unanswered(ctx, *r, err)
 	}
-	late.Stop()
 	if resp.StatusCode == http.StatusOK {
+		late.Stop()
 		return stoppable{resp.Body, stop}, nil
 	}
 	defer stop()
