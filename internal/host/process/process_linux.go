@@ -23,13 +23,26 @@ func InInitialNamespace() bool {
 	return err != nil || own == initialNamespace
 }
 
+// checkProc returns an error unless /proc is that of this program's PID namespace. The numbers of
+// another one are those of other processes.
+func checkProc() error {
+	own, err := os.Readlink("/proc/self")
+	if err == nil && own != strconv.Itoa(os.Getpid()) {
+		err = errors.New("/proc is that of another PID namespace: mount that of the agent's own, or run the agent in the machine's")
+	}
+	return errno.Explain(err)
+}
+
 // Hold returns the process with this PID in the PID namespace of this program. It calls ended, in a
 // goroutine of its own, when that process ends, unless Close came before.
 func Hold(pid int32, ended func()) (*Held, error) {
 	if pid <= 0 {
 		return nil, fmt.Errorf("%d: %w", pid, ErrNotFound)
 	}
-	fd, err := unix.PidfdOpen(int(pid), unix.PIDFD_NONBLOCK)
+	if err := checkProc(); err != nil {
+		return nil, fmt.Errorf("failed to hold process %d: %w", pid, err)
+	}
+	fd, err := open(pid)
 	switch {
 	case errors.Is(err, unix.ESRCH), errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT): // the latter two of a thread
 		return nil, fmt.Errorf("%d: %w", pid, ErrNotFound)
@@ -52,6 +65,17 @@ func Hold(pid int32, ended func()) (*Held, error) {
 		}
 	}()
 	return h, nil
+}
+
+// open does not use PIDFD_NONBLOCK: Linux before 5.10 answers it as it does the PID of a thread.
+func open(pid int32) (fd int, err error) {
+	if fd, err = unix.PidfdOpen(int(pid), 0); err != nil {
+		return -1, err
+	}
+	if err := unix.SetNonblock(fd, true); err != nil {
+		return -1, errors.Join(err, unix.Close(fd))
+	}
+	return fd, nil
 }
 
 func hasEnded(fd uintptr) bool {

@@ -160,3 +160,24 @@ func TestThreadsAndMissingProcessesAreNotFound(t *testing.T) {
 		}
 	}
 }
+
+// In a container that has the machine's /proc, its numbers are those of other processes.
+func TestProcOfAnotherNamespaceIsNotRead(t *testing.T) {
+	const inside = "COUNTERSIGN_TEST_NAMESPACE"
+	if os.Getenv(inside) != "" {
+		held, err := process.Hold(int32(os.Getpid()), func() {})
+		if err == nil || errors.Is(err, process.ErrNotFound) || !strings.Contains(err.Error(), "PID namespace") {
+			t.Errorf("%v, %v", held, err)
+		}
+		return
+	}
+	child := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
+	child.Env = append(os.Environ(), inside+"=1")
+	child.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER | syscall.CLONE_NEWPID}
+	out, err := child.CombinedOutput()
+	if _, ran := errors.AsType[*exec.ExitError](err); err != nil && !ran {
+		t.Logf("this user may not make a namespace: %v", err)
+	} else if err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+}
