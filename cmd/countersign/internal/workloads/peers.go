@@ -1,6 +1,7 @@
 package workloads
 
 import (
+	"errors"
 	"strings"
 
 	"github.com/countersign-dev/countersign/cmd/internal/config"
@@ -28,8 +29,19 @@ func (p Peers) OfProcess(process broker.Process) (spiffeID string, ok bool, err 
 	if err != nil {
 		return "", false, err
 	}
-	return p.find(uid, gid, process)
+	if spiffeID, ok, err = p.find(uid, gid, process); err != nil {
+		return "", false, err
+	}
+	// What find has read is this user's only if the process did not become another's meanwhile.
+	if u, g, err := process.User(); err != nil {
+		return "", false, err
+	} else if u != uid || g != gid {
+		return "", false, errChanges
+	}
+	return spiffeID, ok, nil
 }
+
+var errChanges = errors.New("the process has become another user's while it was identified")
 
 // find returns the identity of the first entry that fits; process may be nil. What cannot be read of
 // a process is an error, as a later entry could be another workload's.

@@ -63,6 +63,23 @@ func TestFirstEntryThatFitsDecides(t *testing.T) {
 	}
 }
 
+// running is a process that becomes another user's when its program is looked at, as one that drops
+// privileges and runs another program does.
+type running struct{ *process }
+
+func (r running) Runs(path string) (bool, error) {
+	same, err := r.process.Runs(path)
+	r.uid = 9
+	return same, err
+}
+
+func TestProgramOfAnotherUserIsNotTheFirstUsers(t *testing.T) {
+	peers := Peers{{UID: 1, Executable: "/web", SPIFFEID: "web"}, {UID: 9, SPIFFEID: "nobody"}}
+	if id, ok, err := peers.OfProcess(running{&process{1, 1, "/web", "/"}}); ok || err == nil {
+		t.Errorf("it is %q, %t, %v", id, ok, err)
+	}
+}
+
 // The process of a caller may have ended, and its PID be another's.
 func TestEntriesOfHeldProcessesAreNotForCallers(t *testing.T) {
 	peers := Peers{{UID: 1, Executable: "/web", SPIFFEID: "web"}, {UID: 1, GID: new(uint32(7)), SPIFFEID: "group"}, {UID: 2, Cgroup: "/a", SPIFFEID: "other"}}
