@@ -84,8 +84,18 @@ func (j *job) Run(w *schedule.Worker) {
 
 func (j *job) run(ctx context.Context, w *schedule.Worker) (err error) {
 	j.stored = j.order != nil && j.kept && !j.held
+	defer func() {
+		if !j.sent {
+			j.refund()
+		}
+	}()
 	if j.set.shared == nil {
 		return j.attempt(ctx, w)
+	}
+	if j.fresh() { // a flood of names over the budget must not reach the Storage
+		if err := j.pay(); err != nil {
+			return err
+		}
 	}
 	if err := j.claimName(ctx, w.Turn); err != nil {
 		return err
@@ -122,7 +132,6 @@ func (j *job) attempt(ctx context.Context, w *schedule.Worker) (err error) {
 	}
 	if !j.stored {
 		if err := j.save(ctx, w.Turn, j.before, j.order); err != nil && !j.unstored() {
-			j.refund()
 			return fmt.Errorf("failed to store the order, which is therefore not sent: %w", err)
 		}
 	}
@@ -166,24 +175,33 @@ func (j *job) matches() bool {
 	return !j.held && !j.read || j.set.match(j.name) != nil || j.conf.Patterns.Err() != nil
 }
 
-// begin takes the order from the budget, and makes its key. A renewal counts if the order before
-// it was refused.
+// fresh reports whether nothing is known of the name: there is no record as far as was seen, and no order.
+func (j *job) fresh() bool { return !j.held && !j.kept && !j.again && j.order == nil }
+
+// begin makes the order, with its key.
 func (j *job) begin() (err error) {
-	if j.conf.Budget != nil && (!j.held || j.again) {
-		if err := j.conf.Budget.Take(j.set.sched.Now(), j.name, []string{j.name}, j.conf.Account); err != nil {
-			return &refusal{OverBudget, err}
-		}
-		j.paid = true
-	}
-	if j.order, err = secret.NewOrder(j.spec); err != nil {
-		j.refund()
+	if err = j.pay(); err == nil {
+		j.order, err = secret.NewOrder(j.spec)
 	}
 	return err
 }
 
-// refund gives an order back to the budget that was not sent.
+// pay takes the order from the budget. A renewal counts if the order before it was refused.
+func (j *job) pay() error {
+	if j.paid || j.conf.Budget == nil || j.held && !j.again {
+		return nil
+	}
+	if err := j.conf.Budget.Take(j.set.sched.Now(), j.name, []string{j.name}, j.conf.Account); err != nil {
+		return &refusal{OverBudget, err}
+	}
+	j.paid = true
+	return nil
+}
+
+// refund gives an order back to the budget that this attempt has not made.
 func (j *job) refund() {
 	if j.paid {
+		j.paid = false
 		j.conf.Budget.Refund(j.set.sched.Now(), j.name, []string{j.name}, j.conf.Account)
 	}
 }

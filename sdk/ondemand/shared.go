@@ -202,6 +202,7 @@ func (j *job) catchUp(ctx context.Context, turn call.Turn) error {
 	}
 	if order != nil && !order.Same(j.vain) {
 		j.order, j.stored = order, true
+		j.refund() // the machine that made it has paid
 	}
 	return nil
 }
