@@ -100,3 +100,21 @@ func TestUnenforceableCPUShareIsReported(t *testing.T) {
 		t.Error(env)
 	}
 }
+
+// systemd 254 and later starts the host in the group that its unit names, and only the group above is
+// delegated.
+func TestUnitsNameTheGroupOfTheHost(t *testing.T) {
+	units, err := filepath.Glob("../../../deploy/systemd/*.service")
+	if err != nil || len(units) < 3 {
+		t.Fatalf("%v, %v", units, err)
+	}
+	for _, unit := range units {
+		text, err := os.ReadFile(unit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(text), "\nDelegateSubgroup="+leafName+"\n") {
+			t.Errorf("%s: write DelegateSubgroup=%s", unit, leafName)
+		}
+	}
+}
