@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
 	"software.sslmate.com/src/go-pkcs12"
 
@@ -85,8 +86,19 @@ func keyOf(c Config) keptOutput {
 	return k
 }
 
-// HasKey reports whether a file of the output has the key of its pair.
-func (c Config) HasKey() bool { return keyOf(c).file.Name != "" }
+// HasKey reports whether a file of the output has the key of its pair, and the mode and owner with which
+// it is written let the next run of this process's user read it back.
+func (c Config) HasKey() bool {
+	file := keyOf(c).file
+	switch mode := modeOf(file); {
+	case file.Name == "", mode&0o022 != 0:
+		return false
+	case c.UID == nil, *c.UID == os.Geteuid():
+		return true
+	default:
+		return (os.Geteuid() == 0 || mode&0o040 != 0) && (file.Content != PKCS12 || *c.UID == 0)
+	}
+}
 
 // isPair reports whether the record is that of the output's key pair.
 func (k keptOutput) isPair(record string) bool { return record == secret.RecordOf(k.Pair) }
@@ -95,10 +107,12 @@ func (k keptOutput) keeps(record string) bool {
 	return k.isPair(record) || slices.ContainsFunc(k.authorities, func(name string) bool { return record == secret.RecordOfRoots(name) })
 }
 
-// Load implements [secret.Storage]. It returns an error only if no output has a usable record.
+// Load implements [secret.Storage]. It returns the newest record, as an output may have been away when a
+// pair was renewed, and an error only if no output has a usable one.
 func (s *storage) Load(_ context.Context, name string) (secret.Record, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	var newest kept
 	var errs []error
 	for _, k := range s.outputs {
 		if !k.keeps(name) {
@@ -107,10 +121,15 @@ func (s *storage) Load(_ context.Context, name string) (secret.Record, error) {
 		r, err := k.load(name)
 		switch {
 		case err == nil && len(r.Content) > 0:
-			return r, nil
+			if len(newest.Content) == 0 || r.Stored.After(newest.Stored) {
+				newest = r
+			}
 		case err != nil && !errors.Is(err, fs.ErrNotExist):
 			errs = append(errs, fmt.Errorf("output %q: %w", k.Name, errno.Explain(err)))
 		}
+	}
+	if len(newest.Content) > 0 {
+		return newest.record(), nil
 	}
 	return secret.Record{}, errors.Join(errs...)
 }
@@ -133,33 +152,40 @@ func (s *storage) Store(_ context.Context, name string, r secret.Record) error {
 
 // kept is a record as the file has it.
 type kept struct {
-	Identity  string `json:"identity,omitempty"`
-	Authority string `json:"authority"`
-	Content   []byte `json:"content"`
+	Identity  string    `json:"identity,omitempty"`
+	Authority string    `json:"authority"`
+	Content   []byte    `json:"content"`
+	Stored    time.Time `json:"stored"`
 }
 
-func (k keptOutput) load(name string) (secret.Record, error) {
+func (k kept) record() secret.Record {
+	return secret.Record{Identity: k.Identity, Authority: k.Authority, Content: k.Content}
+}
+
+func (k keptOutput) load(name string) (kept, error) {
 	folder, err := os.OpenRoot(k.Folder)
 	if err != nil {
-		return secret.Record{}, err
+		return kept{}, err
 	}
 	defer func() { _ = folder.Close() }() // only read, so the error does not matter
 	records, err := k.read(folder)
 	if err != nil {
-		return secret.Record{}, fmt.Errorf("%s: %w", k.records, err)
+		return kept{}, fmt.Errorf("%s: %w", k.records, err)
 	}
-	r := secret.Record(records[name])
-	if len(r.Content) == 0 || !k.isPair(name) {
-		return r, nil
+	found := records[name]
+	if len(found.Content) == 0 || !k.isPair(name) {
+		return found, nil
 	}
+	var whole secret.Record
 	key, err := k.readKey(folder)
 	if err == nil {
-		r, err = r.WithKey(key)
+		whole, err = found.record().WithKey(key)
 	}
 	if err != nil {
-		return secret.Record{}, fmt.Errorf("%s: %w", k.path, err)
+		return kept{}, fmt.Errorf("%s: %w", k.path, err)
 	}
-	return r, nil
+	found.Content = whole.Content
+	return found, nil
 }
 
 // read returns the records of the output's file.
@@ -220,7 +246,7 @@ func (k keptOutput) store(name string, r secret.Record) (err error) {
 	if err != nil {
 		records = map[string]kept{} // Load has reported why
 	}
-	if records[name] = kept(r); len(r.Content) == 0 {
+	if records[name] = (kept{r.Identity, r.Authority, r.Content, time.Now()}); len(r.Content) == 0 {
 		delete(records, name)
 	}
 	text, _ := json.Marshal(records) // of strings and bytes: it cannot fail

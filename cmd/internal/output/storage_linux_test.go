@@ -222,3 +222,47 @@ func TestAnyOutputOfTheSecretIsReadBack(t *testing.T) {
 		t.Errorf("ordered %d certificates:\n%s", n, &p.log)
 	}
 }
+
+// A folder that was away at the last renewal has the pair before.
+func TestNewestPairOfSeveralOutputsIsReadBack(t *testing.T) {
+	a, b := t.TempDir(), t.TempDir()
+	p := newProgram(t, forms(a)["separate files"], forms(b)["separate files"])
+	p.run()
+	old := map[string][]byte{}
+	for _, name := range []string{".record-key.pem", "key.pem", "c.pem"} {
+		old[name] = read(t, filepath.Join(a, name))
+	}
+	must(t, os.Remove(filepath.Join(a, ".record-key.pem")), os.Remove(filepath.Join(b, ".record-key.pem")))
+	if n := p.run(); n != 1 {
+		t.Fatalf("ordered %d certificates without a record", n)
+	}
+	newest := read(t, filepath.Join(b, "c.pem"))
+	for name, content := range old {
+		must(t, os.WriteFile(filepath.Join(a, name), content, 0o600))
+	}
+	if n := p.run(); n != 0 {
+		t.Errorf("ordered %d certificates:\n%s", n, &p.log)
+	}
+	for _, dir := range []string{a, b} {
+		if !bytes.Equal(read(t, filepath.Join(dir, "c.pem")), newest) {
+			t.Errorf("%s does not have the newest certificate", dir)
+		}
+	}
+}
+
+func TestKeyThatCannotBeReadBackIsNone(t *testing.T) {
+	other := os.Geteuid() + 1
+	for name, cfg := range forms(t.TempDir()) {
+		if !cfg.HasKey() {
+			t.Errorf("%s: its key is not read back", name)
+		}
+		cfg.UID = &other
+		if want := os.Geteuid() == 0 && name != "keystore" || name == "one file"; cfg.HasKey() != want {
+			t.Errorf("%s of another user: %t", name, !want)
+		}
+	}
+	cfg := output.Config{Files: []output.File{{Name: "key.pem", Content: output.Key, Mode: 0o660}}}
+	if cfg.HasKey() {
+		t.Error("a key that others may write is read back")
+	}
+}
