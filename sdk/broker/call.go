@@ -79,18 +79,22 @@ func (c *call) resolve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	end, err := a.enter()
+	if err != nil {
+		c.server.refused(a, c.reference, err)
+		return err
+	}
+	c.ends = append(c.ends, end)
 	leave, err := a.wait(ctx)
 	if err != nil {
 		return err
 	}
 	defer leave()
 	key := fingerprintOf(c.reference)
-	end, err := a.begin(key, time.Now())
-	if err != nil {
+	if err := a.begin(key, time.Now()); err != nil {
 		c.server.refused(a, c.reference, err)
 		return err
 	}
-	c.ends = append(c.ends, end)
 	if err := c.hold(ctx, a); err != nil {
 		if outcome := outcomeOf(err); outcome == Invalid || outcome == NotFound || outcome == NotEntitled {
 			a.refuse(key, time.Now())

@@ -52,6 +52,21 @@ func newAccount(b Broker) *account {
 	return &account{Broker: b, slots: make(chan struct{}, maxAtOnce), known: recent.New[fingerprint, time.Time](refusedRemember), of: map[string]int{}}
 }
 
+// enter counts a stream or call, also while it waits, and returns what ends it.
+func (a *account) enter() (end func(), err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.streams >= maxStreams {
+		return nil, errStreams
+	}
+	a.streams++
+	return func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.streams--
+	}, nil
+}
+
 // wait returns once the broker may have one more reference resolved. Else a broker could have any
 // number of them looked up before the first is refused.
 func (a *account) wait(ctx context.Context) (leave func(), err error) {
@@ -70,25 +85,18 @@ var (
 	errOfOne   = status.Error(codes.ResourceExhausted, "this broker has too many streams open for this workload")
 )
 
-// begin counts a call, and returns what ends it.
-func (a *account) begin(reference fingerprint, now time.Time) (end func(), err error) {
+// begin counts a call whose reference is to be resolved.
+func (a *account) begin(reference fingerprint, now time.Time) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {
 	case a.calls.Wait(now, callsPerSecond, callsBurst) > 0:
-		return nil, errCalls
-	case a.streams >= maxStreams:
-		return nil, errStreams
+		return errCalls
 	case !a.repeated(reference, now) && a.refused.Wait(now, refusedPer, refusedBurst) > 0:
-		return nil, errRefused
+		return errRefused
 	}
 	a.calls.Spend()
-	a.streams++
-	return func() {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		a.streams--
-	}, nil
+	return nil
 }
 
 // repeated reports whether the reference was refused a short time ago: asking again reveals nothing new.
