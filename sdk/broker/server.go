@@ -24,8 +24,9 @@ const (
 	header = "broker.spiffe.io"
 	// maxMessage bounds a request, in bytes.
 	maxMessage = 64 << 10
-	// maxAge is how long a connection lasts: it outlives the broker's certificate.
-	maxAge = time.Hour
+	// maxAge is how long a connection lasts, and up to a tenth longer: an hour at most, as it outlives the
+	// broker's certificate.
+	maxAge = 54 * time.Minute
 )
 
 // Server serves the Broker API. Create one with [Listen]. Its methods are safe for concurrent use.
