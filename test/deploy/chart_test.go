@@ -227,6 +227,8 @@ func TestChartRefusesContradictions(t *testing.T) {
 		{"node", "agent.config.workloads.verified_by=", "/agent/config/workloads/verified_by"},
 		{"node", "agent.config.providers=null", "set agent.config.providers, or CA_ADDR in agent.env"},
 		{"node", "agent.config.socket.path=/tmp/socket", "agent.config.socket.path"},
+		{"node", "agent.config.broker.spiffe_id=spiffe://cluster.local/agent,agent.brokerFolder=/run/countersign-agent", "agent.brokerFolder is in agent.socketFolder"},
+		{"node", "agent.config.broker.spiffe_id=spiffe://cluster.local/agent,agent.brokerFolder=/run/countersign-agent/broker/", "agent.brokerFolder is in agent.socketFolder"},
 		{"node", "agent.config.status.metrics_secret=default,monitoring.podMonitor.enabled=true", "write a PodMonitor with your scraper's TLS settings"},
 		{"sidecar", "sidecar.config.providers=null", "set sidecar.config.providers, or CA_ADDR in sidecar.env"},
 		{"sidecar", "sidecar.tokens[1].path=token", "audience"},

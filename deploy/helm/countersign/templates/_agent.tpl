@@ -40,6 +40,9 @@
 {{- if and $socket (ne $socket "/run/countersign-broker/socket") (not (hasPrefix "tcp://" $socket)) -}}
 {{- fail "agent.config.broker.socket is not where the chart mounts agent.brokerFolder: remove it." -}}
 {{- end -}}
+{{- if and .config.broker (hasPrefix (print (trimSuffix "/" .part.socketFolder) "/") (print .part.brokerFolder "/")) -}}
+{{- fail "agent.brokerFolder is in agent.socketFolder, which workloads mount: write another folder of the node." -}}
+{{- end -}}
 {{- if and .monitored (dig "status" "metrics_secret" "" .config) -}}
 {{- fail "monitoring.podMonitor asks for plain HTTP, and agent.config.status.metrics_secret makes it TLS: remove one, and write a PodMonitor with your scraper's TLS settings." -}}
 {{- end -}}
