@@ -38,6 +38,9 @@ func TestCopyFollowsItsRecord(t *testing.T) {
 			time.Sleep(2 * time.Second)
 			chain, key, err := secret.KeptPair(r)
 			got := copyIn(fake, web)
+			if got != nil && !strings.Contains(page(t), "-n "+namespace+" delete secrets -l countersign.dev/kind="+got.Labels["countersign.dev/kind"]+"`") {
+				t.Errorf("the command of the page does not delete a copy, which has %v", got.Labels)
+			}
 			if err != nil || got == nil || got.Type != corev1.SecretTypeTLS || !bytes.Equal(got.Data["tls.crt"], chain) || !bytes.Equal(got.Data["tls.key"], key) {
 				t.Fatalf("%+v, %v", got, err)
 			}

@@ -48,6 +48,14 @@ func must(tb testing.TB, err error) {
 	}
 }
 
+// page is docs/on-demand.md.
+func page(tb testing.TB) string {
+	tb.Helper()
+	text, err := os.ReadFile(programs.File(tb, "docs/on-demand.md"))
+	must(tb, err)
+	return string(text)
+}
+
 // machine has a store whose network can fail.
 type machine struct {
 	*kubestore.Store

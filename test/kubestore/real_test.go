@@ -8,7 +8,6 @@ import (
 	"crypto/x509"
 	"log/slog"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -21,7 +20,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/countersign-dev/countersign/internal/test/programs"
 	"github.com/countersign-dev/countersign/kubernetes/kubetest"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
@@ -36,9 +34,7 @@ import (
 // rights are those of docs/on-demand.md.
 func rights(tb testing.TB) []rbacv1.PolicyRule {
 	tb.Helper()
-	page, err := os.ReadFile(programs.File(tb, "docs/on-demand.md"))
-	must(tb, err)
-	_, text, _ := strings.Cut(string(page), "kind: Role\n")
+	_, text, _ := strings.Cut(page(tb), "kind: Role\n")
 	text, _, _ = strings.Cut(text, "---\n")
 	var role rbacv1.Role
 	must(tb, yaml.UnmarshalStrict([]byte(text), &role))
