@@ -53,7 +53,7 @@ func Faults(path string, names int) []string {
 		return []string{path + ": invalid bootstrap: it is neither YAML nor JSON"}
 	}
 	b := bootstrap{names: names, root: node(snake(root))}
-	b.walk(b.root, false)
+	b.walk(b.root, place{})
 	for i, fault := range b.faults {
 		b.faults[i] = path + ": " + fault
 	}
@@ -124,22 +124,35 @@ func snakeKey(key string) string {
 	return out.String()
 }
 
-// walk checks each selector below a node. limited means that handshakes there have a timeout.
-func (b *bootstrap) walk(value any, limited bool) {
+// place is what the fields around a selector set.
+type place struct {
+	limited bool // handshakes have a timeout
+	full    bool // no session is resumed
+}
+
+// within returns the place of what is below an object.
+func (p place) within(n node) place {
+	p.limited = p.limited || n["transport_socket_connect_timeout"] != nil
+	p.full = p.full || n["disable_stateless_session_resumption"] == true && n["disable_stateful_session_resumption"] == true
+	return p
+}
+
+// walk checks each selector below a node.
+func (b *bootstrap) walk(value any, at place) {
 	switch v := value.(type) {
 	case node:
-		b.walk(map[string]any(v), limited)
+		b.walk(map[string]any(v), at)
 	case map[string]any:
-		limited = limited || v["transport_socket_connect_timeout"] != nil
+		at = at.within(v)
 		if strings.HasSuffix(node(v).text("@type"), selectorType) {
-			b.selector(v, limited)
+			b.selector(v, at)
 		}
 		for _, below := range v {
-			b.walk(below, limited)
+			b.walk(below, at)
 		}
 	case []any:
 		for _, below := range v {
-			b.walk(below, limited)
+			b.walk(below, at)
 		}
 	}
 }
@@ -149,7 +162,7 @@ func (b *bootstrap) say(format string, args ...any) {
 }
 
 // selector checks an on-demand selector.
-func (b *bootstrap) selector(s node, limited bool) {
+func (b *bootstrap) selector(s node, at place) {
 	source := s.at("config_source")
 	api, single := source.at("api_config_source"), true
 	if source["ads"] != nil {
@@ -161,7 +174,10 @@ func (b *bootstrap) selector(s node, limited bool) {
 	if api != nil && single {
 		b.breaker(api)
 	}
-	if !limited {
+	if !at.full {
+		b.say("Envoy refuses the on-demand selector while sessions can be resumed; write disable_stateless_session_resumption: true and disable_stateful_session_resumption: true beside common_tls_context (the cost of each connection is in docs/on-demand.md)")
+	}
+	if !at.limited {
 		b.say("transport_socket_connect_timeout is not set in the filter chain: a handshake waits without a limit while the agent does not answer; write a little more than on_demand.wait")
 	}
 }

@@ -25,6 +25,8 @@ func TestFaultsOfABootstrapAreFound(t *testing.T) {
 		"state of the world":    {[]string{"api_type: DELTA_GRPC", "api_type: GRPC"}, []string{"state of the world (api_type GRPC)"}},
 		"no api_type":           {[]string{"api_type: DELTA_GRPC", "#"}, []string{"state of the world"}},
 		"no timeout":            {[]string{"transport_socket_connect_timeout: 10s", "name: chain"}, []string{"transport_socket_connect_timeout is not set"}},
+		"tickets":               {[]string{"disable_stateless_session_resumption: true", "#"}, []string{"while sessions can be resumed"}},
+		"a session cache":       {[]string{"disable_stateful_session_resumption: true", "disable_stateful_session_resumption: false"}, []string{"(the cost of each connection is in docs/on-demand.md)"}},
 		"a stream each":         {[]string{ads, single}, []string{`max_requests of the cluster "countersign" is 1024 for 10000 names`}},
 		"both, in camel case":   {[]string{ads, strings.ReplaceAll(strings.ReplaceAll(single, "DELTA_GRPC", "GRPC"), "api_config_source", "apiConfigSource")}, []string{"state of the world", "max_requests"}},
 		"with a larger breaker": {[]string{ads, single, "type: STATIC", "type: STATIC\n      circuit_breakers: {thresholds: [{max_requests: 50000}]}"}, nil},
