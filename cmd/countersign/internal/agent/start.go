@@ -258,6 +258,7 @@ func (s *start) begin(ctx context.Context, level *slog.LevelVar) (stop func()) {
 	showAgent(s.page, s.out, s.agent, s.providers, s.counts, s.child, s.jwts, machineOf(s.c, s.in.FileName()), s.log)
 	stops := []func(){
 		returnMemory(s.agent),
+		watchStreams(&s.providers.recorder, s.namesConfigured, s.log),
 		outputs.Write(s.written, s.agent.Secrets(), s.log),
 		r.tokens.watch(tokenInterval, s.agent.Retry),
 		r.close,

@@ -108,7 +108,7 @@ func (r Report) problems() (all []fault) {
 	if trouble := r.onDemandTrouble(); trouble.Words != "" {
 		say(trouble.Grade, trouble.Words, "on-demand")
 	}
-	if trouble := r.OnDemandStreams.trouble(); trouble != "" {
+	if trouble := r.OnDemandStreams.Trouble(); trouble != "" {
 		say(fair, trouble, "on-demand")
 	}
 	if r.Configuration.Refused != "" {

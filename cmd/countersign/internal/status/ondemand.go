@@ -66,8 +66,8 @@ type OnDemandStreams struct {
 // manySingle is how many streams with one name each show that a proxy opens one for each name.
 const manySingle = 100
 
-// trouble is why clients ask for names in a way that fails some handshakes; empty if they do not.
-func (s OnDemandStreams) trouble() string {
+// Trouble is why clients ask for names in a way that fails some handshakes; empty if they do not.
+func (s OnDemandStreams) Trouble() string {
 	switch {
 	case s.StateOfTheWorld > 0:
 		return "Envoy asks for names on demand by state of the world, and handshakes for refused names hang: set api_type to DELTA_GRPC."

@@ -124,6 +124,14 @@ func (r *Recorder) add(e Error) {
 	r.errors = append(r.errors, e)
 }
 
+// OnDemandStreams counts the open streams that have names on demand, which are those of hosts that are
+// not configured.
+func (r *Recorder) OnDemandStreams(configured []secret.Status) OnDemandStreams {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.streams.onDemand(configured)
+}
+
 // Complete adds what is remembered to a report.
 func (r *Recorder) Complete(to *Report) {
 	r.mu.Lock()
