@@ -41,12 +41,13 @@ type onceWritten struct {
 	all chan struct{} // closed when nothing is left
 
 	mu       sync.Mutex
-	left     map[string]bool   // by output; true: its program is reloaded, too
-	failures map[string]string // the last of each
+	left     map[string]bool      // by output; true: its program is reloaded, too
+	failures map[string]string    // the last of each, unless it was written since
+	due      map[string]time.Time // when what is written expires, of a certificate that is due for renewal
 }
 
 func newOnceWritten(c config.Config) *onceWritten {
-	o := &onceWritten{all: make(chan struct{}), left: map[string]bool{}, failures: map[string]string{}}
+	o := &onceWritten{all: make(chan struct{}), left: map[string]bool{}, failures: map[string]string{}, due: map[string]time.Time{}}
 	for _, out := range c.Outputs {
 		o.left[out.Name] = len(out.Reload.Command) > 0 || out.Reload.Signal != ""
 	}
@@ -60,6 +61,13 @@ func (o *onceWritten) observe(e output.Event) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if e.Type == output.Written {
+		delete(o.failures, e.Output)
+		delete(o.due, e.Output)
+		if e.Due {
+			o.due[e.Output] = e.NotAfter
+		}
+	}
 	reloads, left := o.left[e.Output]
 	switch {
 	case !left, e.Partial, e.Due: // the rest, or the successor, follows
@@ -89,12 +97,14 @@ func (o *onceWritten) why(name string, secrets []secret.Status) string {
 	if failed := o.failures[name]; failed != "" {
 		return failed
 	}
-	for _, s := range secrets {
-		if s.Failure != nil {
-			return fmt.Sprintf("secret %s: %s", text.Clean(s.Name), s.Failure.Text)
-		}
+	why := "its secrets are not held, or not renewed, yet"
+	if i := slices.IndexFunc(secrets, func(s secret.Status) bool { return s.Failure != nil }); i >= 0 {
+		why = fmt.Sprintf("secret %s: %s", text.Clean(secrets[i].Name), secrets[i].Failure.Text)
 	}
-	return "its secrets are not held, or not renewed, yet"
+	if ends, due := o.due[name]; due {
+		why += fmt.Sprintf(" (what is written is valid until %s)", ends.UTC().Format(time.RFC3339))
+	}
+	return why
 }
 
 // runOnce runs the agent until its outputs are written, or the timeout.
