@@ -2,6 +2,7 @@ package schematest
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -28,7 +29,7 @@ func Kept(t *testing.T, program, schema string, take func(text []byte) error, re
 	if err != nil || len(releases) == 0 {
 		t.Fatalf("%v: %v", releases, err)
 	}
-	slices.Sort(releases)
+	slices.SortFunc(releases, byNumber)
 	var set map[string]bool
 	for _, release := range releases {
 		set = map[string]bool{}
@@ -52,6 +53,16 @@ func Kept(t *testing.T, program, schema string, take func(text []byte) error, re
 			t.Errorf("%s is in no %s-*.yaml of %s: add it", path, program, releases[len(releases)-1])
 		}
 	}
+}
+
+// byNumber compares the folders of releases: 0.9 is before 0.10.
+func byNumber(a, b string) int {
+	number := func(folder string) (n [2]int) {
+		_, _ = fmt.Sscanf(filepath.Base(folder), "%d.%d", &n[0], &n[1])
+		return n
+	}
+	x, y := number(a), number(b)
+	return slices.Compare(x[:], y[:])
 }
 
 // settingsOf returns the paths of all settings in the file of a schema.
