@@ -44,7 +44,7 @@ type start struct {
 	state     secret.Storage // of state.dir; nil: none
 	jwts      *jwtSVIDs
 	others    secret.Source // of files and of a Workload API
-	demand    *demand.Rules // nil in an agent of many identities
+	demand    *demand.Rules // nil in an agent of many identities, and with --once
 	child     *proxyChild
 	written   []output.Config
 	once      *onceWritten // nil: it serves until it is ended
@@ -149,9 +149,10 @@ func (s *start) openOwn(ctx context.Context) (err error) {
 	return s.openDemand()
 }
 
-// openDemand makes the rules for certificates on demand. An agent without rules may get some later.
+// openDemand makes the rules for certificates on demand. An agent without rules may get some later, but
+// not a run of --once, which leaves the log of names to the agent that serves.
 func (s *start) openDemand() error {
-	if s.c.Workloads.On() {
+	if s.c.Workloads.On() || s.once != nil {
 		return nil
 	}
 	s.demand = demand.New(s.in.Env, s.log)
