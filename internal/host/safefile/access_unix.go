@@ -12,6 +12,9 @@ import (
 	"syscall"
 )
 
+// withoutWaiting has a pipe opened without a writer.
+const withoutWaiting = syscall.O_NONBLOCK
+
 // CheckAccess rejects a file with any of the permissions in closed, such as 0o077, or of an owner
 // other than root, this process's user and the given users.
 func CheckAccess(what string, info fs.FileInfo, closed fs.FileMode, owners ...int) error {

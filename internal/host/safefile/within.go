@@ -18,7 +18,7 @@ func ReadWithin(folder *os.Root, name string, most int64, check func(fs.FileInfo
 	if !before.Mode().IsRegular() {
 		return nil, fmt.Errorf("it is not a regular file (%s)", before.Mode().Type())
 	}
-	file, err := folder.Open(name)
+	file, err := open(folder, name)
 	if err != nil {
 		return nil, err
 	}
@@ -36,4 +36,9 @@ func ReadWithin(folder *os.Root, name string, most int64, check func(fs.FileInfo
 		return nil, err
 	}
 	return io.ReadAll(io.LimitReader(file, most))
+}
+
+// open opens a file to be read. A pipe that took its place meanwhile is opened, too, without a writer.
+func open(folder *os.Root, name string) (*os.File, error) {
+	return folder.OpenFile(name, os.O_RDONLY|withoutWaiting, 0)
 }
