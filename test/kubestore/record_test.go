@@ -21,15 +21,21 @@ import (
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// stored returns the only record in the API server.
-func stored(t *testing.T, fake *kubetest.Fake) *corev1.Secret {
+func recordsIn(t *testing.T, fake *kubetest.Fake) []corev1.Secret {
 	t.Helper()
 	list, err := fake.Client().CoreV1().Secrets(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "countersign.dev/kind=certificate"})
 	must(t, err)
-	if len(list.Items) != 1 {
-		t.Fatalf("there are %d records", len(list.Items))
+	return list.Items
+}
+
+// stored returns the only record in the API server.
+func stored(t *testing.T, fake *kubetest.Fake) *corev1.Secret {
+	t.Helper()
+	all := recordsIn(t, fake)
+	if len(all) != 1 {
+		t.Fatalf("there are %d records", len(all))
 	}
-	return &list.Items[0]
+	return &all[0]
 }
 
 func TestRecordIsASecretOfItsOwnType(t *testing.T) {

@@ -91,7 +91,9 @@ func (s *Store) enter(c *claim) bool {
 func (s *Store) leave(c *claim) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.claims, c.name)
+	if s.claims[c.name] == c {
+		delete(s.claims, c.name)
+	}
 }
 
 // take creates the Lease, or takes it over.

@@ -19,6 +19,7 @@ type view struct {
 	mu      sync.Mutex
 	known   map[string]kept // by name
 	round   uint32          // of the list that runs or ran last
+	listing bool            // it runs: a copy may come before its record, or after
 	version string          // where to go on
 	changed func(e secret.Entry, deleted bool)
 }
@@ -27,7 +28,7 @@ type view struct {
 type kept struct {
 	renew, ends, copied int64
 	stored              bool   // there is a record
-	round               uint32 // in which it was seen
+	round               uint32 // in which the record was seen
 }
 
 func (k kept) entry(name string) secret.Entry {
@@ -48,6 +49,9 @@ func (v *view) enter(ctx context.Context) error {
 }
 
 func (v *view) leave() { <-v.follows }
+
+// unlike reports whether the copy of a record is missing, or is of another certificate.
+func (k kept) unlike() bool { return k.stored && k.ends != k.copied }
 
 // all are the metadata of all our Secrets.
 func (s *Store) all() kubeapi.Call {
@@ -117,6 +121,11 @@ func (o observer) Begin() {
 	o.view.mu.Lock()
 	defer o.view.mu.Unlock()
 	o.view.round++
+	o.view.listing = true
+	for name, k := range o.view.known {
+		k.copied = 0
+		o.view.known[name] = k
+	}
 }
 
 // See implements [kubeapi.Observer].
@@ -154,25 +163,25 @@ func (o observer) take(e secret.Entry, kind string, deleted bool) {
 	v.mu.Lock()
 	before := v.known[e.Name]
 	now := before
-	now.round = v.round
 	switch {
 	case kind == kindCopy && deleted:
 		now.copied = 0
 	case kind == kindCopy:
 		now.copied = unix(e.Ends)
 	default:
-		now.stored, now.renew, now.ends = !deleted, 0, 0
+		now.stored, now.renew, now.ends, now.round = !deleted, 0, 0, v.round
 		if !deleted {
 			now.renew, now.ends = unix(e.Renew), unix(e.Ends)
 		}
 	}
 	v.set(e.Name, now)
 	report := v.reports(before, now)
+	unlike := now.unlike() && !v.listing
 	v.mu.Unlock()
 	if report != nil {
 		report(now.entry(e.Name), !now.stored)
 	}
-	if now.stored && now.ends != now.copied {
+	if unlike {
 		o.checkCopy(e.Name)
 	}
 }
@@ -219,13 +228,15 @@ func (v *view) forget() {
 func (o observer) Complete() {
 	v := &o.view
 	v.mu.Lock()
-	var gone []string
+	v.listing = false
+	var gone, unlike []string
 	for name, k := range v.known {
-		if k.round == v.round {
-			continue
-		}
-		if delete(v.known, name); k.stored {
+		if k.stored && k.round != v.round {
 			gone = append(gone, name)
+			k = kept{copied: k.copied}
+		}
+		if v.set(name, k); k.unlike() && o.cfg.TLSSecrets {
+			unlike = append(unlike, name)
 		}
 	}
 	changed := v.changed
@@ -234,6 +245,9 @@ func (o observer) Complete() {
 		if changed != nil {
 			changed(secret.Entry{Name: name}, true)
 		}
+	}
+	for _, name := range unlike {
+		o.checkCopy(name)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/sdk/kubeapi"
+	"github.com/countersign-dev/countersign/sdk/ondemand/names"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
@@ -70,6 +71,9 @@ func entryOf(m metadata) (e secret.Entry, err error) {
 	e.Name = m.Annotations[nameNote]
 	if m.Name != objectName(e.Name) {
 		return e, errors.New("its name is not that of its annotation")
+	}
+	if folded, err := names.Fold(e.Name); err != nil || folded != e.Name {
+		return e, errors.New("its annotation is no DNS name in lower case")
 	}
 	if m.Annotations[endsNote] == "" {
 		return e, nil

@@ -3,6 +3,7 @@ package kubestore
 import (
 	"context"
 	"encoding/json"
+	"net/http"
 	"net/url"
 	"time"
 
@@ -35,11 +36,16 @@ func (s *Store) sweepOnce(ctx context.Context, before map[string]string) (now ma
 			return err
 		}
 		m := o.Metadata
+		now[m.UID] = m.ResourceVersion
 		if before[m.UID] != m.ResourceVersion {
-			now[m.UID] = m.ResourceVersion
 			return nil
 		}
-		return s.client.Delete(ctx, s.leases()+"/"+m.Name, m.UID, m.ResourceVersion)
+		err := s.client.Delete(ctx, s.leases()+"/"+m.Name, m.UID, m.ResourceVersion)
+		if raced(err) || kubeapi.Answered(err, http.StatusForbidden) { // which concerns this one, as of an admission policy
+			s.log.Debug("cannot delete a claim that a process has left", "lease", m.Name, "error", err)
+			return nil
+		}
+		return err
 	})
 	if err != nil && ctx.Err() == nil {
 		s.log.Debug("cannot delete claims that processes have left", "error", err)

@@ -1,0 +1,120 @@
+package kubestore_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/countersign-dev/countersign/kubernetes/kubetest"
+	"github.com/countersign-dev/countersign/sdk/catest"
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+// Copies that are in line are not read at a start, or at a list anew: 50,000 names would be 100,000 calls.
+func TestCopiesInLineAreNotReadAtTheStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake, authority := kubetest.NewFake(), catest.NewCA(catest.Options{})
+		a := newMachine(t, fake, withCopies)
+		a.follow(t)
+		for i := range 20 { // a list has some of the copies before the records, and others after them
+			e, r := certificate(fmt.Sprintf("%c.test", 'a'+i), authority, time.Now().Add(24*time.Hour))
+			must(t, a.Store.Store(t.Context(), e, r))
+		}
+		time.Sleep(time.Minute)
+		before := fake.Called("get", "secrets")
+		b := newMachine(t, fake, withCopies)
+		_, err := b.Index(t.Context())
+		must(t, err)
+		b.follow(t)
+		time.Sleep(time.Minute)
+		gone := fake.FailOn("watch", "secrets", apierrors.NewResourceExpired("too old"))
+		fake.Cut()
+		time.Sleep(2 * time.Minute)
+		gone()
+		time.Sleep(2 * time.Minute)
+		if n := fake.Called("get", "secrets") - before; n > 0 {
+			t.Errorf("%d Secrets were read", n)
+		}
+	})
+}
+
+// What is deleted while nothing is watched is noticed by the next list, be it a record or its copy.
+func TestListAnewNoticesThatOneOfTwoIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake, authority := kubetest.NewFake(), catest.NewCA(catest.Options{})
+		m := newMachine(t, fake, withCopies)
+		m.follow(t)
+		for _, name := range []string{"a.test", "b.test"} {
+			e, r := certificate(name, authority, time.Now().Add(24*time.Hour))
+			must(t, m.Store.Store(t.Context(), e, r))
+		}
+		time.Sleep(time.Minute)
+		m.news()
+		m.away.Store(true)
+		gone := fake.FailOn("watch", "secrets", apierrors.NewResourceExpired("too old"))
+		fake.Cut()
+		for _, s := range recordsIn(t, fake) {
+			if s.Annotations["countersign.dev/name"] == "a.test" {
+				fake.Remove("secrets", namespace, s.Name)
+			}
+		}
+		fake.Remove("secrets", namespace, "b.test")
+		m.away.Store(false)
+		time.Sleep(5 * time.Minute)
+		gone()
+		time.Sleep(5 * time.Minute)
+		if got := m.news(); !slices.Equal(got, []string{"-a.test"}) {
+			t.Errorf("%v", got)
+		}
+		if copyIn(fake, "b.test") == nil {
+			t.Error("a deleted copy stays away")
+		}
+	})
+}
+
+// Another client's record may have any text as its name.
+func TestNameThatIsNoDNSNameIsNotKept(t *testing.T) {
+	fake := kubetest.NewFake()
+	m := newMachine(t, fake, nil)
+	for _, name := range []string{strings.Repeat("a.", 50_000) + "test", "A.test", "a\nb", ""} {
+		must(t, m.Store.Store(t.Context(), secret.Entry{Name: name}, secret.Record{Content: []byte("{}")}))
+	}
+	if index, err := m.Index(t.Context()); err != nil || len(index) != 0 || m.Status().Damaged != 4 {
+		t.Errorf("%d names, %v, %+v", len(index), err, m.Status())
+	}
+}
+
+// One Lease that cannot be deleted keeps no other.
+func TestLeaseThatCannotBeDeletedKeepsNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := kubetest.NewFake()
+		a, b := newMachine(t, fake, nil), newMachine(t, fake, nil)
+		var left []secret.Claim
+		for i := range 5 {
+			left = append(left, a.claim(t, fmt.Sprintf("%d.test", i)))
+		}
+		a.dead.Store(true)
+		kept := leases(t, fake)[0].Name
+		fake.Also(func(c *kubetest.Call) error {
+			if c.Verb == "delete" && c.Name == kept {
+				return apierrors.NewForbidden(schema.GroupResource{Resource: "leases"}, c.Name, errors.New("the policy says no"))
+			}
+			return nil
+		})
+		b.follow(t)
+		time.Sleep(2 * time.Hour)
+		if n := len(leases(t, fake)); n != 1 {
+			t.Errorf("%d Leases are left, want 1", n)
+		}
+		for _, c := range left {
+			must(t, c.Release(t.Context()))
+		}
+	})
+}
