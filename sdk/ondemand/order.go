@@ -206,10 +206,14 @@ func (j *job) refund() {
 	}
 }
 
-// accept checks that the certificate is for the name: the rules of the authority may let it choose.
-func (j *job) accept(got pki.Identity) error {
-	if !slices.Contains(got.DNSNames, j.name) {
-		return &pki.CheckError{Check: "names", Detail: "the leaf is not for " + j.name}
+// accept checks the identity of a certificate that was ordered.
+func (j *job) accept(got pki.Identity) error { return isOf(got, j.name) }
+
+// isOf returns an error unless a certificate is for the name: the rules of the authority may let it
+// choose, and so may a record, which others can write in a shared Storage.
+func isOf(got pki.Identity, name string) error {
+	if !slices.Contains(got.DNSNames, name) {
+		return &pki.CheckError{Check: "names", Detail: "the leaf is not for " + name}
 	}
 	return nil
 }

@@ -224,6 +224,11 @@ func (s *Set) restore(ctx context.Context, turn call.Turn, spec secret.Spec) (*s
 		return nil, nil, nil
 	}
 	item, order, err := s.cfg.Manager.Restore(spec, record)
+	if item != nil {
+		if err := isOf(item.Identity, spec.Name); err != nil {
+			return nil, order, err
+		}
+	}
 	if item != nil && s.shared != nil {
 		later := *item
 		later.RenewAt = spread(item.RenewAt, item.NotAfter)

@@ -1,6 +1,7 @@
 package ondemand_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"testing"
@@ -381,5 +382,37 @@ func TestClaimThatCannotBeReleasedRunsOut(t *testing.T) {
 		}
 		synctest.Wait()
 		f.distinct(1)
+	})
+}
+
+// A record has the rules that its certificate was verified by. Who writes in the storage can change them,
+// and put the certificate of another name there.
+func TestRecordWithAnotherNamesCertificateIsNotServed(t *testing.T) {
+	const other = "b.shop.example.org"
+	machines(t, 2, nil, func(f *fleet) {
+		f.engines[1].Close()
+		f.engines[0].subscribe(shopA)
+		f.engines[0].subscribe(other)
+		foreign := f.engines[0].has(other)
+		f.engines[0].has(shopA)
+		f.engines[0].Close()
+		f.mu.Lock()
+		var content map[string]json.RawMessage
+		var pair map[string]any
+		if json.Unmarshal(f.records[other].Content, &content) != nil || json.Unmarshal(content["pair"], &pair) != nil {
+			t.Fatal("the form of a record is another one")
+		}
+		pair["facts"] = ca.Facts{NameMatch: ca.MatchAny}
+		changed := f.records[shopA]
+		content["pair"], _ = json.Marshal(pair)
+		changed.Content, _ = json.Marshal(content)
+		f.records[shopA] = changed
+		f.mu.Unlock()
+		f.engines[1].start()
+		f.engines[1].subscribe(shopA)
+		after(5 * time.Second)
+		if got := f.engines[1].has(shopA); got.Fingerprint == foreign.Fingerprint {
+			t.Error("the certificate of another name is served")
+		}
 	})
 }
