@@ -5,12 +5,14 @@ package bootstrap
 import (
 	"cmp"
 	"fmt"
-	"io"
-	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"unicode"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/countersign-dev/countersign/internal/host/safefile"
 )
 
 const (
@@ -21,8 +23,12 @@ const (
 	maxFile = 32 << 20
 )
 
-// FileOf returns the bootstrap that a command line of Envoy names; empty if it names none.
+// FileOf returns the bootstrap that a command line of Envoy names; empty if it names none, or starts
+// another program, whose flags mean something else.
 func FileOf(command []string) string {
+	if len(command) == 0 || !strings.Contains(filepath.Base(command[0]), "envoy") {
+		return ""
+	}
 	for i, arg := range command {
 		for _, flag := range []string{"-c", "--config-path"} {
 			if value, ok := strings.CutPrefix(arg, flag+"="); ok {
@@ -39,17 +45,12 @@ func FileOf(command []string) string {
 // Faults returns what is wrong in the bootstrap for up to so many names, one sentence each. A bootstrap
 // without the on-demand selector has none.
 func Faults(path string, names int) []string {
-	file, err := os.Open(path)
+	content, err := safefile.Read(path, maxFile)
 	if err != nil {
 		return []string{err.Error()}
 	}
-	defer file.Close()
-	content, err := io.ReadAll(io.LimitReader(file, maxFile))
 	var root any
-	if err == nil {
-		err = yaml.Unmarshal(content, &root)
-	}
-	if err != nil {
+	if yaml.Unmarshal(content, &root) != nil { // its error quotes the file
 		return []string{path + ": invalid bootstrap: it is neither YAML nor JSON"}
 	}
 	b := bootstrap{names: names, root: node(snake(root))}
@@ -57,7 +58,8 @@ func Faults(path string, names int) []string {
 	for i, fault := range b.faults {
 		b.faults[i] = path + ": " + fault
 	}
-	return b.faults
+	slices.Sort(b.faults)
+	return slices.Compact(b.faults) // many filter chains may have the same one
 }
 
 type bootstrap struct {

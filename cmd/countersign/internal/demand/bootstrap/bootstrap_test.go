@@ -63,9 +63,23 @@ func TestFaultsOfABootstrapAreFound(t *testing.T) {
 func TestFileOfACommandLineIsFound(t *testing.T) {
 	for command, want := range map[string]string{
 		"envoy -c a.yaml": "a.yaml", "envoy --config-path a.yaml -l info": "a.yaml", "envoy --config-path=a.yaml": "a.yaml", "envoy -c": "", "nginx": "",
+		"/usr/bin/envoy-1.40 -c a.yaml": "a.yaml", "nginx -c nginx.conf": "", "sh -c envoy": "", "": "",
 	} {
 		if got := FileOf(strings.Fields(command)); got != want {
 			t.Errorf("%s: %q", command, got)
 		}
+	}
+}
+
+// Each filter chain may have the selector.
+func TestFaultOfManyChainsIsOneWarning(t *testing.T) {
+	chain := `{"typed_config": {"@type": "type.googleapis.com/envoy.` + selectorType + `", "config_source": {"ads": {}}}}`
+	path := filepath.Join(t.TempDir(), "envoy.json")
+	text := `{"dynamic_resources": {"ads_config": {"api_type": "GRPC"}}, "chains": [` + strings.Repeat(chain+",", 50) + chain + `]}`
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := Faults(path, 1); len(got) != 2 {
+		t.Errorf("%d warnings", len(got))
 	}
 }
