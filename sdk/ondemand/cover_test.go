@@ -48,7 +48,7 @@ func TestCoverIsForItsNamesAlone(t *testing.T) {
 			e.subscribe(fmt.Sprintf("n%d.shop.example.org", i))
 		}
 		synctest.Wait()
-		if s := e.rule(); s.Covered != 10 || s.Refused[ondemand.Full] != 21 {
+		if s := e.rule(); s.Covered != 10 || s.Refused[ondemand.Full] != 21 || s.New != 0 {
 			t.Errorf("%+v", s)
 		}
 	})

@@ -45,7 +45,7 @@ type RuleStatus struct {
 	Evicts   bool `json:"evicts,omitempty"`  // Rule.Evict
 	Held     int  `json:"held"`              // with a valid certificate
 	Expired  int  `json:"expired,omitempty"` // with one that is not valid any more
-	New      int  `json:"new,omitempty"`     // that never had one
+	New      int  `json:"new,omitempty"`     // that never had one, and are not covered
 	Idle     int  `json:"idle,omitempty"`    // without a subscription
 	Failing  int  `json:"failing,omitempty"` // whose last attempt failed
 	Pending  int  `json:"pending,omitempty"` // whose order the authority has not decided on
@@ -147,6 +147,8 @@ func (st *RuleStatus) add(e *entry, now time.Time) {
 	}
 	term, held := e.Rotation.Held()
 	switch {
+	case !held && e.cover != nil:
+		return
 	case !held:
 		st.New++
 		return
