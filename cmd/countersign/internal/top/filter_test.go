@@ -1,6 +1,7 @@
 package top
 
 import (
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -34,5 +35,16 @@ func TestFilterShowsRowsThatContainIt(t *testing.T) {
 				t.Errorf("%q shows %s:\n%s", filter, other, shown)
 			}
 		}
+	}
+}
+
+// JSON has all that an agent answered, so that a script must not take it for the filtered rows.
+func TestFilterIsRefusedForJSON(t *testing.T) {
+	cmd := Command(nil)
+	cmd.SetArgs([]string{"unix:/absent/status", "-o", "json", "--filter", "late"})
+	cmd.SetOut(io.Discard)
+	cmd.SetErr(io.Discard)
+	if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "--filter is for tables") {
+		t.Error(err)
 	}
 }

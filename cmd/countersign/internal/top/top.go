@@ -53,6 +53,9 @@ state is printed once; the exit code is 1 if an agent does not answer.`,
 		if err == nil && interval < minInterval {
 			err = fmt.Errorf("--interval is %s: write %s or more", interval, minInterval)
 		}
+		if err == nil && filter != "" && *output == "json" {
+			err = errors.New("--filter is for tables: remove it, or -o json")
+		}
 		if err != nil {
 			return cli.Wrong(err)
 		}
