@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/ondemand"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
@@ -111,6 +112,29 @@ func TestOrderOfAKilledMachineCostsNoBudget(t *testing.T) {
 		f.distinct(1)
 		if left := limit.left.Load(); left != 3 {
 			t.Errorf("%d orders are left, want 3", left)
+		}
+	})
+}
+
+// What the store has is not known if it was away at the start, and must not be refused for the budget.
+func TestHeldNameIsServedOverBudgetAfterAStartWithoutStore(t *testing.T) {
+	machines(t, 2, func(i int, c *ondemand.Config) {
+		if i == 1 {
+			c.Rules[0].Budget = &budget{}
+		}
+	}, func(f *fleet) {
+		f.engines[0].subscribe(shopA)
+		held := f.engines[0].has(shopA)
+		e, m := f.engines[1], f.machines[1]
+		e.Close()
+		m.set(func() { m.away, m.seen, m.poll = ca.Errorf(ca.Unavailable, "away"), nil, time.Hour })
+		e.start()
+		after(time.Millisecond)
+		m.set(func() { m.away = nil })
+		e.subscribe(shopA)
+		after(500 * time.Millisecond)
+		if e.has(shopA).Fingerprint != held.Fingerprint {
+			t.Error("it is another certificate")
 		}
 	})
 }

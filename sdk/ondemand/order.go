@@ -175,8 +175,10 @@ func (j *job) matches() bool {
 	return !j.held && !j.read || j.set.match(j.name) != nil || j.conf.Patterns.Err() != nil
 }
 
-// fresh reports whether nothing is known of the name: there is no record as far as was seen, and no order.
-func (j *job) fresh() bool { return !j.held && !j.kept && !j.again && j.order == nil }
+// fresh reports whether there is no record of the name, as far as is known, and no order.
+func (j *job) fresh() bool {
+	return j.set.indexed && !j.held && !j.kept && !j.again && j.order == nil
+}
 
 // begin makes the order, with its key.
 func (j *job) begin() (err error) {

@@ -27,6 +27,7 @@ const (
 
 // records are the names in Storage that are not entries.
 type records struct {
+	indexed    bool // at the start; what is not in the index is not in Storage, or is new there
 	orphans    map[string]orphan
 	swept      time.Time // by the monotonic clock, or when the Set was made
 	discarding map[string]*deletion
@@ -61,6 +62,7 @@ func (s *Set) readIndex() error {
 	if err != nil {
 		return fmt.Errorf("failed to read which certificates on demand are stored: %w", err)
 	}
+	s.indexed = true
 	for _, e := range index {
 		s.orphans[e.Name] = orphan{Entry: e}
 	}
