@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,8 +13,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/countersign-dev/countersign/internal/test/logtest"
 	"github.com/countersign-dev/countersign/kubernetes/kubetest"
 	"github.com/countersign-dev/countersign/sdk/catest"
+	"github.com/countersign-dev/countersign/sdk/ondemand/kubestore"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
@@ -115,6 +118,29 @@ func TestLeaseThatCannotBeDeletedKeepsNoOther(t *testing.T) {
 		}
 		for _, c := range left {
 			must(t, c.Release(t.Context()))
+		}
+	})
+}
+
+// Two agents may write one copy at once.
+func TestCopyThatAnotherAgentWritesAtOnceIsNoFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake, authority := kubetest.NewFake(), catest.NewCA(catest.Options{})
+		var log logtest.Log
+		m := newMachine(t, fake, func(cfg *kubestore.Config) { cfg.TLSSecrets, cfg.Log = true, log.Logger() })
+		m.follow(t)
+		e, r := certificate(web, authority, time.Now().Add(24*time.Hour))
+		var once sync.Once
+		fake.Also(func(c *kubetest.Call) (err error) {
+			if c.Verb == "create" && c.Name == web {
+				once.Do(func() { err = apierrors.NewAlreadyExists(schema.GroupResource{Resource: "secrets"}, web) })
+			}
+			return err
+		})
+		must(t, m.Store.Store(t.Context(), e, r))
+		time.Sleep(30 * time.Second)
+		if copyIn(fake, web) == nil || strings.Contains(log.String(), "WARN") {
+			t.Errorf("%v\n%s", copyIn(fake, web) != nil, log.String())
 		}
 	})
 }

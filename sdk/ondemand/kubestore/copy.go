@@ -132,6 +132,10 @@ func (s *Store) writeCopy(ctx context.Context, name string) error {
 		wants.Metadata.UID, wants.Metadata.ResourceVersion = found.Metadata.UID, found.Metadata.ResourceVersion
 	}
 	_, err = s.put(ctx, s.secrets(), wants)
+	if kubeapi.Answered(err, http.StatusConflict) { // another process has written it just now
+		s.copies.add(name, later)
+		return nil
+	}
 	return unknown(err)
 }
 
