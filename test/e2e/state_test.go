@@ -27,8 +27,8 @@ func TestKilledAgentServesStoredSecretsWithoutCA(t *testing.T) {
 	t.Parallel()
 	needEnvoy(t)
 	a, server, client := killDuringAnOutage(t)
-	if found := entries(t, a.stateDir()); len(found) != 3 {
-		t.Errorf("the folder of the state has %v, want two key pairs and the roots", found)
+	if found := entries(t, a.stateDir()); len(found) != 4 {
+		t.Errorf("the folder of the state has %v, want two key pairs, the roots and the log of names", found)
 	}
 	a.start(t)
 	w := startWorkload(t, a.socket, "client")

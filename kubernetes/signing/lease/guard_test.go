@@ -155,7 +155,7 @@ func TestLeaseIsNotReleasedDuringACall(t *testing.T) {
 		if s.holder() != "a" {
 			t.Errorf("it is held by %q", s.holder())
 		}
-		took := waitFor(t, 20*time.Second, "b leads", b.is)
+		took := waitFor(t, 25*time.Second, "b leads", b.is) // a follower looks after a drawn time
 		if took < 10*time.Second {
 			t.Errorf("b led %s later", took)
 		}
