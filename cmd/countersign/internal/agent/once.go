@@ -38,7 +38,8 @@ func forOnce(c config.Config, timeout time.Duration) (config.Config, error) {
 // onceWritten tracks which outputs are written, and their programs reloaded. It is safe for concurrent
 // use; a nil one tracks nothing.
 type onceWritten struct {
-	all chan struct{} // closed when nothing is left
+	all  chan struct{}     // closed when nothing is left
+	pair map[string]string // the secret of each output
 
 	mu       sync.Mutex
 	left     map[string]bool      // by output; true: its program is reloaded, too
@@ -47,8 +48,9 @@ type onceWritten struct {
 }
 
 func newOnceWritten(c config.Config) *onceWritten {
-	o := &onceWritten{all: make(chan struct{}), left: map[string]bool{}, failures: map[string]string{}, due: map[string]time.Time{}}
+	o := &onceWritten{all: make(chan struct{}), pair: map[string]string{}, left: map[string]bool{}, failures: map[string]string{}, due: map[string]time.Time{}}
 	for _, out := range c.Outputs {
+		o.pair[out.Name] = out.Secret
 		o.left[out.Name] = len(out.Reload.Command) > 0 || out.Reload.Signal != ""
 	}
 	return o
@@ -98,7 +100,11 @@ func (o *onceWritten) why(name string, secrets []secret.Status) string {
 		return failed
 	}
 	why := "its secrets are not held, or not renewed, yet"
-	if i := slices.IndexFunc(secrets, func(s secret.Status) bool { return s.Failure != nil }); i >= 0 {
+	i := slices.IndexFunc(secrets, func(s secret.Status) bool { return s.Failure != nil && s.Name == o.pair[name] })
+	if i < 0 { // of its bundles
+		i = slices.IndexFunc(secrets, func(s secret.Status) bool { return s.Failure != nil })
+	}
+	if i >= 0 {
 		why = fmt.Sprintf("secret %s: %s", text.Clean(secrets[i].Name), secrets[i].Failure.Text)
 	}
 	if ends, due := o.due[name]; due {

@@ -22,11 +22,11 @@ func TestOnceHasNoNamesOnDemand(t *testing.T) {
 
 // A certificate that is due has been written, so the alarm may wait until its end.
 func TestOnceNamesTheEndOfACertificateThatIsNotRenewed(t *testing.T) {
-	o := newOnceWritten(config.Config{Outputs: []config.Output{{Name: "web"}}})
+	o := newOnceWritten(config.Config{Outputs: []config.Output{{Name: "web", Secret: "default"}}})
 	ends := time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC)
 	o.observe(output.Event{Output: "web", Type: output.WriteFailed, Text: "no space left"})
 	o.observe(output.Event{Output: "web", Type: output.Written, NotAfter: ends, Due: true})
-	away := []secret.Status{{Name: "default", Failure: &secret.Failure{Text: "the CA is away"}}}
+	away := []secret.Status{{Name: "another output's", Failure: &secret.Failure{Text: "denied"}}, {Name: "default", Failure: &secret.Failure{Text: "the CA is away"}}}
 	const want = "output web is not complete: secret default: the CA is away (what is written is valid until 2026-12-01T10:00:00Z)"
 	if err := o.err(away); err == nil || err.Error() != want {
 		t.Errorf("%v", err)
