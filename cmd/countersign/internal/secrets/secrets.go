@@ -77,6 +77,7 @@ func (q *query) dial() (*grpc.ClientConn, secretv3.SecretDiscoveryServiceClient,
 	return conn, secretv3.NewSecretDiscoveryServiceClient(conn), nil
 }
 
+// request has a node that package status leaves out of what proxies ask for.
 func (q *query) request() *discoveryv3.DiscoveryRequest {
 	return &discoveryv3.DiscoveryRequest{TypeUrl: sds.TypeURL, ResourceNames: q.names, Node: &corev3.Node{Id: "countersign-secrets"}}
 }

@@ -136,6 +136,12 @@ func TestStreamsThatFailHandshakesOnDemandAreFound(t *testing.T) {
 		"state of the world, refused": {func(n uint64) []xds.Event[secret.Caller] {
 			return []xds.Event[secret.Caller]{{Kind: xds.Refused, Stream: n, Client: xds.ClientText{Names: []string{"a.example.org"}}}}
 		}, "by state of the world"},
+		"state of the world, beside a configured secret": {func(n uint64) []xds.Event[secret.Caller] {
+			return []xds.Event[secret.Caller]{{Kind: xds.Pushed, Stream: n, Names: []string{"default"}}, {Kind: xds.Pushed, Stream: n, Names: []string{"a.example.org"}}}
+		}, "by state of the world"},
+		"countersign secrets": {func(n uint64) []xds.Event[secret.Caller] {
+			return []xds.Event[secret.Caller]{{Kind: xds.Pushed, Stream: n, Names: []string{"a.example.org"}, Client: xds.ClientText{Node: "countersign-secrets"}}}
+		}, ""},
 		"configured secrets": {func(n uint64) []xds.Event[secret.Caller] {
 			return []xds.Event[secret.Caller]{{Kind: xds.Pushed, Stream: n, Names: []string{"web.example.org"}}}
 		}, ""},

@@ -31,9 +31,12 @@ type Stream struct {
 	LastPush time.Time `json:"last_push,omitzero"`
 	Delta    bool      `json:"delta,omitempty"` // incremental
 
-	name  string // the first that was sent or refused
+	name  string // the first of a host that was sent or refused, else the last
 	names int    // up to 2
 }
+
+// operator is the node of `countersign secrets`, which a person runs.
+const operator = "countersign-secrets"
 
 // has notes names that the client asked for.
 func (s *Stream) has(names []string) {
@@ -41,7 +44,9 @@ func (s *Stream) has(names []string) {
 		if s.names < 2 && name != s.name {
 			s.names++
 		}
-		s.name = cmp.Or(s.name, name)
+		if !isHost(s.name) {
+			s.name = name
+		}
 	}
 }
 
@@ -122,7 +127,7 @@ func (s *streams) onDemand(configured []secret.Status) (n OnDemandStreams) {
 	}
 	for _, stream := range s.open {
 		switch {
-		case known[stream.name] || !isHost(stream.name):
+		case known[stream.name] || !isHost(stream.name) || stream.Node == operator:
 			continue
 		case !stream.Delta:
 			n.StateOfTheWorld++
@@ -136,8 +141,11 @@ func (s *streams) onDemand(configured []secret.Status) (n OnDemandStreams) {
 
 // isHost reports whether a name is that of a host, and not one of a secret from files or SPIRE.
 func isHost(name string) bool {
+	if !strings.Contains(name, ".") {
+		return false
+	}
 	_, err := names.Fold(name)
-	return err == nil && strings.Contains(name, ".")
+	return err == nil
 }
 
 // list returns the newest streams.

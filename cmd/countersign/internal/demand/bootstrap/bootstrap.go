@@ -184,11 +184,12 @@ func (b *bootstrap) selector(s node, at place) {
 	}
 }
 
-// breaker checks the circuit breaker of a cluster that has a stream for each name.
+// breaker checks the circuit breaker of a cluster that has a stream for each name. Google's client has
+// no cluster.
 func (b *bootstrap) breaker(api node) {
 	for _, service := range api.list("grpc_services") {
 		name := service.at("envoy_grpc").text("cluster_name")
-		if most := b.maxRequests(name); most < b.names {
+		if most := b.maxRequests(name); name != "" && most < b.names {
 			b.say("it opens a stream for each name (api_config_source), and max_requests of the cluster %.64q is %d for %d names: further ones fail; use ads, or raise it", name, most, b.names)
 		}
 	}

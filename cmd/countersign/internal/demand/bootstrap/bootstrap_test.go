@@ -30,6 +30,7 @@ func TestFaultsOfABootstrapAreFound(t *testing.T) {
 		"a stream each":         {[]string{ads, single}, []string{`max_requests of the cluster "countersign" is 1024 for 10000 names`}},
 		"both, in camel case":   {[]string{ads, strings.ReplaceAll(strings.ReplaceAll(single, "DELTA_GRPC", "GRPC"), "api_config_source", "apiConfigSource")}, []string{"state of the world", "max_requests"}},
 		"with a larger breaker": {[]string{ads, single, "type: STATIC", "type: STATIC\n      circuit_breakers: {thresholds: [{max_requests: 50000}]}"}, nil},
+		"google_grpc":           {[]string{ads, strings.Replace(single, "envoy_grpc: {cluster_name: countersign}", "google_grpc: {target_uri: \"unix:///run/s\", stat_prefix: s}", 1)}, nil},
 		"no selector":           {[]string{"on_demand_secret.v3.Config", "other.v3.Config", "api_type: DELTA_GRPC", "api_type: GRPC"}, nil},
 		"no bootstrap":          {[]string{"node: {", "\tnode: {"}, []string{"neither YAML nor JSON"}},
 	} {
