@@ -101,12 +101,18 @@ func (q *queue) next() *question {
 }
 
 // victim returns the question that gives way to a new one, or the new one itself: of a few at random,
-// one of the lowest standing and of the domain that has the most.
+// one of the lowest standing and of the domain that has the most. Unanswered ones are as good as fresh
+// ones while they have less than the eighth of the places for which they have turns.
 func (q *queue) victim(newcomer *question) *question {
+	least := unanswered
+	if q.rings[unanswered].count < len(q.all)/8 {
+		least = fresh
+	}
+	worth := func(asked *question) standing { return max(asked.standing, least) }
 	victim, most := newcomer, q.ringOf(newcomer).size(newcomer.domain)
 	for range 8 {
 		other := q.all[rand.IntN(len(q.all))]
-		if size := len(other.group.questions); other.standing < victim.standing || other.standing == victim.standing && size > most {
+		if size := len(other.group.questions); worth(other) < worth(victim) || worth(other) == worth(victim) && size > most {
 			victim, most = other, size
 		}
 	}
@@ -118,6 +124,7 @@ type ring struct {
 	byDomain map[string]*group
 	order    []*group
 	turn     int
+	count    int // of all questions
 }
 
 // group has the questions of one domain.
@@ -143,9 +150,11 @@ func (r *ring) add(q *question) {
 	}
 	q.group, q.at = g, len(g.questions)
 	g.questions = append(g.questions, q)
+	r.count++
 }
 
 func (r *ring) remove(q *question) {
+	r.count--
 	g := q.group
 	end := len(g.questions) - 1
 	last := g.questions[end]

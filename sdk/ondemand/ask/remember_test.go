@@ -296,6 +296,37 @@ func (d *decider) checkRate(t *testing.T, most int) {
 	}
 }
 
+// A call that failed once, as the decider was restarted, does not keep a name out for the rest of a flood.
+func TestNameThatWasAskedInVainGetsATurnInAFlood(t *testing.T) {
+	for title, names := range map[string]func() string{"the same domain": random("shop.example.org"), "another": random("example.com")} {
+		t.Run(title, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const name = "yes.shop.example.org"
+				var down atomic.Bool
+				d := &decider{latency: 20 * time.Millisecond}
+				m := ask.Remember(deciderFunc(func(ctx context.Context, name string) (bool, error) {
+					if down.Load() {
+						return false, errors.New("restarted")
+					}
+					return d.Allowed(ctx, name)
+				}), ask.Limits{})
+				defer m.Close()
+				down.Store(true)
+				if _, err := m.Allowed(t.Context(), name); err == nil {
+					t.Fatal("the decider is away")
+				}
+				down.Store(false)
+				wait := flood(t, m, 2000, names, time.Now().Add(6*time.Second))
+				time.Sleep(time.Second)
+				if !handshake(t, m, name, 4) {
+					t.Errorf("the name was not decided within 2 s: %+v", m.Counts())
+				}
+				wait()
+			})
+		})
+	}
+}
+
 // A client that repeats its own names does not take all turns.
 func TestFloodOfRepeatedNamesLeavesTurnsToOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
