@@ -17,9 +17,9 @@ const (
 // CollectSeldom has garbage collected once there are that many bytes of it, or as many as there are bytes
 // in use, if these are more. A server with a small heap would otherwise collect dozens of times a second
 // under load. The limit of [SetLimit] has the runtime collect sooner. The environment's GOGC takes
-// precedence, and so does the first call. Only programs call it.
+// precedence, and so does what the program has set before. Only programs call it.
 func CollectSeldom(garbage uint64) {
-	if os.Getenv("GOGC") == "" {
+	if os.Getenv("GOGC") == "" && sum("/gc/gogc:percent") == usual {
 		begin.Do(func() { (&pace{garbage: garbage, percent: usual}).next() })
 	}
 }
@@ -49,12 +49,20 @@ func percentFor(garbage, inUse uint64) int {
 // inUse is the heap that the last collection found in use, with all stacks and globals, as the runtime
 // counts these.
 func inUse() (bytes uint64) {
-	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"}, {Name: "/gc/scan/globals:bytes"}}
+	return sum("/gc/heap/live:bytes", "/gc/scan/stack:bytes", "/gc/scan/globals:bytes")
+}
+
+// sum adds metrics of the runtime, as far as it has them.
+func sum(names ...string) (all uint64) {
+	samples := make([]metrics.Sample, len(names))
+	for i, name := range names {
+		samples[i].Name = name
+	}
 	metrics.Read(samples)
 	for _, sample := range samples {
 		if sample.Value.Kind() == metrics.KindUint64 {
-			bytes += sample.Value.Uint64()
+			all += sample.Value.Uint64()
 		}
 	}
-	return bytes
+	return all
 }

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"runtime/debug"
 	"runtime/metrics"
 	"testing"
 	"time"
@@ -46,6 +47,18 @@ func TestSmallHeapIsCollectedSeldom(t *testing.T) {
 	}
 	if n := cycles() - before; n == 0 || n > 16 {
 		t.Errorf("640 MiB of garbage were collected in %d cycles, want about 10", n)
+	}
+}
+
+// A provider is its author's program, which may have set it.
+func TestWhatTheProgramHasSetTakesPrecedence(t *testing.T) {
+	if !apart(t) {
+		return
+	}
+	debug.SetGCPercent(50)
+	CollectSeldom(32 << 20)
+	if got := percent(); got != 50 {
+		t.Errorf("GOGC is %d, want 50", got)
 	}
 }
 
