@@ -39,7 +39,11 @@ func (c *contestant) start(ctx context.Context) (err error) {
 	return err
 }
 
+// stop ends it; one that did not start has nothing to end.
 func (s *demandServer) stop() {
+	if s == nil {
+		return
+	}
 	for _, p := range s.processes {
 		end(p)
 	}
