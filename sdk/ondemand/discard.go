@@ -43,7 +43,8 @@ func (s *Set) discard(name string, known term) {
 
 // discardAll deletes records until none is left to delete.
 func (s *Set) discardAll() {
-	turn := call.NewTurn()
+	turn := <-s.deleting
+	defer func() { s.deleting <- turn }()
 	for name, d := s.nextDiscard(); d != nil; name, d = s.nextDiscard() {
 		if s.shared != nil {
 			s.reportDiscard(s.discardShared(s.sched.Context, turn, name, d))

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"sync/atomic"
 
+	"github.com/countersign-dev/countersign/internal/call"
 	"github.com/countersign-dev/countersign/internal/watchers"
 	"github.com/countersign-dev/countersign/sdk/internal/schedule"
 	"github.com/countersign-dev/countersign/sdk/internal/share"
@@ -53,7 +54,7 @@ func New(cfg Config) (*Set, error) {
 	if cfg.Manager == nil {
 		return nil, errors.New("ondemand: Config.Manager is required")
 	}
-	s := &Set{cfg: cfg.withDefaults(), names: map[string]*entry{}, refused: map[string]*watchers.Set[func()]{}, records: newRecords(), unsaved: unsaved{items: map[*entry]*secret.Item{}}}
+	s := &Set{cfg: cfg.withDefaults(), names: map[string]*entry{}, refused: map[string]*watchers.Set[func()]{}, records: newRecords(), loads: loads{turns: newTurns(readers)}, unsaved: unsaved{items: map[*entry]*secret.Item{}, turn: call.NewTurn()}}
 	s.shared, _ = cfg.Storage.(SharedStorage)
 	s.rules.Store(&[]*rule{})
 	s.sched = schedule.New(s.hooks(), s.cfg.Now, s.cfg.Log)

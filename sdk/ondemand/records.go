@@ -33,16 +33,30 @@ type records struct {
 	discarding map[string]*deletion
 	discards   []string // deletions that may not have begun
 	discarders int
+	deleting   turns // of the discarders
 }
 
 // loads are the entries whose records are to be read. The scheduler's lock guards them.
 type loads struct {
 	waiting []*entry
 	readers int
+	turns   turns // of the readers
+}
+
+// turns are those of goroutines that end once they have no work. A call that hangs keeps its turn, so
+// that the goroutines which come later do not add to the calls that hang.
+type turns chan call.Turn
+
+func newTurns(n int) turns {
+	all := make(turns, n)
+	for range n {
+		all <- call.NewTurn()
+	}
+	return all
 }
 
 func newRecords() records {
-	return records{orphans: map[string]orphan{}, discarding: map[string]*deletion{}, swept: time.Now()}
+	return records{orphans: map[string]orphan{}, discarding: map[string]*deletion{}, deleting: newTurns(discarders), swept: time.Now()}
 }
 
 // readIndex takes the names in Storage as orphans, which adopt makes entries.
@@ -99,7 +113,8 @@ func (s *Set) read(e *entry) {
 
 // readAll reads records until none is left to read.
 func (s *Set) readAll() {
-	turn := call.NewTurn()
+	turn := <-s.loads.turns
+	defer func() { s.loads.turns <- turn }()
 	for e, spec := s.nextRead(); e != nil; e, spec = s.nextRead() {
 		item, order, err := s.restore(s.sched.Context, turn, spec)
 		s.restored(e, item, order, err)

@@ -17,6 +17,7 @@ var saves = rotation.Row{First: time.Second, Most: time.Minute}
 type unsaved struct {
 	items map[*entry]*secret.Item
 	busy  bool // a goroutine stores them
+	turn  call.Turn
 }
 
 // landed notes whether the certificate of a job is stored.
@@ -37,7 +38,7 @@ func (s *Set) landed(j *job) {
 // after a pause.
 func (s *Set) saveAgain() {
 	var waits rotation.Waits
-	turn, pause := call.NewTurn(), waits.Next(saves)
+	pause := waits.Next(saves)
 	for {
 		select {
 		case <-time.After(pause):
@@ -53,7 +54,7 @@ func (s *Set) saveAgain() {
 			continue
 		}
 		pause = 0
-		if j.unsaved = j.saveNow(s.sched.Context, turn); j.unsaved != nil {
+		if j.unsaved = j.saveNow(s.sched.Context, s.unsaved.turn); j.unsaved != nil {
 			pause = waits.Next(saves)
 		} else {
 			waits.Reset()
