@@ -147,7 +147,7 @@ func TestStorageThatIsAwayStopsNoHeldName(t *testing.T) {
 			m.set(func() { m.away = away })
 		}
 		f.engines[0].subscribe("new.shop.example.org")
-		after(5 * time.Second)
+		after(2 * time.Second) // once the next attempt would come after rule.Wait, it is refused
 		f.engines[0].answer("new.shop.example.org", secret.ErrNotReady)
 		after(time.Until(held.RenewAt) + 2*time.Hour)
 		if f.engines[0].has(shopA).Fingerprint != held.Fingerprint {
