@@ -232,6 +232,7 @@ func (e *engine) useCA(a *authority) {
 	if err != nil {
 		e.t.Fatal(err)
 	}
+	synctest.Wait() // its roots verify what the others store
 }
 
 // distinct fails the test unless the CA got so many orders. A repeated one has the ID of before.
