@@ -1,6 +1,7 @@
 package kubestore_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -142,5 +143,47 @@ func TestCopyThatAnotherAgentWritesAtOnceIsNoFailure(t *testing.T) {
 		if copyIn(fake, web) == nil || strings.Contains(log.String(), "WARN") {
 			t.Errorf("%v\n%s", copyIn(fake, web) != nil, log.String())
 		}
+	})
+}
+
+// A deletion that the holder of before has sent arrives when another has taken the claim over and has
+// stored a certificate.
+func TestLateDeletionOfEarlierHolderDeletesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake, authority := kubetest.NewFake(), catest.NewCA(catest.Options{})
+		a, b := newMachine(t, fake, nil), newMachine(t, fake, nil)
+		e, r := certificate(web, authority, time.Now().Add(time.Hour))
+		must(t, a.Store.Store(t.Context(), e, r))
+		first := a.claim(t, web)
+		late, begun := make(chan struct{}), time.Now()
+		fake.Also(func(c *kubetest.Call) error {
+			switch {
+			case c.Resource == "leases" && c.Verb == "update" && time.Since(begun) < 11*time.Second:
+				return errAway // it is not renewed
+			case c.Resource == "secrets" && c.Verb == "delete":
+				<-late
+			}
+			return nil
+		})
+		done := make(chan error, 1)
+		go func() {
+			time.Sleep(9 * time.Second)
+			if !first.Held() {
+				t.Error("the claim has run out")
+			}
+			done <- a.Delete(context.Background(), web)
+		}()
+		second, _ := b.wins(t, web, first)
+		e, r = certificate(web, authority, time.Now().Add(24*time.Hour))
+		must(t, b.Store.Store(t.Context(), e, r))
+		close(late)
+		if err := <-done; err == nil {
+			t.Error("it was deleted")
+		}
+		if got, err := b.Load(t.Context(), web); err != nil || string(got.Content) != string(r.Content) {
+			t.Errorf("the record has %d bytes, %v", len(got.Content), err)
+		}
+		must(t, second.Release(t.Context()))
+		must(t, first.Release(t.Context()))
 	})
 }

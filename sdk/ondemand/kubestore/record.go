@@ -118,6 +118,9 @@ func (s *Store) Store(ctx context.Context, e secret.Entry, r secret.Record) erro
 		if err != nil {
 			return err
 		}
+		if s.lost(e.Name) { // what was found may be the successor's
+			return errLost
+		}
 		o.Metadata.UID, o.Metadata.ResourceVersion = at.UID, at.ResourceVersion
 		stored, err := s.put(ctx, s.secrets(), o)
 		switch {
@@ -137,7 +140,8 @@ func (s *Store) Store(ctx context.Context, e secret.Entry, r secret.Record) erro
 	return unknown(met)
 }
 
-// Delete implements ondemand.Storage. The copy goes first, so that none is left without its record.
+// Delete implements ondemand.Storage. The copy goes first, so that none is left without its record. As
+// with Store, an earlier holder of the claim deletes nothing that another has written.
 func (s *Store) Delete(ctx context.Context, name string) error {
 	if err := s.deleteCopy(ctx, name); err != nil && !isForeign(err) {
 		return err
@@ -146,6 +150,9 @@ func (s *Store) Delete(ctx context.Context, name string) error {
 		found, err := s.find(ctx, name)
 		if isForeign(err) || found == nil {
 			return ignore(err, isForeign)
+		}
+		if s.lost(name) { // what was found may be the successor's
+			return errLost
 		}
 		err = s.client.Delete(ctx, s.secrets()+"/"+found.Metadata.Name, found.Metadata.UID, found.Metadata.ResourceVersion)
 		if err == nil {
@@ -201,6 +208,14 @@ func (s *Store) unsaw(name string) {
 	if c := s.claims[name]; c != nil {
 		c.seen = false
 	}
+}
+
+// lost reports whether we had claimed a name that another may have claimed by now.
+func (s *Store) lost(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.claims[name]
+	return c != nil && !c.Held()
 }
 
 // holds reports whether we have claimed a name.

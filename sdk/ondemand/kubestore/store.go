@@ -177,7 +177,10 @@ func unknown(err error) error {
 	return failed
 }
 
-var errRaced = ca.Errorf(ca.Unavailable, "another client keeps changing the object")
+var (
+	errRaced = ca.Errorf(ca.Unavailable, "another client keeps changing the object")
+	errLost  = ca.Errorf(ca.Unavailable, "the claim could not be kept, so that another process may have the name by now")
+)
 
 // stamp is how notes and Leases write a time.
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
