@@ -10,6 +10,7 @@ import (
 
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/demand"
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/demand/bootstrap"
+	"github.com/countersign-dev/countersign/cmd/countersign/internal/outputs"
 	"github.com/countersign-dev/countersign/cmd/internal/config"
 	"github.com/countersign-dev/countersign/cmd/internal/environ"
 	"github.com/countersign-dev/countersign/internal/host/safefile"
@@ -98,8 +99,9 @@ func keepsNone(c config.Config, provider string) bool {
 		return true
 	}
 	kept := map[string]bool{}
-	for _, o := range c.Outputs {
-		kept[o.Secret] = kept[o.Secret] || o.Config().HasKey()
+	written, _ := outputs.Configs(c, nil, nil) // a start reports what is wrong with one
+	for _, o := range written {
+		kept[o.Pair] = kept[o.Pair] || o.HasKey()
 	}
 	return slices.ContainsFunc(c.Secrets, func(s config.Secret) bool {
 		return s.Kind == config.KeyPair && slices.Contains(s.Providers, provider) && !kept[s.Name]

@@ -13,6 +13,7 @@ func TestAgentWithoutStateIsWarnedOfCAsThatBillOrLimit(t *testing.T) {
 		state   = "state: {dir: /var/lib/countersign/state, key_file: /etc/countersign/state.key}\n"
 		outputs = "outputs: [{name: web, folder: certs}]\n"
 		noKey   = "outputs: [{name: web, folder: certs, files: [{name: chain.pem, content: chain}]}]\n"
+		away    = "outputs: [{name: web, folder: certs, owner: '65533', files: [{name: key.p12, content: pkcs12}]}]\n"
 		two     = "secrets: [{name: default, dns_names: [a.example.org]}, {name: b, dns_names: [b.example.org]}]\n"
 	)
 	for text, warns := range map[string]bool{
@@ -23,6 +24,7 @@ func TestAgentWithoutStateIsWarnedOfCAsThatBillOrLimit(t *testing.T) {
 		// Its key is read back.
 		outputs + "providers: [{name: acme}]":       false,
 		noKey + "providers: [{name: acme}]":         true,
+		away + "providers: [{name: acme}]":          true, // a keystore of another user is not opened
 		two + outputs + "providers: [{name: acme}]": true,
 	} {
 		if !strings.Contains(text, "secrets") {
