@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -34,14 +35,12 @@ const (
 
 // NewStorage returns a [secret.Storage] that reads the private keys back from the outputs. The rest of a
 // record, which is not secret, is in a file of this process's user beside the output; so a key counts only
-// if it is that of the certificate that this agent wrote. signers returns the authorities of a key pair,
-// whose roots are stored with it; none if another program makes it. NewStorage returns nil if no output
-// has the key of such a pair.
+// if it is that of the certificate that this agent wrote. signers returns the authorities of a key pair;
+// none if another program makes it. NewStorage returns nil if no output has the key of such a pair.
 func NewStorage(outputs []Config, signers func(pair string) []string) secret.Storage {
 	s := &storage{}
 	for _, c := range outputs {
-		k := keyOf(c.withDefaults())
-		if k.authorities = signers(c.Pair); k.file.Name != "" && len(k.authorities) > 0 {
+		if k := keyOf(c.withDefaults()); k.file.Name != "" && len(signers(c.Pair)) > 0 {
 			s.outputs = append(s.outputs, k)
 		}
 	}
@@ -60,10 +59,9 @@ type storage struct {
 // keptOutput is an output whose key is read back.
 type keptOutput struct {
 	Config
-	file        File   // with the key
-	path        string // of that file in Folder
-	records     string // name of the file in Folder with the records
-	authorities []string
+	file    File   // with the key
+	path    string // of that file in Folder
+	records string // name of the file in Folder with the records
 }
 
 // keyOf returns the file of an output that has its key; PEM, if there is a choice.
@@ -103,8 +101,10 @@ func (c Config) HasKey() bool {
 // isPair reports whether the record is that of the output's key pair.
 func (k keptOutput) isPair(record string) bool { return record == secret.RecordOf(k.Pair) }
 
+// keeps reports whether the record is stored beside the output. The roots of all authorities are, as a
+// reload may have another one sign the pair.
 func (k keptOutput) keeps(record string) bool {
-	return k.isPair(record) || slices.ContainsFunc(k.authorities, func(name string) bool { return record == secret.RecordOfRoots(name) })
+	return k.isPair(record) || strings.HasPrefix(record, secret.RecordOfRoots(""))
 }
 
 // Load implements [secret.Storage]. It returns the newest record, as an output may have been away when a

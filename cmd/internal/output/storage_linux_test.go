@@ -266,3 +266,21 @@ func TestKeyThatCannotBeReadBackIsNone(t *testing.T) {
 		t.Error("a key that others may write is read back")
 	}
 }
+
+// A reload may have another authority sign the pair, whose roots the next run needs to verify it.
+func TestRootsOfAnAuthorityThatAReloadAddsAreStored(t *testing.T) {
+	cfg := forms(t.TempDir())["separate files"]
+	cfg.Name, cfg.Pair = "test", "default"
+	want := secret.Record{Authority: "new", Content: []byte("roots")}
+	for _, authority := range []string{"old", "new"} {
+		s := output.NewStorage([]output.Config{cfg}, func(string) []string { return []string{authority} })
+		if authority == "old" {
+			must(t, s.Store(t.Context(), secret.RecordOfRoots("new"), want))
+		}
+		got, err := s.Load(t.Context(), secret.RecordOfRoots("new"))
+		must(t, err)
+		if got.Authority != want.Authority || !bytes.Equal(got.Content, want.Content) {
+			t.Errorf("with the authority %q: %s", authority, got)
+		}
+	}
+}
