@@ -118,8 +118,9 @@ func (s *Shared) Load(_ context.Context, name string) (secret.Record, error) {
 	return secret.Record{}, fmt.Errorf("%s in %s: %w", file, s.path, err)
 }
 
-// Store implements the SharedStorage of package ondemand.
-func (s *Shared) Store(_ context.Context, e secret.Entry, r secret.Record) (err error) {
+// Store implements the SharedStorage of package ondemand. It replaces nothing once ctx has ended: after a
+// call that hung, the claim may be that of another machine.
+func (s *Shared) Store(ctx context.Context, e secret.Entry, r secret.Record) (err error) {
 	file, h := fileName(e.Name), header{Record: e.Name, Identity: r.Identity, Authority: r.Authority}
 	h.position = position{Log: sharedLog}
 	if !e.Ends.IsZero() {
@@ -137,6 +138,9 @@ func (s *Shared) Store(_ context.Context, e secret.Entry, r secret.Record) (err 
 	fresh := unfinished + randomID()
 	err = safefile.Create(sub, fresh, safefile.File{Mode: fileMode, Content: text})
 	if err == nil {
+		err = context.Cause(ctx)
+	}
+	if err == nil {
 		err = sub.Rename(fresh, file)
 	}
 	if err != nil {
@@ -145,8 +149,8 @@ func (s *Shared) Store(_ context.Context, e secret.Entry, r secret.Record) (err 
 	return safefile.Sync(sub)
 }
 
-// Delete implements the SharedStorage of package ondemand.
-func (s *Shared) Delete(_ context.Context, name string) (err error) {
+// Delete implements the SharedStorage of package ondemand. It deletes nothing once ctx has ended, as Store.
+func (s *Shared) Delete(ctx context.Context, name string) (err error) {
 	file := fileName(name)
 	sub, err := s.subfolder(file, false)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -156,6 +160,9 @@ func (s *Shared) Delete(_ context.Context, name string) (err error) {
 		return s.away(err)
 	}
 	defer func() { err = s.away(errors.Join(err, sub.Close())) }()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	return remove(sub, file)
 }
 

@@ -53,6 +53,9 @@ func (s *Shared) Index(ctx context.Context) (entries []secret.Entry, err error) 
 	defer s.looks.Unlock()
 	seen := map[string]*subdir{}
 	err = s.look(ctx, seen, func(n news) { entries = append(entries, n.entry) })
+	if err == nil && ctx.Err() != nil { // the caller may have gone: Changes reports each record
+		err = context.Cause(ctx)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@
 package state_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -204,6 +205,58 @@ func TestKilledStoreLeavesAWholeRecord(t *testing.T) {
 		}
 		if left := f.files(".new-*"); len(left) != 0 {
 			t.Errorf("%d unfinished files are left", len(left))
+		}
+	})
+}
+
+// A call that hung must not replace what the successor of its claim has stored meanwhile.
+func TestCallThatIsTooLateChangesNothing(t *testing.T) {
+	f := newSharedFolder(t)
+	s := f.machine()
+	must(t, s.Store(t.Context(), entry(nameA, 2), content("two")))
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Store(over, entry(nameA, 1), content("one")); ca.ReasonFor(err) != ca.Unavailable {
+		t.Error(err)
+	}
+	if err := s.Delete(over, nameA); ca.ReasonFor(err) != ca.Unavailable {
+		t.Error(err)
+	}
+	if got, err := s.Load(t.Context(), nameA); err != nil || string(got.Content) != "two" {
+		t.Errorf("%v, %v", got, err)
+	}
+	if left := f.files(".*"); len(left) != 0 {
+		t.Errorf("%q are left", left)
+	}
+}
+
+// endsLate is a context that ends once it was looked at so often.
+type endsLate struct {
+	context.Context
+	looks int
+}
+
+func (e *endsLate) Err() error {
+	if e.looks--; e.looks < 0 {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// The caller of an Index that hung in its last subfolder has gone.
+func TestIndexThatIsTooLateLeavesEachRecordToChanges(t *testing.T) {
+	f := newSharedFolder(t)
+	synctest.Test(t, func(t *testing.T) {
+		s := f.machine()
+		must(t, s.Store(t.Context(), entry(nameA, 1), content("one")))
+		if index, err := s.Index(&endsLate{t.Context(), 256}); err == nil {
+			t.Errorf("%v", index)
+		}
+		changes, stop := follow(t, s)
+		defer stop()
+		time.Sleep(2 * time.Second)
+		if got := changes(); len(got) != 1 {
+			t.Errorf("changes %q", got)
 		}
 	})
 }
