@@ -270,6 +270,8 @@ func (s *Set) discardShared(ctx context.Context, turn call.Turn, name string, d 
 		return err
 	case item != nil && (item.NotAfter.Unix() != d.known.ends || d.known == term{}):
 		return nil
+	case err != nil && (d.known == term{} || s.sched.Now().Unix() < d.known.ends): // others may be able to use it
+		return nil
 	case !claim.Held():
 		return errClaimLost
 	}

@@ -1,6 +1,7 @@
 package ondemand_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -287,6 +288,27 @@ func TestNameInUseElsewhereIsNotDeleted(t *testing.T) {
 		f.engines[1].subscribe(shopA)
 		after(2 * time.Second)
 		f.engines[1].has(shopA) // it is served to its end
+	})
+}
+
+// The configuration of a machine may be another one for a while, which then cannot use the record.
+func TestRecordThatAMachineCannotUseIsNotDeleted(t *testing.T) {
+	denies := &asker{say: func(context.Context, string) (bool, error) { time.Sleep(6 * time.Second); return false, nil }}
+	machines(t, 2, func(i int, c *ondemand.Config) {
+		if i == 1 {
+			c.Rules[0].Certificate.KeyType, c.Rules[0].Ask = "rsa-2048", denies
+		}
+	}, func(f *fleet) {
+		f.ca.delay.Store(int64(3 * time.Second))
+		f.engines[0].subscribe(shopA)
+		after(2 * time.Second) // the other one knows of the order
+		f.engines[1].subscribe(shopA)
+		after(20 * time.Second)
+		f.engines[0].has(shopA)
+		f.engines[1].answer(shopA, secret.ErrUnknown)
+		if !f.has(shopA) {
+			t.Error("the record was deleted")
+		}
 	})
 }
 
