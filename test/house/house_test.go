@@ -185,7 +185,7 @@ var arrows = map[string][]string{
 	"sdk/ondemand":                      {"internal/call", "internal/clock", "internal/rotation", "internal/watchers", "sdk/ca", "sdk/internal/schedule", "sdk/internal/share", "sdk/ondemand/ask", "sdk/ondemand/names", "sdk/pki", "sdk/secret"},
 	"sdk/ondemand/ask":                  {"internal/endpoint", "internal/host/command", "internal/recent", "internal/text", "internal/tokenbucket", "sdk/ca", "sdk/internal/share", "sdk/ondemand/names"},
 	"sdk/ondemand/budget":               {"internal/clock", "internal/tokenbucket", "sdk/ca"},
-	"sdk/ondemand/kubestore":            {"internal/clock", "internal/loglimit", "internal/recent", "internal/rotation", "sdk/ca", "sdk/kubeapi", "sdk/pki", "sdk/secret"},
+	"sdk/ondemand/kubestore":            {"internal/clock", "internal/loglimit", "internal/recent", "internal/rotation", "sdk/ca", "sdk/kubeapi", "sdk/ondemand/names", "sdk/pki", "sdk/secret"},
 	"sdk/ondemand/names":                {"internal/host/filewatch", "internal/host/safefile"},
 	"sdk/controlplane":                  {"sdk/sds", "sdk/secret", "sdk/xds"},
 	"ra":                                {"internal/call", "internal/clock", "internal/loglimit", "internal/peers", "internal/recent", "internal/redact", "internal/rootfeed", "internal/rotation", "internal/text", "internal/tokenbucket", "sdk/ca", "sdk/pki", "ra/internal/rootphase", "ra/internal/schedule", "sdk/trace"},

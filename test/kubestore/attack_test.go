@@ -2,7 +2,6 @@ package kubestore_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -84,7 +83,7 @@ func TestListAnewNoticesThatOneOfTwoIsGone(t *testing.T) {
 }
 
 // Another client's record may have any text as its name.
-func TestNameThatIsNoDNSNameIsNotKept(t *testing.T) {
+func TestNameOutsideDNSSyntaxIsNotKept(t *testing.T) {
 	fake := kubetest.NewFake()
 	m := newMachine(t, fake, nil)
 	for _, name := range []string{strings.Repeat("a.", 50_000) + "test", "A.test", "a\nb", ""} {
@@ -108,7 +107,7 @@ func TestLeaseThatCannotBeDeletedKeepsNoOther(t *testing.T) {
 		kept := leases(t, fake)[0].Name
 		fake.Also(func(c *kubetest.Call) error {
 			if c.Verb == "delete" && c.Name == kept {
-				return apierrors.NewForbidden(schema.GroupResource{Resource: "leases"}, c.Name, errors.New("the policy says no"))
+				return apierrors.NewForbidden(schema.GroupResource{Resource: "leases"}, c.Name, errAway)
 			}
 			return nil
 		})
@@ -124,7 +123,7 @@ func TestLeaseThatCannotBeDeletedKeepsNoOther(t *testing.T) {
 }
 
 // Two agents may write one copy at once.
-func TestCopyThatAnotherAgentWritesAtOnceIsNoFailure(t *testing.T) {
+func TestCopyThatAnotherAgentWritesAtOnceIsNotLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake, authority := kubetest.NewFake(), catest.NewCA(catest.Options{})
 		var log logtest.Log

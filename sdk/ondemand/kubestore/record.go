@@ -73,7 +73,7 @@ func entryOf(m metadata) (e secret.Entry, err error) {
 		return e, errors.New("its name is not that of its annotation")
 	}
 	if folded, err := names.Fold(e.Name); err != nil || folded != e.Name {
-		return e, errors.New("its annotation is no DNS name in lower case")
+		return e, errors.New("its annotation must be a DNS name in lower case")
 	}
 	if m.Annotations[endsNote] == "" {
 		return e, nil
