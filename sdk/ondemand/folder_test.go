@@ -57,6 +57,9 @@ func TestSetsShareAFolder(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		item := second.has(shopA)
+		if got := second.Status().Storage; got == nil || *got != (secret.StorageStatus{}) {
+			t.Errorf("%+v", got)
+		}
 		first.start()
 		first.subscribe(shopA)
 		time.Sleep(2 * time.Second)

@@ -31,6 +31,9 @@ type Status struct {
 	// reason: BadName and NoRule.
 	Refused map[Refusal]uint64 `json:"refused,omitempty"`
 	Rules   []RuleStatus       `json:"rules"`
+	// Storage has the counters of Config.Storage; nil if it has none. A Storage reports them by a method
+	// Status() secret.StorageStatus.
+	Storage *secret.StorageStatus `json:"storage,omitempty"`
 }
 
 // RuleStatus is the state of the names of one rule.
@@ -100,6 +103,10 @@ func (s *Set) Status() Status {
 		if n > 0 {
 			st.Refused[why] = n
 		}
+	}
+	if counted, ok := s.cfg.Storage.(interface{ Status() secret.StorageStatus }); ok {
+		counts := counted.Status()
+		st.Storage = &counts
 	}
 	now, places := s.sched.Now(), map[*rule]int{}
 	for _, r := range slices.Concat(*s.rules.Load(), s.gone) {

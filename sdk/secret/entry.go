@@ -14,6 +14,15 @@ type Entry struct {
 	Renew, Ends time.Time
 }
 
+// StorageStatus counts what a storage that machines share has found since it was opened. An object that is
+// read again counts again.
+type StorageStatus struct {
+	// Foreign counts objects of other clients in the place of a record or a claim.
+	Foreign int64 `json:"foreign"`
+	// Damaged counts records that cannot be used, as another client has changed them.
+	Damaged int64 `json:"damaged"`
+}
+
 // ErrClaimed means that another machine has claimed a name: see [Claim].
 var ErrClaimed = errors.New("another machine has claimed the name")
 

@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"sync/atomic"
 
 	"github.com/countersign-dev/countersign/internal/host/errno"
 	"github.com/countersign-dev/countersign/internal/host/safefile"
@@ -48,6 +49,8 @@ type Shared struct {
 	key  []byte
 	log  *slog.Logger
 
+	foreign, damaged atomic.Int64
+
 	mu      sync.Mutex
 	mark    string             // of the folder; empty before the first call
 	watched map[string]watched // claims of others, by file
@@ -68,6 +71,12 @@ func OpenShared(path string, key []byte, log *slog.Logger) (*Shared, error) {
 		log = slog.Default()
 	}
 	return &Shared{path: path, key: append([]byte(nil), key...), log: log, watched: map[string]watched{}, seen: map[string]*subdir{}}, nil
+}
+
+// Status counts the files that cannot be used: foreign ones in the place of a claim, which are removed,
+// and damaged records, which stay until they are replaced.
+func (s *Shared) Status() secret.StorageStatus {
+	return secret.StorageStatus{Foreign: s.foreign.Load(), Damaged: s.damaged.Load()}
 }
 
 // String returns the path.
@@ -115,6 +124,7 @@ func (s *Shared) Load(_ context.Context, name string) (secret.Record, error) {
 	default:
 		return secret.Record{Identity: h.Identity, Authority: h.Authority, Content: content}, nil
 	}
+	s.damaged.Add(1)
 	return secret.Record{}, fmt.Errorf("%s in %s: %w", file, s.path, err)
 }
 

@@ -286,6 +286,9 @@ func TestTakeoverThatWasKilledBlocksNoName(t *testing.T) {
 				if c == nil || time.Since(began) > 20*time.Second {
 					t.Fatalf("%v after %s", err, time.Since(began))
 				}
+				if foreign := s.Status().Foreign == 1; foreign != strings.HasPrefix(name, "a ") {
+					t.Errorf("%+v", s.Status())
+				}
 				time.Sleep(20 * time.Second)
 				if _, err := f.machine().Claim(t.Context(), nameA); !errors.Is(err, secret.ErrClaimed) || !c.Held() {
 					t.Errorf("another machine has it, too: %v", err)

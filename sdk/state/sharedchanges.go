@@ -120,6 +120,7 @@ func (s *Shared) look(ctx context.Context, seen map[string]*subdir, report func(
 		bad = append(bad, damaged...)
 	}
 	if len(bad) > 0 {
+		s.damaged.Add(int64(len(bad)))
 		s.log.Warn("files in the shared folder cannot be used as records", "folder", s.path, "files", len(bad), "first", bad[0])
 	}
 	return nil

@@ -66,6 +66,7 @@ func (s *Shared) Claim(_ context.Context, name string) (_ secret.Claim, err erro
 	first := strings.TrimSuffix(file, suffix) + claimSuffix
 	links, err := claims(sub, first)
 	if errors.Is(err, errForeignClaim) && s.standsStill(first, err.Error()) {
+		s.foreign.Add(1)
 		err = sub.Rename(first, unfinished+randomID()) // a file that no machine has made
 	}
 	if err != nil {

@@ -58,6 +58,9 @@ func TestDamagedSharedRecordIsRefusedAlone(t *testing.T) {
 			if err == nil || len(got.Content) != 0 || !strings.Contains(err.Error(), c.says) || ca.ReasonFor(err) == ca.Unavailable {
 				t.Errorf("%v, %v; want %q", got, err, c.says)
 			}
+			if got := s.Status(); got.Damaged != 1 || got.Foreign != 0 {
+				t.Errorf("%+v", got)
+			}
 			if got, err := s.Load(t.Context(), "b.example.org"); err != nil || string(got.Content) != "two" {
 				t.Errorf("the other one: %v, %v", got, err)
 			}

@@ -32,7 +32,10 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-var _ ondemand.SharedStorage = (*kubestore.Store)(nil)
+var _ interface {
+	ondemand.SharedStorage
+	Status() secret.StorageStatus
+} = (*kubestore.Store)(nil)
 
 const (
 	namespace = "certificates"

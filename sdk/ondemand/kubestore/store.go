@@ -26,6 +26,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/recent"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/kubeapi"
+	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
 const (
@@ -103,15 +104,11 @@ func Open(cfg Config) (*Store, error) {
 // Close closes idle connections.
 func (s *Store) Close() { s.client.Close() }
 
-// Status counts what the store has seen in its namespace since it was opened.
-type Status struct {
-	// Foreign counts objects of other clients in the place of ours; the store does not change
-	// them. Damaged counts our own objects that another client has changed.
-	Foreign, Damaged int64
+// Status counts what the store has found in its namespace. It does not change an object of another
+// client.
+func (s *Store) Status() secret.StorageStatus {
+	return secret.StorageStatus{Foreign: s.foreign.Load(), Damaged: s.damaged.Load()}
 }
-
-// Status returns the counters.
-func (s *Store) Status() Status { return Status{s.foreign.Load(), s.damaged.Load()} }
 
 // objectName is where the record of a name is. It has more than the 63 bytes of a DNS label, so that
 // no client can ask for a name whose copy would be in its place.

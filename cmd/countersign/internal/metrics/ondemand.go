@@ -8,6 +8,7 @@ import (
 
 	"github.com/countersign-dev/countersign/sdk/agent"
 	"github.com/countersign-dev/countersign/sdk/ondemand"
+	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
 // demanded collects the counters of names on demand, by rule. No label has a name that a client
@@ -22,13 +23,15 @@ var (
 		"Events of names on demand: issued, renewed, shared, ordered, failed, asked, covered or dropped.", []string{"rule", "event"}, nil)
 	demandRefusedDesc = prometheus.NewDesc("countersign_ondemand_refused_total",
 		"Requests by clients for names on demand that were refused, by reason; without a rule for name and no-rule.", []string{"rule", "reason"}, nil)
-	demandBudgetDesc = prometheus.NewDesc("countersign_ondemand_budget_left", "New names that the budget of a rule has left now.", []string{"rule"}, nil)
+	demandBudgetDesc  = prometheus.NewDesc("countersign_ondemand_budget_left", "New names that the budget of a rule has left now.", []string{"rule"}, nil)
+	demandStorageDesc = prometheus.NewDesc("countersign_ondemand_storage_faults_total",
+		"Objects in the shared store that cannot be used, by kind: foreign or damaged. One that is read again counts again.", []string{"kind"}, nil)
 	demandExpiryDesc = prometheus.NewDesc("countersign_ondemand_expiry_timestamp_seconds", "When the first of a rule's certificates expires.", []string{"rule"}, nil)
 )
 
 // Describe implements [prometheus.Collector].
 func (d *demanded) Describe(to chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{demandNamesDesc, demandWaitingDesc, demandEventsDesc, demandRefusedDesc, demandBudgetDesc, demandExpiryDesc} {
+	for _, desc := range []*prometheus.Desc{demandNamesDesc, demandWaitingDesc, demandEventsDesc, demandRefusedDesc, demandBudgetDesc, demandStorageDesc, demandExpiryDesc} {
 		to <- desc
 	}
 }
@@ -40,6 +43,7 @@ func (d *demanded) Collect(to chan<- prometheus.Metric) {
 		return
 	}
 	putRefused(to, "", s.Refused)
+	putStorage(to, s.Storage)
 	for _, r := range byName(s.Rules) {
 		collectRule(to, r)
 	}
@@ -92,6 +96,16 @@ func collectRule(to chan<- prometheus.Metric, r ondemand.RuleStatus) {
 	}
 	if !r.NextExpiry.IsZero() {
 		gauge(demandExpiryDesc, float64(r.NextExpiry.Unix()))
+	}
+}
+
+// putStorage writes the counters of a shared store; nil is none.
+func putStorage(to chan<- prometheus.Metric, s *secret.StorageStatus) {
+	if s == nil {
+		return
+	}
+	for kind, n := range map[string]int64{"foreign": s.Foreign, "damaged": s.Damaged} {
+		to <- prometheus.MustNewConstMetric(demandStorageDesc, prometheus.CounterValue, float64(n), kind)
 	}
 }
 

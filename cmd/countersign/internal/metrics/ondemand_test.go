@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/countersign-dev/countersign/sdk/ondemand"
+	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
 // ruleCollector collects fixed rules.
@@ -15,6 +16,8 @@ type ruleCollector []ondemand.RuleStatus
 func (ruleCollector) Describe(to chan<- *prometheus.Desc) { (&demanded{}).Describe(to) }
 
 func (c ruleCollector) Collect(to chan<- prometheus.Metric) {
+	putStorage(to, nil)
+	putStorage(to, &secret.StorageStatus{Foreign: 8, Damaged: 9})
 	for _, r := range byName(c) {
 		collectRule(to, r)
 	}
@@ -47,7 +50,7 @@ func TestRemovedRulesOfANameAreCountedWithTheRuleOfThatName(t *testing.T) {
 	}
 	for key, want := range map[string]float64{
 		"countersign_ondemand_names shops held": 7, "countersign_ondemand_names old held": 1, "countersign_ondemand_events_total issued shops": 6,
-		"countersign_ondemand_events_total shared shops":  2,
+		"countersign_ondemand_events_total shared shops": 2, "countersign_ondemand_storage_faults_total foreign": 8, "countersign_ondemand_storage_faults_total damaged": 9,
 		"countersign_ondemand_refused_total denied shops": 7, "countersign_ondemand_budget_left shops": 3,
 		"countersign_ondemand_expiry_timestamp_seconds shops": float64(now.Unix()),
 	} {

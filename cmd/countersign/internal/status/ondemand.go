@@ -87,6 +87,9 @@ func (m *markup) onDemand(s *ondemand.Status) {
 		if refused := refusals(s.Refused); refused != "" {
 			m.put("<p>Refused without a rule: %v.</p>\n", refused)
 		}
+		if of := s.Storage; of != nil && of.Foreign+of.Damaged > 0 {
+			m.put("<p>In the shared store, since the start: %v times an object of another client, %v times a record that cannot be used. See the log.</p>\n", of.Foreign, of.Damaged)
+		}
 		for i, r := range s.Rules {
 			m.rule(r)
 			m.expiries(i, r)
@@ -124,6 +127,9 @@ func (m *markup) rule(r ondemand.RuleStatus) {
 	m.fact("Provider", clean(r.Authority))
 	if r.Removed {
 		m.fact("Rule", "removed; its names are served until they expire")
+	}
+	if r.Shared > 0 {
+		m.fact("Taken from other machines", strconv.FormatUint(r.Shared, 10))
 	}
 	m.fact("Refused", refusals(r.Refused))
 	if r.BudgetLeft != nil {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/sdk/ondemand"
+	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
 func TestPageShowsRulesOnDemandAndTheirTrouble(t *testing.T) {
@@ -15,8 +16,9 @@ func TestPageShowsRulesOnDemandAndTheirTrouble(t *testing.T) {
 		Next: []ondemand.Expiry{{Name: "<a>.example.org", Ends: time.Now().Add(time.Hour), Late: true}, {Name: "b.example.org", Ends: time.Now().Add(2 * time.Hour)}},
 	}
 	report := Report{At: time.Now(), OnDemand: &ondemand.Status{Refused: map[ondemand.Refusal]uint64{ondemand.NoRule: 9}, Rules: []ondemand.RuleStatus{shops}}}
+	report.OnDemand.Storage, report.OnDemand.Rules[0].Shared = &secret.StorageStatus{Foreign: 12, Damaged: 34}, 56
 	page := write(report, "").out.String()
-	for _, want := range []string{"Names on demand", "&lt;shops&gt;", "no rule matches 9", "over budget 2, not allowed 4", "as planned", "Budget left now", "&lt;a&gt;.example.org", "late", "b.example.org"} {
+	for _, want := range []string{"Names on demand", "&lt;shops&gt;", "no rule matches 9", "over budget 2, not allowed 4", "as planned", "Budget left now", "&lt;a&gt;.example.org", "12 times", "34 times", "Taken from other machines", "56", "late", "b.example.org"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page does not show %q", want)
 		}
