@@ -97,7 +97,7 @@ func (r *Rules) Keep(ctx context.Context, storage secret.Storage) {
 		err = r.ledger.UnmarshalBinary(record.Content)
 	}
 	if err != nil {
-		r.log.Error("failed to read what the budgets of names on demand have spent: they begin as used up, and refill at their rates", "error", err)
+		r.log.Error("failed to read what the budgets of names on demand have spent: they begin as used up, and refill at their rates; a higher rate, set for some hours, refills sooner", "error", err)
 		r.ledger.Lose()
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))

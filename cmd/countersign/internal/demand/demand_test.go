@@ -213,6 +213,10 @@ func TestUnreadableBudgetRecordBeginsAsUsedUp(t *testing.T) {
 	if err := b.Take(time.Now(), "a.example.org", []string{"a.example.org"}, "file"); ca.ReasonFor(err) != ca.RateLimited {
 		t.Errorf("the first order: %v", err)
 	}
+	b = take(t, r, `- {match: "**", on_demand: {budget: {new: 3/s, burst: 3}}}`+"\n").Rules()[0].Budget
+	if err := b.Take(time.Now().Add(time.Second), "a.example.org", []string{"a.example.org"}, "file"); err != nil {
+		t.Errorf("a second after a reload with a higher rate: %v", err)
+	}
 }
 
 // A rule for any name must not give out the certificate of a host "default", or "all" for SPIRE's bundles.
