@@ -2,9 +2,7 @@ package state
 
 import (
 	"context"
-	"crypto/hmac"
 	"crypto/rand"
-	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -22,11 +20,6 @@ import (
 )
 
 const (
-	// markName is the file by which the folder is recognized: the one below a mount that is away is
-	// another.
-	markName  = "countersign-shared"
-	markMagic = "countersign shared folder 1\n"
-	markMost  = 256
 	// sharedLog marks the records of a shared folder, so that no [Folder] or [Log] takes one.
 	sharedLog = "shared"
 	// idBytes is the size of random names.
@@ -253,62 +246,6 @@ func missing(err error) error {
 type unfit struct{ error }
 
 func (u unfit) Unwrap() error { return u.error }
-
-// checkMark compares the mark of the folder with the one of the first call, which makes one
-// that is missing.
-func (s *Shared) checkMark(root *os.Root) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	mark, err := readMark(root)
-	if s.mark == "" && errors.Is(err, fs.ErrNotExist) {
-		if err := s.makeMark(root); err != nil {
-			return err
-		}
-		mark, err = readMark(root)
-	}
-	switch {
-	case err != nil:
-		return fmt.Errorf("%s: %w", markName, err)
-	case s.mark == "" && mark != s.markOf(mark[len(markMagic):len(markMagic)+2*idBytes]):
-		return unfit{fmt.Errorf("%s was made with another key: use the same key on all machines", markName)}
-	case s.mark == "":
-		s.mark = mark
-	case s.mark != mark:
-		return fmt.Errorf("%s is the one of another folder: restart this program if that is meant", markName)
-	}
-	return nil
-}
-
-func readMark(root *os.Root) (string, error) {
-	text, err := safefile.ReadWithin(root, markName, markMost, func(info fs.FileInfo) error { return checkPrivate("it", info) })
-	if err != nil {
-		return "", err
-	}
-	if len(text) != len(markMagic)+2*idBytes+1+2*sha256.Size+1 || string(text[:len(markMagic)]) != markMagic {
-		return "", errors.New("it is not the mark of a shared folder")
-	}
-	return string(text), nil
-}
-
-// markOf returns the mark with an ID, which is bound to the key: machines with different keys would
-// replace each other's records.
-func (s *Shared) markOf(id string) string {
-	sum := hmac.New(sha256.New, s.key)
-	sum.Write([]byte(markMagic + id))
-	return markMagic + id + " " + hex.EncodeToString(sum.Sum(nil)) + "\n"
-}
-
-// makeMark makes the mark, unless another machine has made one.
-func (s *Shared) makeMark(root *os.Root) error {
-	fresh := unfinished + randomID()
-	err := safefile.Create(root, fresh, safefile.File{Mode: fileMode, Content: []byte(s.markOf(randomID()))})
-	if err == nil {
-		if err = root.Link(fresh, markName); errors.Is(err, fs.ErrExist) {
-			err = nil
-		}
-	}
-	return errors.Join(err, root.RemoveAll(fresh), safefile.Sync(root))
-}
 
 func randomID() string {
 	var id [idBytes]byte
