@@ -13,6 +13,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/ra/internal/rootphase"
 	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
 // recordVersion is the one that this program writes. Records without one are of the time before.
@@ -41,6 +42,20 @@ func parseRecord(text []byte) (kept authorityRecord, err error) {
 		return authorityRecord{}, fmt.Errorf("the record is malformed: %w", err)
 	}
 	return kept, nil
+}
+
+// RecordedRoots returns the roots that the record of an authority has, to verify with; nil if it has
+// none. The record is as an [Engine] left it in its Store.
+func RecordedRoots(record []byte) (*pki.Bundle, error) {
+	kept, err := parseRecord(record)
+	if err != nil || len(kept.Roots) == 0 {
+		return nil, err
+	}
+	phases, err := rootphase.Restore(rootphase.Config{}, kept.Roots, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	return phases.Bundle(), nil
 }
 
 // recordState is what has to be done with the record.

@@ -255,6 +255,27 @@ func TestNothingIsSignedBeforeTheRecordIsRead(t *testing.T) {
 	})
 }
 
+func TestRecordHasTheRootsThatArePublished(t *testing.T) {
+	store := newShelf()
+	inBubble(t, func(c *ra.Config) { c.Store = store }, func(h *house) {
+		if roots, err := ra.RecordedRoots(nil); roots.Len() != 0 || err != nil {
+			t.Errorf("without a record: %v, %v", roots, err)
+		}
+		synctest.Wait()
+		text, err := store.Load(t.Context(), h.Status()[0].Authority)
+		if err != nil {
+			t.Fatal(err)
+		}
+		roots, err := ra.RecordedRoots(text)
+		if want := h.Roots(h.Status()[0].Authority); err != nil || want.Len() != 1 || !roots.Equal(want) {
+			t.Errorf("%v, %v; published are %v", roots, err, want)
+		}
+		if _, err := ra.RecordedRoots([]byte(`{"version":99}`)); err == nil {
+			t.Error("a record of a newer version is used")
+		}
+	})
+}
+
 func TestStoreThatCannotSaveStopsNoRequest(t *testing.T) {
 	store := newShelf()
 	inBubble(t, func(c *ra.Config) { c.Store = store }, func(h *house) {

@@ -1,7 +1,7 @@
 // Package record keeps what the registration authority has to know after a restart, and what its
 // replicas share, in objects of the home cluster: a [Store] has a record for each authority in a
 // ConfigMap, a [Single] is one record in a ConfigMap or in an annotation of a Lease. Each write
-// replaces the version that it has read, or fails.
+// replaces the version that it has read, or fails. [Numbering] numbers what replicas publish.
 //
 // A record is as safe as its object: the accounts that may change it decide what is in it. None holds
 // a secret. The account needs the rights to get, update and create the object.

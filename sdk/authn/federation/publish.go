@@ -37,8 +37,9 @@ type Publication struct {
 	TrustDomain string
 	// Content returns the roots of the trust domain (PEM), and the keys of its JWT-SVIDs (a JWK
 	// set; nil if it has none). An error means that they are not known now: clients get status 503
-	// and keep what they have. It must not block, and is safe for concurrent use. Required.
-	Content func() (roots, jwks []byte, err error)
+	// and keep what they have. Requests wait for it, so it needs a deadline of its own. It is safe
+	// for concurrent use. Required.
+	Content func(ctx context.Context) (roots, jwks []byte, err error)
 	// URL is the https URL that clients use. Its path is where the bundle is, by default /. The
 	// discovery document names it; without a URL there is no such document.
 	URL string
@@ -47,6 +48,11 @@ type Publication struct {
 	// Numbered keeps the sequence number over restarts. Default: the first number is the time, so
 	// that it grows over a restart unless the clock goes back.
 	Numbered Numbered
+	// Number numbers the content in place of Numbered, for several servers of one trust domain: the
+	// same digest has the same number on all of them. New content has more than the last number,
+	// and least at least. Each request for the bundle asks, one at a time and with a deadline. After
+	// an error, clients get status 503. Default: nil.
+	Number func(ctx context.Context, digest string, least uint64) (uint64, error)
 	// Now is the wall clock. Default: the system clock.
 	Now func() time.Time
 }
@@ -151,7 +157,7 @@ func (p *Publisher) serve(w http.ResponseWriter, r *http.Request, body []byte, t
 
 // current returns the document of what is known now.
 func (p *Publisher) current(ctx context.Context) (body []byte, tag string, err error) {
-	roots, jwks, err := p.Content()
+	roots, jwks, err := p.Content(ctx)
 	if err != nil {
 		return nil, "", err
 	}
@@ -162,12 +168,28 @@ func (p *Publisher) current(ctx context.Context) (body []byte, tag string, err e
 	digest := digestOf(all, jwks)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.body == nil || p.digest != digest {
-		if err := p.next(ctx, all, jwks, digest); err != nil {
+	number, err := p.numberOf(ctx, digest)
+	if err != nil {
+		return nil, "", err
+	}
+	if p.body == nil || p.digest != digest || p.number != number {
+		if p.body, err = p.document(all, jwks, number); err != nil {
 			return nil, "", err
 		}
+		p.number, p.digest = number, digest
 	}
 	return p.body, fmt.Sprintf(`"%d"`, p.number), nil
+}
+
+// document returns the bundle with a number.
+func (p *Publisher) document(roots *pki.Bundle, jwks []byte, number uint64) ([]byte, error) {
+	bundle, err := p.bundleOf(roots, jwks)
+	if err != nil {
+		return nil, err
+	}
+	bundle.SetSequenceNumber(number)
+	bundle.SetRefreshHint(defaultRefresh)
+	return bundle.Marshal()
 }
 
 func (p *Publisher) bundleOf(roots *pki.Bundle, jwks []byte) (*spiffebundle.Bundle, error) {
@@ -197,32 +219,23 @@ func digestOf(roots *pki.Bundle, jwks []byte) string {
 // numberTimeout bounds the store. Requests wait for it.
 const numberTimeout = 5 * time.Second
 
-// next numbers another content: more than the last number, and no less than the time.
-func (p *Publisher) next(ctx context.Context, roots *pki.Bundle, jwks []byte, digest string) error {
-	bundle, err := p.bundleOf(roots, jwks)
-	if err != nil {
-		return err
-	}
+// numberOf returns the number of the content: another content has more than the last number, and no
+// less than the time.
+func (p *Publisher) numberOf(ctx context.Context, digest string) (number uint64, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), numberTimeout)
 	defer cancel()
-	if err := p.remember(ctx); err != nil {
-		return err
+	least := uint64(max(p.Now().Unix(), 0)) // #nosec G115 -- never negative
+	if p.Number != nil {
+		return p.Number(ctx, digest, least)
 	}
-	number := p.number
-	if p.digest != digest {
-		number = max(number+1, uint64(max(p.Now().Unix(), 0))) // #nosec G115 -- never negative
+	if err := p.remember(ctx); err != nil || p.digest == digest {
+		return p.number, err
 	}
-	bundle.SetSequenceNumber(number)
-	bundle.SetRefreshHint(defaultRefresh)
-	body, err := bundle.Marshal()
-	if err != nil {
-		return err
-	}
-	if p.Numbered != nil && p.digest != digest {
+	number = max(p.number+1, least)
+	if p.Numbered != nil {
 		_ = p.Numbered.Store(ctx, number, digest) // it reports its own failures
 	}
-	p.number, p.digest, p.body = number, digest, body
-	return nil
+	return number, nil
 }
 
 // remember takes over the number of an earlier run.

@@ -41,7 +41,7 @@ type content struct {
 	err   error
 }
 
-func (c *content) get() (roots, keys []byte, err error) {
+func (c *content) get(context.Context) (roots, keys []byte, err error) {
 	if c.jwks != "" {
 		keys = []byte(c.jwks)
 	}

@@ -25,6 +25,7 @@ func (c *Config) check(p *settings.Problems) {
 	c.checkIstio(p)
 	c.checkMesh(p)
 	c.checkCertManager(p)
+	c.checkPublishBundle(p)
 	c.checkRules(p)
 	c.checkBudget(p)
 	if c.Audit.File == "" {

@@ -29,6 +29,8 @@ type Config struct {
 	Mesh    Mesh     `json:"mesh"`
 	// CertManager serves the requests of cert-manager. Default: none.
 	CertManager CertManager `json:"cert_manager"`
+	// PublishBundle is off without an address.
+	PublishBundle PublishBundle `json:"publish_bundle"`
 	// Rules say who may have which certificate: the first that matches decides. Required.
 	Rules          []Rule          `json:"rules"`
 	Budget         Budget          `json:"budget"`

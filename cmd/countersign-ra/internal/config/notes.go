@@ -29,6 +29,11 @@ func (c *Config) Notes(env environ.Vars) (all []string) {
 	}
 	all = append(all, c.ruleNotes()...)
 	all = append(all, c.istioNotes()...)
+	for setting, path := range map[string]string{"chain_file": c.PublishBundle.ChainFile, "key_file": c.PublishBundle.KeyFile} {
+		if _, err := os.Stat(path); path != "" && err != nil {
+			all = append(all, fmt.Sprintf("publish_bundle.%s: %s; serve waits for it", setting, err))
+		}
+	}
 	if !c.LeaderElection.Enabled {
 		all = append(all, "leader_election.enabled is false: never run a second replica, not even during an update")
 	}

@@ -51,7 +51,7 @@ const garbage = 32 << 20
 
 // serve starts everything in order of dependency, and stops it in reverse.
 func serve(ctx context.Context, c config.Config, in *daemon.Flags[*config.Config], streams cli.IO) (err error) {
-	life := daemon.NewLife(in.File, map[string]string{"istio.listen": c.Istio.Listen, "status.address": c.Status.Address, "status.probes": c.Status.Probes})
+	life := daemon.NewLife(in.File, map[string]string{"istio.listen": c.Istio.Listen, "publish_bundle.address": c.PublishBundle.Address, "status.address": c.Status.Address, "status.probes": c.Status.Probes})
 	log, pages, err := daemon.Begin(streams.Err, c.Log, c.Status)
 	if err != nil {
 		return err

@@ -47,6 +47,7 @@ type service struct {
 	common    *record.Store // the same, for each replica's door
 	lease     *lease.Lease  // nil: leader election is disabled
 	door      *door         // nil: Istio's CA API is not served
+	bundle    *bundle       // nil: no roots are published
 	met       met
 
 	moved, shifted notice                        // clusters came or went: for a term, and for the door
@@ -80,7 +81,7 @@ func (s *service) make(context.Context) error {
 	s.moved, s.shifted, s.back = make(notice, 1), make(notice, 1), make(notice, 1)
 	s.met = make(met, len(needs))
 	s.now.Store(&s.config)
-	for _, part := range []func() error{s.findProviders, s.openClusters, s.tryOffice, s.openAudit, s.openDoor} {
+	for _, part := range []func() error{s.findProviders, s.openClusters, s.tryOffice, s.openAudit, s.openDoor, s.openBundle} {
 		if err := part(); err != nil {
 			return cli.Wrong(err)
 		}
@@ -135,7 +136,7 @@ func (s *service) openClusters() error {
 
 func (s *service) openLease(home kubernetes.Interface) (err error) {
 	l, namespace := s.config.LeaderElection, s.config.Cluster.SystemNamespace
-	kept := record.Object{Client: home, Kind: record.ConfigMap, Namespace: namespace, Name: config.Lease}
+	kept := s.recorded()
 	if l.Enabled {
 		s.lease, err = lease.New(lease.Config{Client: home, Namespace: namespace, Name: config.Lease, Duration: l.Duration.Duration, Log: s.log})
 		if err != nil {
@@ -167,6 +168,9 @@ func (s *service) tryOffice() error {
 func (s *service) run(ctx context.Context) error {
 	ctx, s.stop = context.WithCancel(ctx)
 	defer s.stop()
+	if err := s.bundle.show(); err != nil {
+		return err
+	}
 	// A term uses the clusters and the providers to its end.
 	beside, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var background sync.WaitGroup
@@ -226,7 +230,7 @@ func (s *service) signs() error {
 
 // close closes all parts that were made.
 func (s *service) close() error {
-	errs := []error{s.door.close()}
+	errs := []error{s.bundle.close(), s.door.close()}
 	if s.providers != nil {
 		errs = append(errs, s.providers.Close())
 	}

@@ -19,7 +19,7 @@ import (
 // on the other, and nothing else on either.
 type outsidePages struct {
 	status          config.Status
-	certificate     *monitoring.Certificate // of the metrics; nil: plain HTTP
+	certificate     *operatorpage.Certificate // of the metrics; nil: plain HTTP
 	probes, metrics *operatorpage.Page
 	log             *slog.Logger
 }
@@ -27,7 +27,7 @@ type outsidePages struct {
 func listenOutside(c config.Status, log *slog.Logger) (*outsidePages, error) {
 	p := &outsidePages{status: c, log: log}
 	if c.MetricsSecret != "" {
-		p.certificate = &monitoring.Certificate{}
+		p.certificate = &operatorpage.Certificate{}
 	}
 	if c.MetricsTokenFile != "" {
 		if _, err := monitoring.ReadToken(c.MetricsTokenFile); err != nil {

@@ -4,73 +4,38 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
-	"net"
-	"time"
 
-	"github.com/countersign-dev/countersign/cmd/countersign/internal/monitoring"
 	"github.com/countersign-dev/countersign/cmd/internal/config"
+	"github.com/countersign-dev/countersign/cmd/internal/publish"
 	"github.com/countersign-dev/countersign/internal/call"
-	"github.com/countersign-dev/countersign/internal/program/operatorpage"
-	"github.com/countersign-dev/countersign/internal/strangers"
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/authn/federation"
 	"github.com/countersign-dev/countersign/sdk/secret"
 	"github.com/countersign-dev/countersign/sdk/tlsconfig"
 )
 
-// The limits of the bundle endpoint, which anybody may reach.
-const (
-	mostReaders      = 256
-	mostReadersOfOne = 32
-	readerLife       = time.Minute
-)
-
 // publishedBundle is the agent's bundle endpoint; nil if there is none.
 type publishedBundle struct {
-	page        *operatorpage.Page
-	certificate monitoring.Certificate
-	bundle      *federation.Publisher
-	secret      string // of the server
-	source      secret.Source
-	jwts        *jwtSVIDs
+	endpoint *publish.Endpoint
+	secret   string // of the server
+	source   secret.Source
+	jwts     *jwtSVIDs
 }
 
 // listenBundle takes the address. Handshakes succeed once show was called.
-func listenBundle(c config.Config, storage secret.Storage, log *slog.Logger) (*publishedBundle, error) {
+func listenBundle(c config.Config, storage secret.Storage, log *slog.Logger) (p *publishedBundle, err error) {
 	b := c.PublishBundle
 	if b.Address == "" {
 		return nil, nil
 	}
-	p := &publishedBundle{secret: b.Secret}
-	var err error
-	if p.bundle, err = federation.NewPublisher(p.publication(c, storage, log)); err != nil {
-		return nil, fmt.Errorf("publish_bundle: %w", err)
-	}
-	listener, err := net.Listen("tcp", b.Address)
-	if err != nil {
-		return nil, fmt.Errorf("publish_bundle.address: %w", err)
-	}
-	p.page = operatorpage.Serve(p.certificate.Listen(bounded(listener)), "bundle endpoint", log)
-	return p, nil
-}
-
-// bounded limits the readers. There are more places than readers, as a connection that gives way to another
-// still has its place then.
-func bounded(listener net.Listener) net.Listener {
-	return &strangers.Listener{
-		Listener: listener, Places: strangers.NewPlaces(2*mostReaders, 2*mostReadersOfOne),
-		Unknown: strangers.NewUnknown(mostReaders, mostReadersOfOne, readerLife), Full: func(net.Conn, error) {},
-	}
-}
-
-func (p *publishedBundle) publication(c config.Config, storage secret.Storage, log *slog.Logger) federation.Publication {
-	out := federation.Publication{TrustDomain: c.TrustDomain, URL: c.PublishBundle.URL, Profile: c.PublishBundle.Profile, Content: p.content}
+	p = &publishedBundle{secret: b.Secret}
+	out := federation.Publication{TrustDomain: c.TrustDomain, Content: p.content}
 	if storage != nil {
 		out.Numbered = newBundleNumber(storage, c.TrustDomain, log)
 	}
-	return out
+	p.endpoint, err = publish.Listen(b.Published, out, log)
+	return p, err
 }
 
 // show publishes the roots of a source, and the keys of JWT-SVIDs if there are any.
@@ -83,13 +48,12 @@ func (p *publishedBundle) show(source secret.Source, jwts *jwtSVIDs) {
 	if err != nil {
 		panic(err) // never with a source and a name
 	}
-	p.certificate.Take(cfg)
-	p.page.Show(p.bundle)
+	p.endpoint.Show(cfg)
 }
 
 // content is what is published. The keys of JWT-SVIDs are not left out while they are not known:
 // clients would refuse the tokens.
-func (p *publishedBundle) content() (roots, jwks []byte, err error) {
+func (p *publishedBundle) content(context.Context) (roots, jwks []byte, err error) {
 	if p.jwts != nil {
 		if jwks = p.jwts.Keys(); jwks == nil {
 			return nil, nil, errors.New("the keys of JWT-SVIDs are not known yet")
@@ -106,7 +70,7 @@ func (p *publishedBundle) close() error {
 	if p == nil {
 		return nil
 	}
-	return p.page.Close()
+	return p.endpoint.Close()
 }
 
 // bundleNumber keeps the number of the published bundle in the agent's state.

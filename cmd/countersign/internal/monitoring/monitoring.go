@@ -8,13 +8,11 @@ package monitoring
 import (
 	"crypto/sha256"
 	"crypto/subtle"
-	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net"
 	"net/http"
 	"strings"
-	"sync/atomic"
 
 	"golang.org/x/net/netutil"
 
@@ -30,7 +28,7 @@ const maxToken = 16 << 10
 
 // Listen takes an address, host:port. Until Show of the result, /healthz is well and /readyz
 // is not ready. A nil certificate means plain HTTP; an empty address no listener.
-func Listen(address string, certificate *Certificate, log *slog.Logger) (*operatorpage.Page, error) {
+func Listen(address string, certificate *operatorpage.Certificate, log *slog.Logger) (*operatorpage.Page, error) {
 	if address == "" {
 		return nil, nil
 	}
@@ -43,22 +41,6 @@ func Listen(address string, certificate *Certificate, log *slog.Logger) (*operat
 		listener = certificate.Listen(listener)
 	}
 	return operatorpage.Serve(listener, "status page", log), nil
-}
-
-// Certificate is a TLS configuration that comes after the address was taken.
-type Certificate struct{ current atomic.Pointer[tls.Config] }
-
-// Take is the configuration from now on. Before, no handshake succeeds.
-func (c *Certificate) Take(cfg *tls.Config) { c.current.Store(cfg) }
-
-// Listen returns a listener whose connections speak TLS with it.
-func (c *Certificate) Listen(on net.Listener) net.Listener {
-	return tls.NewListener(on, &tls.Config{MinVersion: tls.VersionTLS13, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-		if cfg := c.current.Load(); cfg != nil {
-			return cfg, nil
-		}
-		return nil, errors.New("the agent is starting")
-	}})
 }
 
 // Guarded serves next only to those who present the token in a file, which is read each time.

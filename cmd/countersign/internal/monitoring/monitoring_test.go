@@ -19,6 +19,8 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 	"go.uber.org/goleak"
+
+	"github.com/countersign-dev/countersign/internal/program/operatorpage"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -204,7 +206,7 @@ func TestNoHandshakeSucceedsBeforeThereIsACertificate(t *testing.T) {
 	server := httptest.NewUnstartedServer(nil)
 	server.StartTLS()
 	defer server.Close()
-	certificate := &Certificate{}
+	certificate := &operatorpage.Certificate{}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -84,6 +84,10 @@
 {{- $rule := first $object.spec.ingress -}}
 {{- $_ := set $rule "ports" (append $rule.ports (dict "port" "grpc-ca")) -}}
 {{- end -}}
+{{- with dig "publish_bundle" "address" "" .config | include "countersign.port" }}
+{{- $rule := first $object.spec.ingress -}}
+{{- $_ := set $rule "ports" (append $rule.ports (dict "port" (int .))) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 
