@@ -54,6 +54,9 @@ type job struct {
 	// unsaved is why Storage may not have the item.
 	unsaved   error
 	overtaken bool // another machine has stored a newer one
+	// foreign: the record has a certificate that this machine cannot use, and others may. A certificate
+	// replaces it, an order does not.
+	foreign bool
 }
 
 // request returns the attempt for an entry that is due, unless its certificate is being stored.
@@ -130,7 +133,7 @@ func (j *job) attempt(ctx context.Context, w *schedule.Worker) (err error) {
 			return err
 		}
 	}
-	if !j.stored {
+	if !j.stored && !j.foreign {
 		if err := j.save(ctx, w.Turn, j.before, j.order); err != nil && !j.unstored() {
 			return fmt.Errorf("failed to store the order, which is therefore not sent: %w", err)
 		}

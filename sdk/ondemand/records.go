@@ -231,12 +231,18 @@ func later(err error) bool {
 
 // restore reads and verifies a record.
 func (s *Set) restore(ctx context.Context, turn call.Turn, spec secret.Spec) (*secret.Item, *secret.Order, error) {
-	record, err := call.Do(ctx, storageTimeout, turn, func(ctx context.Context) (secret.Record, error) {
-		return s.cfg.Storage.Load(ctx, spec.Name)
-	})
+	record, err := s.load(ctx, turn, spec.Name)
 	if err != nil {
 		return nil, nil, err
 	}
+	return s.verify(spec, record)
+}
+
+func (s *Set) load(ctx context.Context, turn call.Turn, name string) (secret.Record, error) {
+	return call.Do(ctx, storageTimeout, turn, func(ctx context.Context) (secret.Record, error) { return s.cfg.Storage.Load(ctx, name) })
+}
+
+func (s *Set) verify(spec secret.Spec, record secret.Record) (*secret.Item, *secret.Order, error) {
 	if len(record.Content) == 0 {
 		return nil, nil, nil
 	}

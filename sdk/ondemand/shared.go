@@ -191,7 +191,13 @@ func (s *Set) release(claim secret.Claim) {
 // catchUp reads the record of a name that was claimed: another machine may have renewed the certificate,
 // or have left an order to continue.
 func (j *job) catchUp(ctx context.Context, turn call.Turn) error {
-	item, order, err := j.set.restore(ctx, turn, j.spec)
+	record, err := j.set.load(ctx, turn, j.name)
+	var item *secret.Item
+	var order *secret.Order
+	if err == nil {
+		item, order, err = j.set.verify(j.spec, record)
+		j.foreign = err != nil
+	}
 	switch {
 	case err != nil && later(err):
 		j.early = true
@@ -209,7 +215,7 @@ func (j *job) catchUp(ctx context.Context, turn call.Turn) error {
 
 // forget takes an order that was refused out of the record, so that no machine sends it again.
 func (j *job) forget(ctx context.Context, turn call.Turn) {
-	if j.claim == nil {
+	if j.claim == nil || j.foreign && !j.stored {
 		return
 	}
 	if j.before != nil {

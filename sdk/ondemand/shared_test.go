@@ -312,6 +312,33 @@ func TestRecordThatAMachineCannotUseIsNotDeleted(t *testing.T) {
 	})
 }
 
+// A machine with another configuration, whose order is refused, takes nothing from the others.
+func TestRecordThatAMachineCannotUseIsNotReplacedByItsOrder(t *testing.T) {
+	machines(t, 2, func(i int, c *ondemand.Config) {
+		if i == 1 {
+			c.Rules[0].Certificate.KeyType = "rsa-2048"
+		}
+	}, func(f *fleet) {
+		f.engines[0].subscribe(shopA)
+		held := f.engines[0].has(shopA)
+		f.ca.Always(catest.Fault{Err: ca.Errorf(ca.Denied, "no")})
+		f.engines[1].subscribe(shopA)
+		after(10 * time.Second)
+		f.engines[1].answer(shopA, secret.ErrUnknown)
+		f.engines[0].restart()
+		f.engines[0].subscribe(shopA)
+		after(5 * time.Second)
+		if f.engines[0].has(shopA).Fingerprint != held.Fingerprint {
+			t.Error("another certificate is served after a restart")
+		}
+		f.ca.Always(catest.Fault{})
+		after(time.Hour)
+		f.engines[1].subscribe(shopA)
+		after(10 * time.Second)
+		f.engines[1].has(shopA)
+	})
+}
+
 func TestEvictedNameIsServedWhereItIsUsed(t *testing.T) {
 	machines(t, 2, func(i int, c *ondemand.Config) {
 		c.Rules[0].Evict = true
