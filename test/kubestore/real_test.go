@@ -159,6 +159,7 @@ func (a *agent) get(t *testing.T, name string) *secret.Item {
 func TestRealAgentsShareOneOrder(t *testing.T) {
 	s := newSite(t)
 	first, second := s.agent(t), s.agent(t)
+	must(t, first.store.Check(t.Context()))
 	got, again := first.get(t, web), second.get(t, web)
 	if got.Fingerprint != again.Fingerprint || s.ca.orders() != 1 {
 		t.Errorf("%d orders", s.ca.orders())

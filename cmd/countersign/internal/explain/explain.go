@@ -168,6 +168,7 @@ The exit code is 2 if a variable is wrong.`,
 func validateCommand(env environ.Vars) *cobra.Command {
 	in := settings.Flags{Env: env, Installed: settings.InstalledFile}
 	var envoy string
+	var store bool
 	cmd := &cobra.Command{
 		Use: "validate", Short: "Validate the configuration without starting anything",
 		Long: `Validate the configuration, and find and verify the providers' binaries. Start
@@ -179,7 +180,8 @@ Files of revocation lists that cannot be read are warnings: the agent starts and
 So is a runtime_dir that does not exist, which a service manager may create; without it the agent
 does not start. Further warnings name what a restart or an upgrade would cost: no "state" with a CA
 that bills or limits certificates, and a pin beside the lock file of a provider's package; and what
-does not fit certificates on demand in the Envoy bootstrap of proxy.command, or of --envoy.
+does not fit certificates on demand in the Envoy bootstrap of proxy.command, or of --envoy. With
+--store, they name what keeps the shared store from being used: run it as the user of the agent.
 
 The exit code is 2 if a setting is wrong.`,
 		Args: cli.NoArgs,
@@ -196,6 +198,9 @@ The exit code is 2 if a setting is wrong.`,
 			if envoy != "" {
 				faults = append(faults, agent.EnvoyFaults(c, envoy)...)
 			}
+			if store {
+				faults = append(faults, agent.StoreFaults(cmd.Context(), c.Store)...)
+			}
 			for _, fault := range faults {
 				fmt.Fprintf(cmd.OutOrStdout(), "warning: %s\n", fault)
 			}
@@ -206,6 +211,7 @@ The exit code is 2 if a setting is wrong.`,
 		},
 	}
 	cmd.Flags().StringVar(&envoy, "envoy", "", "an Envoy bootstrap to check, too, for certificates on demand")
+	cmd.Flags().BoolVar(&store, "store", false, "reach the store that machines share, and check the rights there")
 	in.AddFlags(cmd)
 	return cmd
 }
