@@ -120,7 +120,7 @@ func (q *query) get(ctx context.Context, w io.Writer, timeout time.Duration) err
 	if err != nil {
 		return err
 	}
-	if err := newPrinter(w, *q.output).print(shown); err != nil {
+	if _, err := newPrinter(w, *q.output).print(shown); err != nil {
 		return err
 	}
 	return q.missing(shown)
@@ -162,9 +162,13 @@ func watchCommand(env environ.Vars) *cobra.Command {
 	q := query{settings: settings.Flags{Env: env, Installed: settings.InstalledFile}}
 	var limit time.Duration
 	var count int
+	var filter cli.Filter
 	cmd := &cobra.Command{
 		Use: "watch [NAME…]", Short: "Show secrets (by default: default and ROOTCA) and every rotation",
 		RunE: func(cmd *cobra.Command, names []string) error {
+			if err := filter.Check(*q.output); err != nil {
+				return cli.Wrong(err)
+			}
 			if err := q.open(names); err != nil {
 				return err
 			}
@@ -174,12 +178,15 @@ func watchCommand(env environ.Vars) *cobra.Command {
 				ctx, cancel = context.WithTimeout(ctx, limit)
 				defer cancel()
 			}
-			return q.watch(ctx, newPrinter(cmd.OutOrStdout(), *q.output), cmd.ErrOrStderr(), count)
+			p := newPrinter(cmd.OutOrStdout(), *q.output)
+			p.filter = filter
+			return q.watch(ctx, p, cmd.ErrOrStderr(), count)
 		},
 	}
 	q.addFlags(cmd)
 	cmd.Flags().DurationVar(&limit, "for", 0, "exit after this time (default: never)")
-	cmd.Flags().IntVar(&count, "count", 0, "exit after this many updates (default: never)")
+	cmd.Flags().IntVar(&count, "count", 0, "exit after this many updates in the output (default: never)")
+	filter.AddFlag(cmd, "a name, an event such as rotated, an identity")
 	return cmd
 }
 
@@ -234,14 +241,15 @@ func (q *query) follow(ctx context.Context, client secretv3.SecretDiscoveryServi
 		if err != nil {
 			return err
 		}
-		if err := p.print(shown); err != nil {
+		printed, err := p.print(shown)
+		if err != nil {
 			return err
 		}
 		ack := &discoveryv3.DiscoveryRequest{TypeUrl: sds.TypeURL, ResourceNames: q.names, VersionInfo: answer.VersionInfo, ResponseNonce: answer.Nonce}
 		if err := stream.Send(ack); err != nil && !errors.Is(err, io.EOF) {
 			return err
 		}
-		if *count -= len(shown); *count <= 0 && *count+len(shown) > 0 {
+		if *count -= printed; *count <= 0 && *count+printed > 0 {
 			return errEnough
 		}
 	}

@@ -113,6 +113,7 @@ type printer struct {
 	width  int // of the terminal; 0: none
 	json   bool
 	headed bool
+	filter cli.Filter // rows that do not contain it are left out
 	seen   map[string]bool
 }
 
@@ -136,24 +137,24 @@ func (p *printer) fit(name, identity string) (shownName, shownIdentity string) {
 	return cli.CutWithin(name, max(nameWidth, room-right)), cli.CutWithin(identity, right)
 }
 
-func (p *printer) print(all []secretShown) error {
+// print returns how many of the secrets it has shown.
+func (p *printer) print(all []secretShown) (shown int, err error) {
 	for _, s := range all {
-		if err := p.one(s); err != nil {
-			return err
+		did, err := p.one(s)
+		if err != nil {
+			return shown, err
+		}
+		if did {
+			shown++
 		}
 	}
-	return nil
+	return shown, nil
 }
 
-func (p *printer) one(s secretShown) error {
+// one reports whether it has shown the secret.
+func (p *printer) one(s secretShown) (shown bool, err error) {
 	if p.json {
-		return text.WriteJSON(p.w, s, "")
-	}
-	if !p.headed {
-		p.headed = true
-		if _, err := fmt.Fprintf(p.w, row, "TIME", "NAME", "EVENT", "SERIAL", "EXPIRES", "IDENTITY"); err != nil {
-			return err
-		}
+		return true, text.WriteJSON(p.w, s, "")
 	}
 	event := "held"
 	if p.seen[s.Name] {
@@ -163,8 +164,18 @@ func (p *printer) one(s secretShown) error {
 	return p.rows(s, event)
 }
 
-// rows writes a key pair's leaf, or each root of a bundle.
-func (p *printer) rows(s secretShown, event string) error {
+// head writes the names of the columns above the first row.
+func (p *printer) head() error {
+	if p.headed {
+		return nil
+	}
+	p.headed = true
+	_, err := fmt.Fprintf(p.w, row, "TIME", "NAME", "EVENT", "SERIAL", "EXPIRES", "IDENTITY")
+	return err
+}
+
+// rows writes a key pair's leaf, or each root of a bundle, and reports whether the filter has kept one.
+func (p *printer) rows(s secretShown, event string) (shown bool, err error) {
 	certs := s.Certificates
 	if s.Kind == config.KeyPair {
 		certs = certs[:1]
@@ -177,14 +188,23 @@ func (p *printer) rows(s secretShown, event string) error {
 		if c.TrustDomain != "" {
 			who += " of " + c.TrustDomain
 		}
-		name, identity := p.fit(text.Clean(s.Name), text.Clean(who))
-		if _, err := fmt.Fprintf(p.w, row, s.Time.Local().Format(time.TimeOnly), name, event,
-			short(c.Serial, 12), until(c.NotAfter.Sub(s.Time)), identity); err != nil {
-			return err
+		name, identity, ends := text.Clean(s.Name), text.Clean(who), until(c.NotAfter.Sub(s.Time))
+		if !p.filter.Keeps(name, event, short(c.Serial, 12), ends, identity) {
+			continue
+		}
+		shown = true
+		name, identity = p.fit(name, identity)
+		if err := p.head(); err != nil {
+			return true, err
+		}
+		if _, err := fmt.Fprintf(p.w, row, s.Time.Local().Format(time.TimeOnly), name, event, short(c.Serial, 12), ends, identity); err != nil {
+			return true, err
 		}
 	}
-	_, err := io.WriteString(p.w, s.Key)
-	return err
+	if shown {
+		_, err = io.WriteString(p.w, s.Key)
+	}
+	return shown, err
 }
 
 func short(s string, n int) string { return s[:min(n, len(s))] }

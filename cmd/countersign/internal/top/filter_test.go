@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/countersign-dev/countersign/cmd/internal/cli"
 )
 
 func TestFilterShowsRowsThatContainIt(t *testing.T) {
@@ -23,7 +25,7 @@ func TestFilterShowsRowsThatContainIt(t *testing.T) {
 		"c.exam":   {"c.example.org", "a.example.org,web"},
 	} {
 		v := viewOf(r)
-		v.filter = filter
+		v.filter = cli.Filter(filter)
 		shown := strings.Join(v.lines(200, time.Now(), unpainted), "\n")
 		for want := range strings.SplitSeq(c.shows, ",") {
 			if !strings.Contains(shown, want) {

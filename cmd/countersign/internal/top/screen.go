@@ -39,7 +39,7 @@ type screen struct {
 }
 
 // live shows the view until a key, or the end of ctx.
-func live(ctx context.Context, keys, tty *os.File, sources []*source, interval time.Duration, filter string) (err error) {
+func live(ctx context.Context, keys, tty *os.File, sources []*source, interval time.Duration, filter cli.Filter) (err error) {
 	before, err := term.MakeRaw(int(keys.Fd()))
 	if err != nil {
 		return err

@@ -29,11 +29,10 @@ func colored(foreign string, c cli.Color) cell { return cell{text.Clean(foreign)
 
 // table has a heading and rows.
 type table struct {
-	head []string
-	rows [][]cell
-	more int // rows beyond the limit
-	// filter is in lower case; a row without a cell that contains it is left out.
-	filter string
+	head   []string
+	rows   [][]cell
+	more   int // rows beyond the limit
+	filter cli.Filter
 	// without are the columns that a narrow terminal does not show, the least needed first.
 	without []string
 	last    int // how much of the last column needs room, if it has that much
@@ -48,7 +47,7 @@ func (t *table) dispensable(columns ...string) *table {
 }
 
 func (t *table) row(cells ...cell) {
-	if !slices.ContainsFunc(cells, func(c cell) bool { return strings.Contains(strings.ToLower(c.text), t.filter) }) {
+	if !slices.ContainsFunc(cells, func(c cell) bool { return t.filter.Keeps(c.text) }) {
 		return
 	}
 	if len(t.rows) == maxRows {

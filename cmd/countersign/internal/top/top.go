@@ -32,7 +32,7 @@ const (
 func Command(env environ.Vars) *cobra.Command {
 	in := settings.Flags{Env: env, Installed: settings.InstalledFile}
 	var interval time.Duration
-	var filter string
+	var filter cli.Filter
 	cmd := &cobra.Command{
 		Use: "top [ADDRESS…]", Short: "Show the secrets, providers, streams and events of agents, live",
 		Long: `Show the secrets, providers, streams and events of one or several agents, live. An
@@ -46,15 +46,15 @@ state is printed once; the exit code is 1 if an agent does not answer.`,
 	}
 	in.AddFlags(cmd, "status.address")
 	output := cli.Output(cmd, "table", "json")
-	cmd.Flags().StringVar(&filter, "filter", "", "show rows alone that contain this text: a name, a rule, a state such as late or failing")
+	filter.AddFlag(cmd, "a name, a rule, a state such as late or failing")
 	cmd.Flags().DurationVar(&interval, "interval", 2*time.Second, "time between two refreshes")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		sources, err := sourcesOf(&in, args)
 		if err == nil && interval < minInterval {
 			err = fmt.Errorf("--interval is %s: write %s or more", interval, minInterval)
 		}
-		if err == nil && filter != "" && *output == "json" {
-			err = errors.New("--filter is for tables: remove it, or -o json")
+		if err == nil {
+			err = filter.Check(*output)
 		}
 		if err != nil {
 			return cli.Wrong(err)
@@ -102,7 +102,7 @@ func sourcesOf(in *settings.Flags, addresses []string) ([]*source, error) {
 }
 
 // once prints the state.
-func once(ctx context.Context, w io.Writer, sources []*source, asJSON bool, filter string) error {
+func once(ctx context.Context, w io.Writer, sources []*source, asJSON bool, filter cli.Filter) error {
 	answers := make([]answer, len(sources))
 	var all sync.WaitGroup
 	for i, s := range sources {

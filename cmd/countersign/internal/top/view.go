@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/countersign-dev/countersign/cmd/internal/cli"
@@ -13,7 +12,7 @@ import (
 
 // view is what is shown. It holds the last answer of each agent.
 type view struct {
-	filter string // rows that do not contain it are left out
+	filter cli.Filter // rows that do not contain it are left out
 	agents []*agent
 	events []event // oldest first
 }
@@ -185,7 +184,7 @@ func (v *view) names(now time.Time) *table {
 // newTable returns a table that names the agent only where there is room, if there is just one.
 func (v *view) newTable(head ...string) *table {
 	t := newTable(head...)
-	t.filter = strings.ToLower(v.filter)
+	t.filter = v.filter
 	if len(v.agents) == 1 {
 		t.dispensable("AGENT")
 	}
