@@ -1,7 +1,10 @@
 package program
 
 import (
+	"bytes"
 	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -9,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-jose/go-jose/v4"
 	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
@@ -16,10 +20,24 @@ import (
 	"github.com/countersign-dev/countersign/internal/test/proctest"
 )
 
-// bundleAt asks a bundle endpoint; nil if it has no bundle.
-func bundleAt(address string) *spiffebundle.Bundle {
-	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} // #nosec G402 -- the test compares what is published
-	answer, err := (&http.Client{Transport: transport, Timeout: patience}).Get("https://" + address)
+// reader reads bundle endpoints as two others do.
+type reader struct {
+	*testing.T
+	client *http.Client
+}
+
+// newReader returns one that trusts a certificate. TLS is as in Istio's RetrieveSpiffeBundleRootCerts.
+func newReader(t *testing.T, trusts *certtest.Pair) reader {
+	t.Helper()
+	pool := x509.NewCertPool()
+	pool.AddCert(trusts.Cert)
+	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}
+	return reader{t, &http.Client{Transport: transport, Timeout: patience}}
+}
+
+// get returns the document at an address; none unless the status is 200.
+func (r reader) get(address string) []byte {
+	answer, err := r.client.Get("https://" + address)
 	if err != nil {
 		return nil
 	}
@@ -28,15 +46,45 @@ func bundleAt(address string) *spiffebundle.Bundle {
 	if err != nil || answer.StatusCode != http.StatusOK {
 		return nil
 	}
-	bundle, err := spiffebundle.Parse(spiffeid.RequireTrustDomainFromString("cluster.local"), text)
+	return text
+}
+
+// bundle waits for a bundle, and reads it as go-spiffe does.
+func (r reader) bundle(address string) *spiffebundle.Bundle {
+	r.Helper()
+	bundle, err := spiffebundle.Parse(spiffeid.RequireTrustDomainFromString("cluster.local"), r.eventually(address))
 	if err != nil {
-		return nil
+		r.Fatal(err)
 	}
 	return bundle
 }
 
+// ofIstio reads a bundle by the rules of Istio's RetrieveSpiffeBundleRootCerts (istio.io/istio/pkg/spiffe),
+// which istiod has for caCertificates.spiffeBundleUrl.
+func (r reader) ofIstio(address string) (roots []*x509.Certificate) {
+	r.Helper()
+	var document struct {
+		jose.JSONWebKeySet
+		Sequence    uint64 `json:"spiffe_sequence,omitempty"`
+		RefreshHint int    `json:"spiffe_refresh_hint,omitempty"`
+	}
+	if err := json.NewDecoder(bytes.NewReader(r.eventually(address))).Decode(&document); err != nil {
+		r.Fatal(err)
+	}
+	for i, key := range document.Keys {
+		if key.Use != "x509-svid" {
+			continue
+		}
+		if len(key.Certificates) != 1 {
+			r.Fatalf("entry %d has %d certificates, want 1", i, len(key.Certificates))
+		}
+		roots = append(roots, key.Certificates[0])
+	}
+	return roots
+}
+
 // Two replicas publish the same bundle with the same number, also the one that does not lead, and a
-// restart keeps it.
+// restart keeps it. Istio accepts it.
 func TestReplicasPublishOneBundle(t *testing.T) {
 	t.Parallel()
 	api := newAPIServer(t)
@@ -49,34 +97,37 @@ func TestReplicasPublishOneBundle(t *testing.T) {
 		start(t, files(t, api, text))
 		return address
 	}
+	r := newReader(t, leaf)
 	one, two := begin(), begin()
-	first := eventually(t, one)
-	second := eventually(t, two)
+	first, second := r.bundle(one), r.bundle(two)
 	number, has := first.SequenceNumber()
 	if len(first.X509Authorities()) != 1 || !first.Equal(second) || !has || number < 1_700_000_000 {
 		t.Errorf("%v with %d, and %v", first, number, second)
 	}
-	again := eventually(t, begin())
+	again := r.bundle(begin())
 	if !again.Equal(first) {
 		t.Errorf("after a restart: %v, previously %v", again, first)
 	}
+	if roots := r.ofIstio(one); len(roots) != 1 || !first.HasX509Authority(roots[0]) {
+		t.Errorf("Istio reads %d roots, want that of the bundle", len(roots))
+	}
 }
 
-// eventually waits for a bundle.
-func eventually(t *testing.T, address string) *spiffebundle.Bundle {
-	t.Helper()
+// eventually waits for a document.
+func (r reader) eventually(address string) []byte {
+	r.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
 	for {
-		if bundle := bundleAt(address); bundle != nil {
-			return bundle
+		if text := r.get(address); text != nil {
+			return text
 		}
 		select {
 		case <-tick.C:
 		case <-deadline.C:
-			t.Fatalf("%s publishes no bundle within %s", address, patience)
+			r.Fatalf("%s publishes no bundle within %s", address, patience)
 		}
 	}
 }
