@@ -80,6 +80,11 @@ func (e *entry) held() bool {
 	return held
 }
 
+// ordered forgets the last order and its failure, as this machine or another one has a certificate since.
+func (e *entry) ordered() {
+	e.failure, e.order, e.vain, e.refused, e.denied = nil, nil, nil, false, false
+}
+
 func (e *entry) ends() time.Time {
 	term, _ := e.Rotation.Held()
 	return term.Ends

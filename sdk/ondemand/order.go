@@ -248,7 +248,7 @@ func (j *job) Land(now time.Time) {
 		s.failed(j)
 		return
 	}
-	e.failure, e.order, e.vain, e.refused, e.denied = nil, nil, nil, false, false
+	e.ordered()
 	s.landed(j)
 	switch {
 	case !j.sent:

@@ -169,6 +169,9 @@ func (s *Set) restored(e *entry, item *secret.Item, order *secret.Order, err err
 		return
 	case stale:
 		e.rule.counts.shared++
+		if !e.Rotation.Asking() {
+			e.ordered()
+		}
 	}
 	if e.Rotation.Asking() || e.Rotation.Waiting() {
 		e.Item = item

@@ -125,6 +125,7 @@ func (s *Set) refresh(e *entry, now time.Time) {
 		return
 	}
 	e.rule.counts.shared++
+	e.ordered()
 	renew, ends := time.Unix(e.known.renew, 0), time.Unix(e.known.ends, 0)
 	e.Rotation.Hold(rotation.Term{Renew: spread(renew, ends), Ends: ends})
 	e.decided = true

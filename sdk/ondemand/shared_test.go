@@ -339,6 +339,58 @@ func TestRecordThatAMachineCannotUseIsNotReplacedByItsOrder(t *testing.T) {
 	})
 }
 
+// One machine begins an order, another one gets its certificate.
+func TestOrderThatAnotherMachineFinishedIsNotSentAgain(t *testing.T) {
+	pending := func(again time.Duration) catest.Fault {
+		return catest.Fault{Err: &ca.Error{Reason: ca.Pending, RetryAfter: again}}
+	}
+	t.Run("new", func(t *testing.T) {
+		machines(t, 2, nil, func(f *fleet) {
+			f.ca.Always(pending(5 * time.Second))
+			f.engines[0].subscribe(shopA)
+			after(time.Second)
+			f.ca.Always(catest.Fault{})
+			f.engines[1].subscribe(shopA)
+			after(3 * time.Second)
+			item := f.engines[1].has(shopA)
+			f.kill(1)
+			after(5 * time.Second)
+			f.distinct(1)
+			if f.engines[0].has(shopA).Fingerprint != item.Fingerprint || f.engines[0].rule().Pending != 0 {
+				t.Error("the machine that began serves another certificate, or has the order still")
+			}
+			after(time.Until(item.NotAfter) - 8*time.Hour)
+			f.engines[0].has(shopA)
+			f.distinct(2)
+		})
+	})
+	t.Run("renewal", func(t *testing.T) {
+		machines(t, 2, nil, func(f *fleet) {
+			f.engines[0].subscribe(shopA)
+			f.engines[1].subscribe(shopA)
+			after(3 * time.Second)
+			f.ca.Always(pending(10 * time.Minute))
+			after(time.Until(f.engines[0].has(shopA).NotAfter) - 6*time.Hour)
+			f.distinct(2)
+			f.ca.Always(catest.Fault{})
+			after(15 * time.Minute) // one of them has finished it
+			f.distinct(2)
+			item := f.engines[0].has(shopA)
+			if f.engines[1].has(shopA).Fingerprint != item.Fingerprint {
+				t.Error("the machines serve different certificates")
+			}
+			for _, e := range f.engines {
+				if e.rule().Pending != 0 {
+					t.Error("a machine has the order still")
+				}
+			}
+			after(time.Until(item.NotAfter) - 8*time.Hour)
+			f.engines[0].has(shopA)
+			f.distinct(3)
+		})
+	})
+}
+
 func TestEvictedNameIsServedWhereItIsUsed(t *testing.T) {
 	machines(t, 2, func(i int, c *ondemand.Config) {
 		c.Rules[0].Evict = true
