@@ -62,7 +62,7 @@ func (s *Store) may(ctx context.Context, group, resource, verb string) (bool, er
 		} `json:"status"`
 	}
 	err := s.client.Do(ctx, kubeapi.Call{Method: http.MethodPost, Path: "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", Body: review}, &reply)
-	return reply.Status.Allowed, unknown(err)
+	return reply.Status.Allowed, err
 }
 
 // checkNamespace has the API server check a Lease that it does not store. A list of a namespace that is
@@ -76,5 +76,5 @@ func (s *Store) checkNamespace(ctx context.Context) error {
 	if kubeapi.Answered(err, http.StatusNotFound) {
 		return fmt.Errorf("the namespace %s is missing: create it", s.cfg.Namespace)
 	}
-	return unknown(err)
+	return err
 }
