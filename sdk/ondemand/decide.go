@@ -224,7 +224,7 @@ func (s *Set) failed(j *job) {
 		if e.refused {
 			e.vain = j.order
 		}
-		if e.refused && !j.held && e.stored { // a restart would send it again
+		if e.refused && !j.held && e.stored && !j.foreign { // a restart would send it again
 			e.stored = false
 			if s.shared == nil { // the attempt has deleted it
 				s.discard(e.name, term{})
