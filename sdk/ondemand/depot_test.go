@@ -31,7 +31,7 @@ type held struct {
 	of   *machine
 	name string
 	kept time.Time // the last time
-	left bool      // its process was killed
+	left bool      // its process was killed, or has released it
 }
 
 // machine is the view that one machine has of a depot.
@@ -150,6 +150,7 @@ func (c *held) lastKept() time.Time {
 func (c *held) Held() bool { return time.Since(c.lastKept()) < runsOut/2 }
 
 func (c *held) Release(ctx context.Context) error {
+	c.of.set(func() { c.left = true }) // it runs out if it cannot be released
 	if err := c.of.begin(ctx, "release"); err != nil {
 		return err
 	}

@@ -131,7 +131,7 @@ func (s *saga) heal() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.index)+len(s.claims) > 0 {
-		s.t.Errorf("%d records and %d claims are left", len(s.index), len(s.claims))
+		s.t.Errorf("%d records and %d claims are left: %v", len(s.index), len(s.claims), s.index)
 	}
 }
 
