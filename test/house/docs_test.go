@@ -190,6 +190,21 @@ func TestDocumentsWrapAt100Columns(t *testing.T) {
 	}
 }
 
+// The next run of a benchmark replaces what is between its marks.
+func TestFiguresOfABenchmarkHaveNoHeading(t *testing.T) {
+	written := false
+	for n, line := range strings.Split(read(t, "docs/figures.md"), "\n") {
+		switch {
+		case strings.HasPrefix(line, "<!-- Written by "):
+			written = true
+		case strings.HasPrefix(line, "<!-- End of what "):
+			written = false
+		case written && strings.HasPrefix(line, "#"):
+			t.Errorf("docs/figures.md:%d: %q is in what a benchmark writes", n+1, line)
+		}
+	}
+}
+
 func TestREADMEIsShort(t *testing.T) {
 	words := slices.DeleteFunc(strings.Fields(read(t, "README.md")), func(word string) bool {
 		return !strings.ContainsFunc(word, unicode.IsLetter) && !strings.ContainsFunc(word, unicode.IsDigit) // borders of tables
