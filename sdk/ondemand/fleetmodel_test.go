@@ -1,3 +1,7 @@
+//go:build !race
+
+// The race detector takes a minute for each seed here. Other tests of several machines run with it.
+
 package ondemand_test
 
 import (

@@ -175,7 +175,7 @@ func (s *story) heal() {
 }
 
 func TestRandomEventsKeepRulesOfNames(t *testing.T) {
-	for seed := range uint64(20) {
+	for seed := range uint64(8) { // with the race detector, a second or more each
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			s := &story{r: rand.New(rand.NewPCG(seed, 1)), ask: &asker{say: answers(true, nil)}, limit: &budget{}, busy: map[string]int{}}
 			s.limit.left.Store(50)
