@@ -464,14 +464,6 @@ func TestMissingAbilityIsUnimplementedAndHasNoKeys(t *testing.T) {
 	})
 }
 
-func TestHeldTokensAreBounded(t *testing.T) {
-	inBubble(t, func(t *testing.T, _ *authority, s *jwtsvid.Source) {
-		if n := s.KeepMany(10_000); n != 4096 {
-			t.Errorf("%d are held", n)
-		}
-	})
-}
-
 func TestWrongConfigIsRefused(t *testing.T) {
 	for name, cfg := range map[string]jwtsvid.Config{
 		"no signer":      {Audiences: []string{"a"}},

@@ -8,6 +8,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/redact"
 	"github.com/countersign-dev/countersign/internal/watchers"
 	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/internal/tokensource"
 )
 
 // Foreign holds the keys of federated trust domains and judges their JWT-SVIDs. Each trust domain
@@ -18,17 +19,17 @@ type Foreign struct {
 	Now func() time.Time
 
 	mu       sync.Mutex
-	held     map[string]*published // by trust domain
+	held     map[string]*tokensource.Published // by trust domain
 	watchers watchers.Set[func()]
 }
 
 // Set replaces the keys of a trust domain with a JWK set. A set without keys revokes all of them.
 // A set that cannot be read is an error and changes nothing.
 func (f *Foreign) Set(trustDomain string, jwks []byte) error {
-	next := &published{jwks: noKeys}
-	if string(jwks) != string(noKeys) {
+	next := &tokensource.Published{JWKS: tokensource.NoKeys}
+	if string(jwks) != string(tokensource.NoKeys) {
 		var err error
-		if next, err = readKeys(jwks); err != nil {
+		if next, err = kind.ReadKeys(jwks); err != nil {
 			return err
 		}
 	}
@@ -38,23 +39,21 @@ func (f *Foreign) Set(trustDomain string, jwks []byte) error {
 	return nil
 }
 
-var noKeys = []byte(`{"keys":[]}`)
-
 // put returns the watchers to notify.
-func (f *Foreign) put(trustDomain string, next *published) (notify []func()) {
+func (f *Foreign) put(trustDomain string, next *tokensource.Published) (notify []func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if was := f.held[trustDomain]; was != nil && string(was.jwks) == string(next.jwks) {
+	if was := f.held[trustDomain]; was != nil && string(was.JWKS) == string(next.JWKS) {
 		return nil
 	}
 	if f.held == nil {
-		f.held = map[string]*published{}
+		f.held = map[string]*tokensource.Published{}
 	}
 	f.held[trustDomain] = next
 	return f.watchers.All()
 }
 
-func (f *Foreign) of(trustDomain string) *published {
+func (f *Foreign) of(trustDomain string) *tokensource.Published {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.held[trustDomain]
@@ -64,7 +63,7 @@ func (f *Foreign) of(trustDomain string) *published {
 // they are not known.
 func (f *Foreign) Keys(trustDomain string) []byte {
 	if p := f.of(trustDomain); p != nil {
-		return p.jwks
+		return p.JWKS
 	}
 	return nil
 }
@@ -72,7 +71,7 @@ func (f *Foreign) Keys(trustDomain string) []byte {
 // DomainOf returns the trust domain that a token claims, unverified; empty if it is not a
 // JWT-SVID.
 func (f *Foreign) DomainOf(token ca.Token) string {
-	parsed, err := parse(token)
+	parsed, err := kind.Parse(token)
 	if err != nil {
 		return ""
 	}
@@ -92,7 +91,7 @@ func (f *Foreign) Validate(token ca.Token, audience, trustDomain string) (id str
 	if !isAudience(audience) {
 		return "", nil, ca.Errorf(ca.Invalid, "the audience is not 1 to %d printable bytes", maxAudience)
 	}
-	if id, claims, err = validate(token, audience, []string{trustDomain}, p.keys, now()); err != nil {
+	if id, claims, err = validate(token, audience, []string{trustDomain}, p.Keys, now()); err != nil {
 		return "", nil, redact.Error(ca.Errorf(ca.Invalid, "the JWT-SVID is refused: %w", err), token)
 	}
 	return id, claims, nil

@@ -15,17 +15,17 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 	"unicode"
 
-	"golang.org/x/sync/singleflight"
+	"github.com/google/uuid"
 
 	"github.com/countersign-dev/countersign/internal/clock"
-	"github.com/countersign-dev/countersign/internal/loglimit"
-	"github.com/countersign-dev/countersign/internal/watchers"
+	"github.com/countersign-dev/countersign/internal/jws"
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/internal/tokensource"
 	"github.com/countersign-dev/countersign/sdk/trace"
 )
 
@@ -35,14 +35,16 @@ const (
 
 	maxAudiences = 64
 	maxAudience  = 2048 // bytes
-	maxToken     = 16 << 10
-	// maxAllAudiences bounds them together, in JSON: a token with more does not fit into maxToken, and
+	// maxAllAudiences bounds them together, in JSON: a token with more does not fit into 16 KiB, and
 	// the authority's failure to make it would count against all callers.
 	maxAllAudiences = 8 << 10
-	// Calls of the authority at the same time, for different identities or audiences.
-	maxCalls    = 64
-	callTimeout = 30 * time.Second
 )
+
+// kind is that of JWT-SVIDs. Their keys are served without a use: plain JOSE libraries do not know
+// "jwt-svid".
+var kind = tokensource.Kind{
+	Name: "JWT-SVID", Keys: "JWT keys", Span: "jwt_svid.issue", Types: []string{"JWT", "JOSE", ""}, ParseKeys: jws.ParseKeys,
+}
 
 // Config describes a [Source].
 type Config struct {
@@ -77,16 +79,9 @@ func (c Config) check() (Config, error) {
 	if err := CheckAudiences(c.Audiences); err != nil {
 		return c, fmt.Errorf("jwtsvid: %w", err)
 	}
-	if c.Token == nil {
-		c.Token = func(context.Context) (ca.Bearer, error) { return ca.Bearer{}, nil }
-	}
-	if c.TokenRejected == nil {
-		c.TokenRejected = func(ca.Token) {}
-	}
 	if c.Now == nil {
 		c.Now = clock.Wall
 	}
-	c.Log = loglimit.Limit(cmp.Or(c.Log, slog.Default()))
 	return c, nil
 }
 
@@ -118,25 +113,8 @@ func isAudience(text string) bool {
 // Source holds JWT-SVIDs and the authority's keys. Its methods are safe for concurrent use.
 type Source struct {
 	cfg     Config
-	repeats loglimit.Repeats
-	ctx     context.Context // ends with Close
-	cancel  context.CancelFunc
-	wg      sync.WaitGroup
-	flights singleflight.Group
-	slots   chan struct{}
-
-	published atomic.Pointer[published]
-	missing   atomic.Bool // the authority lacks the ability
-
-	mu         sync.Mutex
-	held       map[string]*holding // by order.key
-	outage     outage              // of the authority, whatever it is asked for
-	identities map[string]*outage  // by SPIFFE ID
-	record     record
-	budgets    map[string]*loglimit.Bucket // by holder
-	signing    map[string]int              // calls in flight, by order.key
-	watchers   watchers.Set[func()]
-	changed    chan struct{} // closed when the keys change, and replaced
+	tokens  *tokensource.Source
+	refused atomic.Int64 // requests for audiences that are not allowed
 }
 
 // New starts to follow the authority's keys. Call [Source.Close].
@@ -145,52 +123,70 @@ func New(cfg Config) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Source{
-		cfg: cfg, slots: make(chan struct{}, maxCalls), held: map[string]*holding{}, identities: map[string]*outage{}, budgets: map[string]*loglimit.Bucket{}, signing: map[string]int{}, changed: make(chan struct{}), record: newRecord(),
-	}
-	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.wg.Go(s.follow)
+	s := &Source{cfg: cfg}
+	s.tokens = tokensource.New(tokensource.Config{
+		Kind: kind, Sign: s.sign, Watch: cfg.Signer.WatchJWTKeys, Check: checkReply,
+		TTL: cfg.TTL, Token: cfg.Token, TokenRejected: cfg.TokenRejected, Tracer: cfg.Tracer, Now: cfg.Now, Log: cfg.Log,
+	})
 	return s, nil
 }
 
 // Close ends the watch and the calls in flight and waits for them. It may be called twice.
-func (s *Source) Close() error {
-	s.mu.Lock() // see renew
-	s.cancel()
-	s.mu.Unlock()
-	s.wg.Wait()
+func (s *Source) Close() error { return s.tokens.Close() }
+
+// Fetch returns a JWT-SVID of the SPIFFE ID for these audiences, which have to be allowed. Of
+// several callers for the same, one call goes to the authority; while that is away, a token
+// is given out until it ends. One holder has four a second signed, beside 200 at once. Errors are a
+// [*ca.Error].
+func (s *Source) Fetch(ctx context.Context, id string, audiences []string) (ca.Token, error) {
+	o, err := s.order(id, audiences)
+	if err != nil {
+		return "", err
+	}
+	got, err := s.tokens.Fetch(ctx, o)
+	return got.Token, err
+}
+
+func (s *Source) sign(ctx context.Context, o tokensource.Order, credential ca.Token) (got tokensource.Reply, err error) {
+	got.Token, err = s.cfg.Signer.SignJWT(ctx, ca.JWTRequest{
+		ID: uuid.NewString(), SubjectID: o.ID, Audiences: append([]string(nil), o.Audiences...), TTL: s.cfg.TTL, Token: credential,
+	})
+	return got, err
+}
+
+func checkReply(o tokensource.Order, _ tokensource.Reply, c tokensource.Claims, _ []byte) error {
+	if audiences := slices.Compact(slices.Sorted(slices.Values(c.Audience))); !slices.Equal(audiences, o.Audiences) {
+		return fmt.Errorf("its audiences are [%s], not those asked for", text.Clean(strings.Join(audiences, " ")))
+	}
 	return nil
 }
 
-// order is what a token is asked for.
-type order struct {
-	id        string
-	audiences []string // sorted, each once
-}
+// Keys returns the public keys, a JWK set that must not be modified: nil while they are not known,
+// and an empty set if the authority signs no JWT-SVIDs.
+func (s *Source) Keys() []byte { return s.tokens.Keys() }
 
-func (o order) key() string { return o.id + "\x00" + strings.Join(o.audiences, "\x00") }
+// Watch calls notify after each change of Keys, until stop. notify must not block.
+func (s *Source) Watch(notify func()) (stop func()) { return s.tokens.Watch(notify) }
 
 // order checks a request against the rule. An error is [ca.ErrInvalid] or [ca.ErrDenied].
-func (s *Source) order(id string, audiences []string) (order, error) {
+func (s *Source) order(id string, audiences []string) (tokensource.Order, error) {
 	if n := len(audiences); n == 0 || n > maxAudiences {
-		return order{}, ca.Errorf(ca.Invalid, "a JWT-SVID has 1 to %d audiences, not %d", maxAudiences, n)
+		return tokensource.Order{}, ca.Errorf(ca.Invalid, "a JWT-SVID has 1 to %d audiences, not %d", maxAudiences, n)
 	}
 	size := 0
 	for _, audience := range audiences {
 		size += sizeInJSON(audience)
 		switch {
 		case size > maxAllAudiences:
-			return order{}, ca.Errorf(ca.Invalid, "the audiences have more than %d bytes together", maxAllAudiences)
+			return tokensource.Order{}, ca.Errorf(ca.Invalid, "the audiences have more than %d bytes together", maxAllAudiences)
 		case !isAudience(audience):
-			return order{}, ca.Errorf(ca.Invalid, "the audience %.256q is not 1 to %d printable bytes", audience, maxAudience)
+			return tokensource.Order{}, ca.Errorf(ca.Invalid, "the audience %.256q is not 1 to %d printable bytes", audience, maxAudience)
 		case !slices.ContainsFunc(s.cfg.Audiences, func(allowed string) bool { return allows(allowed, audience) }):
-			s.mu.Lock()
-			s.record.refused++
-			s.mu.Unlock()
-			return order{}, ca.Errorf(ca.Denied, "no JWT-SVID is given for the audience %.256q", audience)
+			s.refused.Add(1)
+			return tokensource.Order{}, ca.Errorf(ca.Denied, "no JWT-SVID is given for the audience %.256q", audience)
 		}
 	}
-	return order{id, slices.Compact(slices.Sorted(slices.Values(audiences)))}, nil
+	return tokensource.Order{ID: id, Audiences: slices.Compact(slices.Sorted(slices.Values(audiences)))}, nil
 }
 
 // sizeInJSON returns the most bytes that an encoder makes of a string: some write \uXXXX for all

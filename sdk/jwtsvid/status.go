@@ -1,12 +1,10 @@
 package jwtsvid
 
 import (
-	"errors"
-	"maps"
 	"time"
 
-	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/internal/tokensource"
 )
 
 // Status is a [Source] at one moment, for an operator. It contains no token.
@@ -47,85 +45,13 @@ type Failure struct {
 }
 
 // BadReply is the reason of a reply that failed our checks.
-const BadReply = "reply"
-
-// errReply marks one.
-var errReply = errors.New("the authority's JWT-SVID fails our checks")
-
-// record is kept for the status alone. Source.mu guards it.
-type record struct {
-	signed, refused int
-	failures        map[string]int
-	failure         *Failure
-	failing         bool
-	keysAt          time.Time
-	keysFailure     *Failure
-}
-
-func newRecord() record {
-	r := record{failures: map[string]int{BadReply: 0}}
-	for _, reason := range ca.Reasons() {
-		r.failures[reason.String()] = 0 // a counter that begins at 1 looks to Prometheus as if nothing happened
-	}
-	return r
-}
-
-func (r *record) succeeded() { r.signed, r.failing = r.signed+1, false }
-
-func (r *record) failed(err error, now, next time.Time) {
-	r.failure, r.failing = newFailure(err, now, next), true
-	r.failures[r.failure.Reason]++
-}
-
-func newFailure(err error, now, next time.Time) *Failure {
-	reason := ca.ReasonFor(err).String()
-	if errors.Is(err, errReply) {
-		reason = BadReply
-	}
-	return &Failure{Reason: reason, Action: ca.ActionFor(err), Text: text.Clean(err.Error()), At: now, NextTry: next}
-}
-
-func (s *Source) noteFailure(err error) {
-	now := s.cfg.Now()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.record.failed(err, now, time.Time{})
-}
-
-// noteKeys records that the authority has sent its keys.
-func (s *Source) noteKeys() {
-	now := s.cfg.Now()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.record.keysAt, s.record.keysFailure = now, nil
-}
-
-// noteEnd records that the watch of the keys has ended.
-func (s *Source) noteEnd(err error, wait time.Duration) {
-	now := s.cfg.Now()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.record.keysFailure = newFailure(err, now, now.Add(wait))
-}
+const BadReply = tokensource.BadReply
 
 // Status returns a copy.
 func (s *Source) Status() Status {
-	out := Status{Keys: []string{}, Missing: s.missing.Load()}
-	if p := s.published.Load(); p != nil {
-		for _, key := range p.keys {
-			out.Keys = append(out.Keys, text.Clean(key.KeyID))
-		}
+	t := s.tokens.Status()
+	return Status{
+		Keys: t.Keys, KeysAt: t.KeysAt, KeysFailure: (*Failure)(t.KeysFailure), Missing: t.Missing, Held: t.Held, Signed: t.Signed,
+		Failures: t.Failures, Refused: int(s.refused.Load()), Failure: (*Failure)(t.Failure), Failing: t.Failing,
 	}
-	now := s.cfg.Now()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, h := range s.held {
-		if h.token != "" && now.Before(h.ends.Add(-leastLeft)) {
-			out.Held++
-		}
-	}
-	r := &s.record
-	out.Signed, out.Failures, out.Refused = r.signed, maps.Clone(r.failures), r.refused
-	out.Failure, out.Failing, out.KeysAt, out.KeysFailure = r.failure, r.failing, r.keysAt, r.keysFailure
-	return out
 }

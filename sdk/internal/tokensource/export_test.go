@@ -1,6 +1,9 @@
-package jwtsvid
+package tokensource
 
-import "strconv"
+import (
+	"strconv"
+	"time"
+)
 
 // KeepMany keeps tokens of n orders and returns how many are held.
 func (s *Source) KeepMany(n int) int {
@@ -8,7 +11,7 @@ func (s *Source) KeepMany(n int) int {
 	defer s.mu.Unlock()
 	now := s.now()
 	for i := range n {
-		s.keep(strconv.Itoa(i), &holding{ends: now.Wall.Add(defaultTTL)}, now)
+		s.keep(strconv.Itoa(i), &holding{ends: now.Wall.Add(time.Minute)}, now)
 	}
 	return len(s.held)
 }

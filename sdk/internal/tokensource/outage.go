@@ -1,4 +1,4 @@
-package jwtsvid
+package tokensource
 
 import (
 	"errors"
@@ -71,7 +71,7 @@ func (s *Source) outagesOf(id string, now rotation.Time) (before outages, err er
 // fail remembers why a call failed, and returns when its order is next asked for. One caller's order
 // may fail for a reason of its own, and it may make many: the pause is of the order first, of its
 // identity when different orders fail, and of the authority when those of different identities do.
-func (s *Source) fail(o order, err error, now rotation.Time, before outages) time.Time {
+func (s *Source) fail(o Order, err error, now rotation.Time, before outages) time.Time {
 	switch ca.ActionFor(err) {
 	case ca.EndAttempt:
 		return s.refuse(o, err, now)
@@ -82,25 +82,25 @@ func (s *Source) fail(o order, err error, now rotation.Time, before outages) tim
 	if errors.Is(err, ca.ErrPending) {
 		return next // of this order alone
 	}
-	of := s.identities[o.id]
+	of := s.identities[o.ID]
 	if of == nil {
 		if len(s.identities) >= maxHeld {
 			clear(s.identities) // a pause less costs a call more
 		}
 		of = &outage{}
-		s.identities[o.id] = of
+		s.identities[o.ID] = of
 	}
 	if of.spreads(o.key()) {
 		next = clock.Later(next, of.extend(err, now, 0, before.identity))
 	}
-	if s.outage.spreads(o.id) {
+	if s.outage.spreads(o.ID) {
 		next = clock.Later(next, s.outage.extend(err, now, 0, before.authority))
 	}
 	return next
 }
 
 // succeed ends the outages that an order shows to be over.
-func (s *Source) succeed(o order) {
+func (s *Source) succeed(o Order) {
 	s.outage = outage{count: s.outage.count}
-	delete(s.identities, o.id)
+	delete(s.identities, o.ID)
 }

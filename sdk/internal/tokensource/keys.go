@@ -1,4 +1,4 @@
-package jwtsvid
+package tokensource
 
 import (
 	"context"
@@ -16,10 +16,10 @@ import (
 
 const maxJWKS = 256 << 10
 
-// published are the authority's keys.
-type published struct {
-	keys jws.Keys
-	jwks []byte // what we serve of them
+// Published are an authority's keys.
+type Published struct {
+	Keys jws.Keys
+	JWKS []byte // what we serve of them
 }
 
 // follow watches the keys until Close.
@@ -28,7 +28,7 @@ func (s *Source) follow() {
 	said, start := "", time.Now()
 	for s.ctx.Err() == nil {
 		began, heard := time.Now(), false
-		err := s.cfg.Signer.WatchJWTKeys(s.ctx, func(jwks []byte) error {
+		err := s.cfg.Watch(s.ctx, func(jwks []byte) error {
 			err := s.take(jwks)
 			heard = heard || err == nil
 			return err
@@ -46,11 +46,11 @@ func (s *Source) follow() {
 		wait := waits.After(err, time.Now(), s.noHurry(), time.Since(start))
 		s.noteEnd(err, wait)
 		if what := text.Clean(err.Error()); what != said {
-			s.cfg.Log.Warn("the watch of the JWT keys ended; watching again", "error", what, "lasted", time.Since(began).Round(time.Second))
+			s.cfg.Log.Warn(fmt.Sprintf("the watch of the %s ended; watching again", s.cfg.Kind.Keys), "error", what, "lasted", time.Since(began).Round(time.Second))
 			said = what
 		}
 		if s.missing.Store(ca.ActionFor(err) == ca.Missing); s.missing.Load() {
-			s.wake() // FetchJWTBundles is answered all the same
+			s.wake() // the call for bundles is answered all the same
 		}
 		rotation.Sleep(s.ctx, wait, s.cfg.Now, nil)
 	}
@@ -66,25 +66,25 @@ func (s *Source) noHurry() time.Duration {
 
 // take puts a set of keys in the place of the one before, or refuses it as a whole.
 func (s *Source) take(jwks []byte) error {
-	next, err := readKeys(jwks)
+	next, err := s.cfg.Kind.ReadKeys(jwks)
 	if err != nil {
 		return ca.Errorf(ca.Internal, "the authority's keys: %w", err)
 	}
-	s.missing.Store(false)
+	was, missed := s.published.Swap(next), s.missing.Swap(false)
 	s.noteKeys()
-	if was := s.published.Swap(next); was == nil || string(was.jwks) != string(next.jwks) {
-		s.cfg.Log.Info("received the keys of JWT-SVIDs", "keys", len(next.keys))
+	if was == nil || missed || string(was.JWKS) != string(next.JWKS) {
+		s.cfg.Log.Info(fmt.Sprintf("received the keys of %ss", s.cfg.Kind.Name), "keys", len(next.Keys))
 		s.wake()
 	}
 	return nil
 }
 
-// readKeys reads a JWK set.
-func readKeys(jwks []byte) (*published, error) {
+// ReadKeys reads a JWK set.
+func (k Kind) ReadKeys(jwks []byte) (*Published, error) {
 	if len(jwks) > maxJWKS {
 		return nil, fmt.Errorf("they have %d bytes, %d are allowed", len(jwks), maxJWKS)
 	}
-	keys, err := jws.ParseKeys(jwks)
+	keys, err := k.ParseKeys(jwks)
 	if err != nil {
 		return nil, err
 	}
@@ -96,10 +96,10 @@ func readKeys(jwks []byte) (*published, error) {
 		}
 		seen[key.KeyID] = true
 		// Nothing but the key: other members, such as certificates, are not for clients.
-		out.Keys = append(out.Keys, jose.JSONWebKey{Key: key.Key, KeyID: key.KeyID})
+		out.Keys = append(out.Keys, jose.JSONWebKey{Key: key.Key, KeyID: key.KeyID, Use: k.Use})
 	}
 	served, err := json.Marshal(out)
-	return &published{keys, served}, err
+	return &Published{keys, served}, err
 }
 
 // wake wakes the callers that wait for keys.
@@ -113,14 +113,23 @@ func (s *Source) wake() {
 	}
 }
 
+// NoKeys is an empty JWK set.
+var NoKeys = []byte(`{"keys":[]}`)
+
+// Published returns the authority's keys; nil while they are not known.
+func (s *Source) Published() *Published { return s.published.Load() }
+
+// Missing reports whether the authority lacks the ability.
+func (s *Source) Missing() bool { return s.missing.Load() }
+
 // Keys returns the public keys, a JWK set that must not be modified: nil while they are not known,
-// and an empty set if the authority signs no JWT-SVIDs.
+// and an empty set if the authority signs no such tokens.
 func (s *Source) Keys() []byte {
 	if p := s.published.Load(); p != nil {
-		return p.jwks
+		return p.JWKS
 	}
 	if s.missing.Load() {
-		return []byte(`{"keys":[]}`)
+		return NoKeys
 	}
 	return nil
 }
@@ -138,7 +147,7 @@ func (s *Source) await(ctx context.Context, id, algorithm string) []jose.JSONWeb
 		changed := s.changed
 		s.mu.Unlock()
 		if p := s.published.Load(); p != nil {
-			if found := p.keys.Find(id, algorithm); len(found) > 0 {
+			if found := p.Keys.Find(id, algorithm); len(found) > 0 {
 				return found
 			}
 		}

@@ -1,15 +1,15 @@
-package jwtsvid
+package tokensource
 
 import (
 	"context"
 	"crypto"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
-	"github.com/google/uuid"
 
 	"github.com/countersign-dev/countersign/internal/redact"
 	"github.com/countersign-dev/countersign/internal/rotation"
@@ -27,89 +27,99 @@ const (
 
 // holding is the last token of an order, or the reason why it is missing.
 type holding struct {
-	token       ca.Token
+	reply       Reply
 	signer      jose.JSONWebKey // which has signed it
 	renew, ends time.Time
 	refusal     outage // of this order alone
 }
 
-// Fetch returns a JWT-SVID of the SPIFFE ID for these audiences, which have to be allowed. Of
-// several callers for the same, one call goes to the authority; while that is away, a token
-// is given out until it ends. One holder has four a second signed, beside 200 at once. Errors are a
-// [*ca.Error].
-func (s *Source) Fetch(ctx context.Context, id string, audiences []string) (ca.Token, error) {
-	o, err := s.order(id, audiences)
-	if err != nil {
-		return "", err
-	}
+// Fetch returns a token that works. Of several callers for the same order, one call goes to the
+// authority; while that is away, a token is given out until it ends. One holder has four a second
+// signed, beside 200 at once. Errors are a [*ca.Error].
+func (s *Source) Fetch(ctx context.Context, o Order) (Reply, error) {
 	if s.missing.Load() {
-		return "", ca.Errorf(ca.Unimplemented, "the authority signs no JWT-SVIDs")
+		return Reply{}, s.unable()
 	}
-	token, due, err := s.look(o, s.now())
+	held, due, err := s.look(o, s.now())
 	if !due {
-		return token, err
+		return held, err
 	}
-	if err := s.admit(ctx, o); err != nil && token != "" {
-		return token, nil
+	if err := s.admit(ctx, o); err != nil && held.Token != "" {
+		return held, nil
 	} else if err != nil {
-		return "", err
+		return Reply{}, err
 	}
-	flight := s.flights.DoChan(o.key(), func() (any, error) { return s.renew(o) })
 	var enough <-chan time.Time
-	if token != "" {
+	if held.Token != "" {
 		timer := time.NewTimer(patience)
 		defer timer.Stop()
 		enough = timer.C
 	}
+	got, err := s.join(ctx, o, enough)
+	if err != nil && held.Token != "" {
+		return held, nil
+	}
+	return got, err
+}
+
+func (s *Source) unable() error {
+	return ca.Errorf(ca.Unimplemented, "the authority signs no %ss", s.cfg.Kind.Name)
+}
+
+var errPatience = errors.New("the authority has not answered yet")
+
+// join joins the call for an order, until ctx ends or enough is ready.
+func (s *Source) join(ctx context.Context, o Order, enough <-chan time.Time) (Reply, error) {
+	flight := s.flights.DoChan(o.key(), func() (any, error) { return s.renew(o) })
 	select {
 	case reply := <-flight:
-		if got, ok := reply.Val.(ca.Token); ok && reply.Err == nil {
-			return got, nil
-		}
-		err = reply.Err
+		got, _ := reply.Val.(Reply)
+		return got, reply.Err
 	case <-enough:
+		return Reply{}, errPatience
 	case <-ctx.Done():
-		err = ca.Errorf(ca.ReasonFor(ctx.Err()), "no JWT-SVID in time: %w", context.Cause(ctx))
+		return Reply{}, ca.Errorf(ca.ReasonFor(ctx.Err()), "no %s in time: %w", s.cfg.Kind.Name, context.Cause(ctx))
 	}
-	if token != "" {
-		return token, nil
-	}
-	return "", err
 }
 
 func (s *Source) now() rotation.Time { return rotation.Now(s.cfg.Now()) }
 
 // look returns the token that is held, if it works, and whether the authority is to be asked.
-func (s *Source) look(o order, now rotation.Time) (token ca.Token, due bool, err error) {
+func (s *Source) look(o Order, now rotation.Time) (held Reply, due bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h := s.held[o.key()]
 	switch {
 	case h == nil:
 		h = &holding{}
-	case h.token != "" && now.Wall.Before(h.ends.Add(-leastLeft)) && s.publishes(h.signer):
-		token = h.token
+	case s.works(h, now):
+		held = h.reply
 	}
-	if token != "" && now.Wall.Before(h.renew) {
-		return token, false, nil
+	if held.Token != "" && now.Wall.Before(h.renew) {
+		return held, false, nil
 	}
-	if _, err = s.outagesOf(o.id, now); !h.refusal.pause.Over(now) {
+	if _, err = s.outagesOf(o.ID, now); !h.refusal.pause.Over(now) {
 		err = h.refusal.err
 	}
 	if err == nil {
-		return token, true, nil
+		return held, true, nil
 	}
-	if token != "" {
+	if held.Token != "" {
 		err = nil
 	}
-	return token, false, err
+	return held, false, err
+}
+
+// works reports whether a token can be given out.
+func (s *Source) works(h *holding, now rotation.Time) bool {
+	return h.reply.Token != "" && now.Wall.Before(h.ends.Add(-leastLeft)) && s.publishes(h.signer)
 }
 
 // publishes reports whether the authority still publishes a key: a token signed with another key
 // cannot be verified.
 func (s *Source) publishes(key jose.JSONWebKey) bool {
 	p := s.published.Load()
-	return p != nil && slices.ContainsFunc(p.keys, func(k jose.JSONWebKey) bool {
+	return p != nil && slices.ContainsFunc(p.Keys, func(k jose.JSONWebKey) bool {
 		public, ok := k.Key.(interface{ Equal(crypto.PublicKey) bool })
 		return k.KeyID == key.KeyID && ok && public.Equal(key.Key)
 	})
@@ -117,7 +127,7 @@ func (s *Source) publishes(key jose.JSONWebKey) bool {
 
 // renew gets a token and holds it. It runs once for an order at a time, and does not end with
 // the caller that began it.
-func (s *Source) renew(o order) (ca.Token, error) {
+func (s *Source) renew(o Order) (Reply, error) {
 	s.mu.Lock()
 	closed := s.ctx.Err() != nil
 	if !closed {
@@ -125,7 +135,7 @@ func (s *Source) renew(o order) (ca.Token, error) {
 	}
 	s.mu.Unlock()
 	if closed {
-		return "", errClosed
+		return Reply{}, s.closed()
 	}
 	defer s.wg.Done()
 	defer s.signs(o)()
@@ -137,40 +147,44 @@ func (s *Source) renew(o order) (ca.Token, error) {
 	case <-ctx.Done():
 		err := ca.Errorf(ca.Unavailable, "%d calls of the authority in flight, none ended in time", maxCalls)
 		s.noteFailure(err)
-		return "", err
+		return Reply{}, err
 	}
 	asked := s.now()
 	s.mu.Lock()
-	before, err := s.outagesOf(o.id, asked)
+	before, err := s.outagesOf(o.ID, asked)
 	s.mu.Unlock()
 	if err != nil { // it began while this call waited for its slot
-		return "", err
+		return Reply{}, err
 	}
 	got, err := s.traced(ctx, o)
 	if s.ctx.Err() != nil {
-		return "", errClosed
+		return Reply{}, s.closed()
 	}
-	got.renew = asked.Wall.Add(got.ends.Sub(asked.Wall) / 2)
+	got.renew = s.cfg.Kind.renewal(asked.Wall, got.ends)
 	s.settle(o, got, err, before)
-	return got.token, err
+	return got.reply, err
 }
 
-var errClosed = ca.Errorf(ca.Unavailable, "the source of JWT-SVIDs is closed")
+func (s *Source) closed() error {
+	return ca.Errorf(ca.Unavailable, "the source of %ss is closed", s.cfg.Kind.Name)
+}
 
 // traced is sign in a trace of its own: callers share its result, and may be gone before it ends.
-func (s *Source) traced(ctx context.Context, o order) (got holding, err error) {
-	ctx, span := trace.Begin(ctx, s.cfg.Tracer, "jwt_svid.issue")
+func (s *Source) traced(ctx context.Context, o Order) (got holding, err error) {
+	ctx, span := trace.Begin(ctx, s.cfg.Tracer, s.cfg.Kind.Span)
 	defer func() { span.End(err) }()
 	if span != nil { // without a tracer, texts cost nothing
-		span.Set("identity", o.id)
-		span.Set("audiences", strings.Join(o.audiences, " "))
+		span.Set("identity", o.ID)
+		if len(o.Audiences) > 0 {
+			span.Set("audiences", strings.Join(o.Audiences, " "))
+		}
 	}
 	return s.sign(ctx, o)
 }
 
 // sign asks the authority, a second time with a new credential if the first was rejected, and
 // verifies the reply.
-func (s *Source) sign(ctx context.Context, o order) (holding, error) {
+func (s *Source) sign(ctx context.Context, o Order) (holding, error) {
 	bearer, err := s.bearer(ctx)
 	if err != nil {
 		return holding{}, err
@@ -191,8 +205,8 @@ func (s *Source) sign(ctx context.Context, o order) (holding, error) {
 	}
 	got, err := s.checkReply(ctx, o, reply)
 	if err != nil {
-		if suppressed, ok := s.repeats.Allow(o.id, time.Now()); ok {
-			s.cfg.Log.Error("the authority's JWT-SVID is refused", "spiffe_id", o.id, "error", err, "suppressed", suppressed)
+		if suppressed, ok := s.repeats.Allow(o.ID, time.Now()); ok {
+			s.cfg.Log.Error(fmt.Sprintf("the authority's %s is refused", s.cfg.Kind.Name), "spiffe_id", o.ID, "error", err, "suppressed", suppressed)
 		}
 		return holding{}, err
 	}
@@ -205,20 +219,18 @@ func (s *Source) bearer(ctx context.Context) (b ca.Bearer, err error) {
 	return s.cfg.Token(ctx)
 }
 
-func (s *Source) ask(ctx context.Context, o order, credential ca.Token) (token ca.Token, err error) {
+func (s *Source) ask(ctx context.Context, o Order, credential ca.Token) (got Reply, err error) {
 	ctx, span := trace.Start(ctx, "sign", trace.Internal)
 	defer func() { span.End(err) }()
-	token, err = s.cfg.Signer.SignJWT(ctx, ca.JWTRequest{
-		ID: uuid.NewString(), SubjectID: o.id, Audiences: append([]string(nil), o.audiences...), TTL: s.cfg.TTL, Token: credential,
-	})
+	got, err = s.cfg.Sign(ctx, o, credential)
 	if _, ok := errors.AsType[*ca.Error](err); err != nil && !ok {
-		err = ca.Errorf(ca.ReasonFor(err), "sign a JWT-SVID: %w", err)
+		err = ca.Errorf(ca.ReasonFor(err), "sign a %s: %w", s.cfg.Kind.Name, err)
 	}
-	return token, redact.Error(err, credential)
+	return got, redact.Error(err, credential)
 }
 
 // settle remembers how a call ended that began after these outages.
-func (s *Source) settle(o order, got holding, err error, before outages) {
+func (s *Source) settle(o Order, got holding, err error, before outages) {
 	now := s.now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -232,7 +244,7 @@ func (s *Source) settle(o order, got holding, err error, before outages) {
 }
 
 // refuse remembers why an order has no new token, and returns when it is next asked for.
-func (s *Source) refuse(o order, err error, now rotation.Time) time.Time {
+func (s *Source) refuse(o Order, err error, now rotation.Time) time.Time {
 	h := &holding{}
 	if was := s.held[o.key()]; was != nil {
 		*h = *was

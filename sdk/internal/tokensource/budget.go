@@ -1,4 +1,4 @@
-package jwtsvid
+package tokensource
 
 import (
 	"context"
@@ -18,7 +18,7 @@ const (
 
 // admit reports whether the holder of the context may have the order signed. It joins a signature
 // that is in the making for nothing.
-func (s *Source) admit(ctx context.Context, o order) error {
+func (s *Source) admit(ctx context.Context, o Order) error {
 	name := holder.Of(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -34,13 +34,13 @@ func (s *Source) admit(ctx context.Context, o order) error {
 		s.budgets[name] = b
 	}
 	if _, ok := b.Allow(time.Now()); !ok {
-		return ca.Errorf(ca.RateLimited, "this caller had too many JWT-SVIDs signed: %d a second are allowed", signaturesPerSecond)
+		return ca.Errorf(ca.RateLimited, "this caller had too many %ss signed: %d a second are allowed", s.cfg.Kind.Name, signaturesPerSecond)
 	}
 	return nil
 }
 
 // signs notes that an order is being signed, until done.
-func (s *Source) signs(o order) (done func()) {
+func (s *Source) signs(o Order) (done func()) {
 	key := o.key()
 	s.mu.Lock()
 	defer s.mu.Unlock()
