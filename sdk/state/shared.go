@@ -12,6 +12,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/countersign-dev/countersign/internal/host/errno"
 	"github.com/countersign-dev/countersign/internal/host/safefile"
@@ -43,6 +44,7 @@ type Shared struct {
 	log  *slog.Logger
 
 	foreign, damaged atomic.Int64
+	read             func(sub *os.Root, file string, most int64) ([]byte, error) // a test puts faults into it
 
 	mu      sync.Mutex
 	mark    string             // of the folder; empty before the first call
@@ -63,7 +65,7 @@ func OpenShared(path string, key []byte, log *slog.Logger) (*Shared, error) {
 	if log == nil {
 		log = slog.Default()
 	}
-	return &Shared{path: path, key: append([]byte(nil), key...), log: log, watched: map[string]watched{}, seen: map[string]*subdir{}}, nil
+	return &Shared{path: path, key: append([]byte(nil), key...), log: log, read: readPrivate, watched: map[string]watched{}, seen: map[string]*subdir{}}, nil
 }
 
 // Status counts the files that cannot be used: foreign ones in the place of a claim, which are removed,
@@ -82,7 +84,7 @@ func (s *Shared) GoString() string { return s.String() }
 func (s *Shared) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.String()) }
 
 // Load implements the SharedStorage of package ondemand. An error with the reason [ca.Unavailable] means
-// that the folder could not be read.
+// that the folder could not be read; a file that cannot be while the folder can is a damaged record.
 func (s *Shared) Load(_ context.Context, name string) (secret.Record, error) {
 	file := fileName(name)
 	sub, err := s.subfolder(file, false)
@@ -93,14 +95,14 @@ func (s *Shared) Load(_ context.Context, name string) (secret.Record, error) {
 		return secret.Record{}, s.away(err)
 	}
 	defer func() { _ = sub.Close() }() // only read, so the error does not matter
-	text, err := read(sub, file)
+	text, err := s.read(sub, file, maxFile)
 	for tries := 1; err != nil && tries < readTries; tries++ { // a Store may replace it meanwhile
-		text, err = read(sub, file)
+		text, err = s.read(sub, file, maxFile)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return secret.Record{}, nil
 	}
-	if _, system := errors.AsType[*fs.PathError](err); system {
+	if _, system := errors.AsType[*fs.PathError](err); system && !s.ofOneFile(err) {
 		return secret.Record{}, s.away(err)
 	}
 	var h header
@@ -144,13 +146,43 @@ func (s *Shared) Store(ctx context.Context, e secret.Entry, r secret.Record) (er
 		err = context.Cause(ctx)
 	}
 	if err == nil {
-		err = sub.Rename(fresh, file)
+		err = replace(sub, fresh, file)
 	}
 	if err != nil {
 		return errors.Join(err, sub.RemoveAll(fresh))
 	}
 	return safefile.Sync(sub)
 }
+
+// replace renames a record to its name. A folder of that name, which a rename does not replace, becomes
+// litter.
+func replace(sub *os.Root, fresh, file string) error {
+	err := sub.Rename(fresh, file)
+	if info, there := sub.Lstat(file); err == nil || there != nil || !info.IsDir() {
+		return err
+	}
+	if err := sub.Rename(file, unfinished+randomID()); err != nil {
+		return err
+	}
+	return sub.Rename(fresh, file)
+}
+
+// ofOneFile reports whether a file cannot be read, with a fault that other machines may not have, while the
+// folder can be.
+func (s *Shared) ofOneFile(err error) bool {
+	if !broken(err) && !errors.Is(err, fs.ErrPermission) {
+		return false
+	}
+	root, err := s.root() // reads the mark
+	if err != nil {
+		return false
+	}
+	_ = root.Close() // it was only read
+	return true
+}
+
+// broken reports whether the disk below a file is damaged.
+func broken(err error) bool { return errors.Is(err, syscall.EIO) || errors.Is(err, syscall.EBADMSG) }
 
 // Delete implements the SharedStorage of package ondemand. It deletes nothing once ctx has ended, as Store.
 func (s *Shared) Delete(ctx context.Context, name string) (err error) {

@@ -38,6 +38,7 @@ type known struct {
 	changed time.Time
 	size    int64
 	name    string
+	fault   string // of the system, when it could not be read; each look tries again
 }
 
 // news is what to report.
@@ -114,8 +115,11 @@ func (s *Shared) look(ctx context.Context, seen map[string]*subdir, report func(
 			seen[name] = &subdir{files: map[string]known{}, litter: map[string]time.Time{}}
 		}
 		damaged, err := s.lookAt(root, name, seen[name], report)
-		if err != nil {
+		if err != nil && s.checkMark(root) != nil {
 			return s.away(err)
+		}
+		if err != nil {
+			damaged = append(damaged, seen[name].fails(name, err)...)
 		}
 		bad = append(bad, damaged...)
 	}
@@ -124,6 +128,19 @@ func (s *Shared) look(ctx context.Context, seen map[string]*subdir, report func(
 		s.log.Warn("files in the shared folder cannot be used as records", "folder", s.path, "files", len(bad), "first", bad[0])
 	}
 	return nil
+}
+
+// fails notes that a subfolder or, with a name within it, a file cannot be read while the folder can. It
+// returns what to report, which is nothing if the fault is that of the look before.
+func (d *subdir) fails(name string, err error) []error {
+	k := d.files[name]
+	before := k.fault
+	k.changed, k.fault = time.Time{}, err.Error()
+	d.files[name], d.settled, d.changed = k, false, time.Time{}
+	if before == k.fault {
+		return nil
+	}
+	return []error{fmt.Errorf("%.256q: %w", name, err)}
 }
 
 // lookAt is look for one subfolder. It returns what is wrong with files.
@@ -148,15 +165,15 @@ func (s *Shared) lookAt(root *os.Root, name string, d *subdir, report func(news)
 		return nil, err
 	}
 	defer func() { _ = sub.Close() }()
-	bad, err = s.list(sub, d, report)
+	bad, err = s.list(root, sub, d, report)
 	if err != nil {
 		d.settled, d.changed = false, time.Time{}
 	}
 	return bad, err
 }
 
-// list reads the files of a subfolder.
-func (s *Shared) list(sub *os.Root, d *subdir, report func(news)) (bad []error, err error) {
+// list reads the files of a subfolder of root.
+func (s *Shared) list(root, sub *os.Root, d *subdir, report func(news)) (bad []error, err error) {
 	folder, err := sub.Open(".")
 	if err != nil {
 		return nil, err
@@ -170,11 +187,13 @@ func (s *Shared) list(sub *os.Root, d *subdir, report func(news)) (bad []error, 
 		switch {
 		case strings.HasSuffix(file, suffix):
 			there[file] = true
-			err := lookAtFile(sub, file, d, report)
-			if _, system := errors.AsType[*fs.PathError](err); system && !errors.Is(err, fs.ErrPermission) {
+			err := s.lookAtFile(sub, file, d, report)
+			switch _, system := errors.AsType[*fs.PathError](err); {
+			case system && s.checkMark(root) != nil:
 				return bad, err
-			}
-			if err != nil {
+			case system:
+				bad = append(bad, d.fails(file, err)...)
+			case err != nil:
 				bad = append(bad, fmt.Errorf("%.256q: %w", file, err))
 			}
 		case strings.HasPrefix(file, unfinished), strings.Contains(file, afterPrefix):
@@ -202,7 +221,7 @@ func (s *Shared) list(sub *os.Root, d *subdir, report func(news)) (bad []error, 
 }
 
 // lookAtFile reports a record that is new or has changed.
-func lookAtFile(sub *os.Root, file string, d *subdir, report func(news)) error {
+func (s *Shared) lookAtFile(sub *os.Root, file string, d *subdir, report func(news)) error {
 	info, err := sub.Lstat(file)
 	before, had := d.files[file]
 	switch {
@@ -214,13 +233,13 @@ func lookAtFile(sub *os.Root, file string, d *subdir, report func(news)) error {
 	case had && before.changed.Equal(info.ModTime()) && before.size == info.Size():
 		return nil
 	}
-	e, err := readEntry(sub, file)
+	e, err := s.readEntry(sub, file)
 	if errors.Is(err, fs.ErrNotExist) {
 		d.settled = false
 		return nil
 	}
-	if _, system := errors.AsType[*fs.PathError](err); !system || errors.Is(err, fs.ErrPermission) {
-		d.files[file] = known{info.ModTime(), info.Size(), e.Name}
+	if _, system := errors.AsType[*fs.PathError](err); !system {
+		d.files[file] = known{changed: info.ModTime(), size: info.Size(), name: e.Name}
 	}
 	if err != nil {
 		return err
@@ -230,8 +249,8 @@ func lookAtFile(sub *os.Root, file string, d *subdir, report func(news)) error {
 }
 
 // readEntry returns the entry in the header of a record, which is not decrypted.
-func readEntry(sub *os.Root, file string) (secret.Entry, error) {
-	text, err := read(sub, file)
+func (s *Shared) readEntry(sub *os.Root, file string) (secret.Entry, error) {
+	text, err := s.read(sub, file, maxFile)
 	if err != nil {
 		return secret.Entry{}, err
 	}

@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/countersign-dev/countersign/internal/host/safefile"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
@@ -64,7 +63,7 @@ func (s *Shared) Claim(_ context.Context, name string) (_ secret.Claim, err erro
 	}
 	defer func() { _ = sub.Close() }()
 	first := strings.TrimSuffix(file, suffix) + claimSuffix
-	links, err := claims(sub, first)
+	links, err := s.claims(sub, first)
 	if errors.Is(err, errForeignClaim) && s.standsStill(first, err.Error()) {
 		s.foreign.Add(1)
 		err = sub.Rename(first, unfinished+randomID()) // a file that no machine has made
@@ -101,13 +100,13 @@ func errClaimed() error {
 }
 
 // claims returns the claims of a name, the first one and those that follow; none if it is free.
-func claims(sub *os.Root, first string) (links []link, err error) {
+func (s *Shared) claims(sub *os.Root, first string) (links []link, err error) {
 	for file := first; len(links) < mostLinks; {
-		text, err := safefile.ReadWithin(sub, file, claimMost, func(info fs.FileInfo) error { return checkPrivate("it", info) })
+		text, err := s.read(sub, file, claimMost)
 		if errors.Is(err, fs.ErrNotExist) {
 			return links, nil
 		}
-		if _, system := errors.AsType[*fs.PathError](err); system {
+		if _, system := errors.AsType[*fs.PathError](err); system && !broken(err) {
 			return nil, err
 		}
 		id, ok := claimID(text)
@@ -212,7 +211,7 @@ func (c *claim) take(sub *os.Root, links []link) (bool, error) {
 
 // succeed replaces the claims that ran out, unless they have been released, replaced or counted in since.
 func (c *claim) succeed(sub *os.Root, name string, links []link) (bool, error) {
-	now, err := claims(sub, c.first)
+	now, err := c.store.claims(sub, c.first)
 	same := err == nil && len(now) == len(links)+1 && now[len(links)].id == c.id
 	for i := 0; same && i < len(links); i++ {
 		same = now[i].text == links[i].text

@@ -53,7 +53,7 @@ func (s *Shared) firstCall() bool {
 }
 
 func readMark(root *os.Root) (string, error) {
-	text, err := safefile.ReadWithin(root, markName, markMost, func(info fs.FileInfo) error { return checkPrivate("it", info) })
+	text, err := readPrivate(root, markName, markMost)
 	if err != nil {
 		return "", err
 	}

@@ -97,7 +97,7 @@ func (f *Folder) Load(_ context.Context, name string) (secret.Record, error) {
 		return secret.Record{}, errno.Explain(err)
 	}
 	defer func() { _ = root.Close() }() // only read, so the error does not matter
-	text, err := read(root, fileName(name))
+	text, err := readPrivate(root, fileName(name), maxFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return secret.Record{}, nil
 	}
@@ -118,10 +118,10 @@ func (f *Folder) root() (*os.Root, error) {
 	return os.OpenRoot(f.path)
 }
 
-// read returns a file's content. It accepts only a private regular file: a pipe would
-// block, and a link may lead anywhere.
-func read(root *os.Root, name string) ([]byte, error) {
-	return safefile.ReadWithin(root, name, maxFile, func(info fs.FileInfo) error { return checkPrivate("it", info) })
+// readPrivate returns a file's content, of so many bytes at most. It accepts only a private regular file:
+// a pipe would block, and a link may lead anywhere.
+func readPrivate(root *os.Root, name string, most int64) ([]byte, error) {
+	return safefile.ReadWithin(root, name, most, func(info fs.FileInfo) error { return checkPrivate("it", info) })
 }
 
 // checkPrivate rejects what others may access and what neither root nor this user owns.
