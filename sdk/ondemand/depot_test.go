@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/ondemand"
 	"github.com/countersign-dev/countersign/sdk/secret"
@@ -41,6 +42,8 @@ type machine struct {
 	away error        // of each call
 	dead bool         // it hangs, and keeps no claim
 	step func(string) // called before each step
+	// fault, if set, is asked at the begin of each call.
+	fault func(step string) error
 	seen map[string]secret.Entry
 	poll time.Duration // between two looks for changes
 }
@@ -75,6 +78,9 @@ func (m *machine) begin(ctx context.Context, step string) error {
 	}
 	m.mu.Lock()
 	dead, away := m.dead, m.away
+	if m.fault != nil && away == nil {
+		away = m.fault(step)
+	}
 	m.mu.Unlock()
 	if dead {
 		<-ctx.Done()
@@ -225,7 +231,7 @@ func machines(t *testing.T, n int, change func(i int, c *ondemand.Config), test 
 }
 
 // useCA makes another CA that of the rule.
-func (e *engine) useCA(a *authority) {
+func (e *engine) useCA(a ca.Client) {
 	e.t.Helper()
 	err := e.manager.Reload(
 		[]secret.Spec{{Name: "ROOTCA", Kind: secret.TrustBundle, Authorities: []string{"test", "other"}}},

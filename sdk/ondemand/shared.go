@@ -192,15 +192,9 @@ func (s *Set) release(claim secret.Claim) {
 // catchUp reads the record of a name that was claimed: another machine may have renewed the certificate,
 // or have left an order to continue.
 func (j *job) catchUp(ctx context.Context, turn call.Turn) error {
-	record, err := j.set.load(ctx, turn, j.name)
-	var item *secret.Item
-	var order *secret.Order
-	if err == nil {
-		item, order, err = j.set.verify(j.spec, record)
-		j.foreign = err != nil
-	}
+	item, order, err := j.readRecord(ctx, turn)
 	switch {
-	case err != nil && later(err):
+	case err != nil && later(err) && !j.urgent():
 		j.early = true
 		return err
 	case item != nil && newer(item, j.before):
@@ -212,6 +206,28 @@ func (j *job) catchUp(ctx context.Context, turn call.Turn) error {
 		j.refund() // the machine that made it has paid
 	}
 	return nil
+}
+
+// readRecord reads the record of a name that was claimed. While it has a certificate below a root that this
+// machine does not have, it waits for the authority's roots, a few seconds.
+func (j *job) readRecord(ctx context.Context, turn call.Turn) (item *secret.Item, order *secret.Order, err error) {
+	for tries := 1; ; tries++ {
+		var record secret.Record
+		if record, err = j.set.load(ctx, turn, j.name); err != nil {
+			j.foreign = later(err)
+		} else {
+			item, order, err = j.set.verify(j.spec, record)
+			j.foreign = err != nil
+		}
+		if !secret.Untrusted(err) || tries >= readTries {
+			return item, order, err
+		}
+		select {
+		case <-time.After(readAgain):
+		case <-ctx.Done():
+			return nil, nil, context.Cause(ctx)
+		}
+	}
 }
 
 // forget takes an order that was refused out of the record, so that no machine sends it again.

@@ -2,6 +2,7 @@ package secret
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/countersign-dev/countersign/internal/clock"
@@ -79,10 +80,20 @@ func (m *Manager) Restore(spec Spec, r Record) (*Item, *Order, error) {
 		if now := by.now(); kept.Pair.Issued.After(now) {
 			err = ca.Errorf(ca.Unavailable, "it was issued at %s, and the clock shows %s: %w", clock.Stamp(kept.Pair.Issued), clock.Stamp(now), err)
 		}
+		if Untrusted(err) {
+			by.refresh() // the machine that stored it may have newer roots
+		}
 		return nil, order, err
 	}
 	by.recordIssued(a.chain.Ends)
 	return a.item, order, nil
+}
+
+// Untrusted reports whether an error of [Manager.Restore] means that the chain leads to no root of the
+// authority. The Manager then asks the authority for its roots, at most once a second. Experimental.
+func Untrusted(err error) bool {
+	failed, ok := errors.AsType[*pki.CheckError](err)
+	return ok && failed.Check == "chain"
 }
 
 // KeptPair returns the certificate chain and the key, PEM with the leaf first, of a record that [Keep]
