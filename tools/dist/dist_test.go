@@ -256,33 +256,21 @@ func proxy(t *testing.T) string {
 }
 
 // make release as a whole, with one provider: all that it promises is there, and the same bytes come
-// of a second run in other folders.
+// of a second run in other folders. Its programs have the version, and only modules that the go.sum
+// files know.
 func TestReleaseIsTheSameEachTime(t *testing.T) {
 	modules, signer := proxy(t), func() *signer { s, _ := keys(t); return s }()
+	s := released()
+	s.root = root(t)
 	var first map[string]string
 	for range 2 {
-		s := released()
-		s.root = root(t)
-		b, err := newBuilder(s, modules, t.TempDir())
-		must(t, err)
-		for module, packages := range b.packages { // all providers would take minutes
-			b.packages[module] = slices.DeleteFunc(packages, func(name string) bool {
-				return strings.Contains(name, "/countersign-provider-") && !strings.Contains(name, "/countersign-provider-file@")
-			})
-		}
+		b := smallBuilder(t, s, modules)
 		d := &dist{source: s, signer: signer, out: t.TempDir(), builder: b}
 		must(t, d.make([]platform{host()}))
-		names, err := files(d.out)
-		must(t, err)
-		hashes := map[string]string{}
-		for _, name := range names {
-			hash, _, err := sum(filepath.Join(d.out, name))
-			must(t, err)
-			hashes[name] = hash
-		}
+		hashes := hashesOf(t, d.out)
 		if first == nil {
 			first = hashes
-			t.Log(names)
+			refusesOtherPrograms(t, b)
 		}
 		if !maps.Equal(first, hashes) {
 			t.Errorf("the second time: %v\nthe first time: %v", hashes, first)
@@ -290,22 +278,42 @@ func TestReleaseIsTheSameEachTime(t *testing.T) {
 	}
 }
 
-// One program of modules, as a release has all: it has the version, and only modules that the
-// go.sum files know.
-func TestProgramIsBuiltOfModulesWithKnownSums(t *testing.T) {
-	s := released()
-	s.root = root(t)
-	b, err := newBuilder(s, proxy(t), t.TempDir())
+// smallBuilder has one provider: all would take minutes.
+func smallBuilder(t *testing.T, s source, modules string) *builder {
+	t.Helper()
+	b, err := newBuilder(s, modules, t.TempDir())
 	must(t, err)
-	b.packages = map[string][]string{s.root: {house + "/providers/file/cmd/countersign-provider-file@v0.1.0"}}
-	built, err := b.build(host())
+	for module, packages := range b.packages {
+		b.packages[module] = slices.DeleteFunc(packages, func(name string) bool {
+			return strings.Contains(name, "/countersign-provider-") && !strings.Contains(name, "/countersign-provider-file@")
+		})
+	}
+	return b
+}
+
+func hashesOf(t *testing.T, folder string) map[string]string {
+	t.Helper()
+	names, err := files(folder)
 	must(t, err)
-	b.known = map[string]bool{}
-	if err := b.checkSums(built["countersign-provider-file"]); err == nil || !strings.Contains(err.Error(), "which no go.sum has") {
+	hashes := map[string]string{}
+	for _, name := range names {
+		hash, _, err := sum(filepath.Join(folder, name))
+		must(t, err)
+		hashes[name] = hash
+	}
+	return hashes
+}
+
+func refusesOtherPrograms(t *testing.T, b *builder) {
+	t.Helper()
+	of := *b
+	built := filepath.Join(of.bin(host()), "countersign-provider-file")
+	of.known = map[string]bool{}
+	if err := of.checkSums(built); err == nil || !strings.Contains(err.Error(), "which no go.sum has") {
 		t.Errorf("got %v", err)
 	}
-	b.version = "v0.2.0"
-	if err := b.checkSums(built["countersign-provider-file"]); err == nil || !strings.Contains(err.Error(), "is of version v0.1.0") {
+	of.version = "v0.2.0"
+	if err := of.checkSums(built); err == nil || !strings.Contains(err.Error(), "is of version v0.1.0") {
 		t.Errorf("got %v", err)
 	}
 }
