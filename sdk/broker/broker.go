@@ -49,6 +49,14 @@ type Resolver interface {
 	Resolve(ctx context.Context, reference *anypb.Any, ended func(error)) (Workload, error)
 }
 
+// Numbered is a [Resolver] of references that can all be tried, such as PIDs. A broker may try as many
+// that do not exist as takes it three hours for all, after 128 at once. With other resolvers it is one
+// a second.
+type Numbered interface {
+	// Numbers returns how many references there are. It must not block.
+	Numbers() int
+}
+
 // Workload is a workload that a [Resolver] holds.
 type Workload struct {
 	// SPIFFEID is its identity. Required.
@@ -81,7 +89,7 @@ type Config struct {
 	// TLS names the certificate of the server and the roots that verify brokers. Its Peer must be unset.
 	// Required.
 	TLS tlsconfig.Options
-	// Brokers are those that are served. Required.
+	// Brokers are those that are served, until [Server.SetBrokers]. Required.
 	Brokers []Broker
 	// Resolvers resolve references by their type. Required.
 	Resolvers map[Reference]Resolver
@@ -126,33 +134,34 @@ func (c Config) check() error {
 		return errors.New("broker: Config.TLS.Peer follows from Brokers; leave it unset")
 	case c.Sessions == nil || c.Secrets == nil || c.Own == "":
 		return errors.New("broker: Config needs Sessions, Secrets and Own")
-	case len(c.Brokers) == 0:
-		return errors.New("broker: Config.Brokers is empty; name those to serve")
 	}
 	if c.Address != "" {
 		if at, err := netip.ParseAddrPort(c.Address); err != nil || !at.Addr().IsLoopback() {
 			return fmt.Errorf("broker: invalid Config.Address %.256q: write a loopback IP and a port, such as 127.0.0.1:8444", c.Address)
 		}
 	}
-	return c.checkBrokers()
+	return nil
 }
 
-func (c Config) checkBrokers() error {
+func checkBrokers(brokers []Broker, resolvers map[Reference]Resolver) error {
+	if len(brokers) == 0 {
+		return errors.New("broker: Brokers is empty; name those to serve")
+	}
 	seen := map[string]bool{}
-	for _, b := range c.Brokers {
+	for _, b := range brokers {
 		if _, err := pki.ParseSPIFFEID(b.SPIFFEID); err != nil {
-			return fmt.Errorf("broker: Config.Brokers: %w", err)
+			return fmt.Errorf("broker: Brokers: %w", err)
 		}
 		if seen[b.SPIFFEID] {
-			return fmt.Errorf("broker: Config.Brokers has %s twice", b.SPIFFEID)
+			return fmt.Errorf("broker: Brokers has %s twice", b.SPIFFEID)
 		}
 		seen[b.SPIFFEID] = true
 		if len(b.References) == 0 {
-			return fmt.Errorf("broker: Config.Brokers: %s has no References", b.SPIFFEID)
+			return fmt.Errorf("broker: Brokers: %s has no References", b.SPIFFEID)
 		}
 		for _, r := range b.References {
-			if c.Resolvers[r] == nil {
-				return fmt.Errorf("broker: Config.Resolvers has none for %s, which %s may use", r, b.SPIFFEID)
+			if resolvers[r] == nil {
+				return fmt.Errorf("broker: Resolvers has none for %s, which %s may use", r, b.SPIFFEID)
 			}
 		}
 	}

@@ -183,6 +183,18 @@ func TestScanOfPIDsIsStopped(t *testing.T) {
 	refused(t, receive(e.subscribe(client, pid(t, 10_000))), codes.ResourceExhausted, "")
 }
 
+// Whose process was refused is known: it uses up nothing that others need.
+func TestRefusedProcessesLeaveOthersTheirTurn(t *testing.T) {
+	e := start(t, nil)
+	client := e.dial(e.ca, proxy)
+	for n := range int32(300) {
+		e.workloads.start(n+1, own)
+		refused(t, receive(e.subscribe(client, pid(t, n+1))), codes.PermissionDenied, broker.WorkloadNotEntitled)
+	}
+	e.workloads.start(10_000, domain+"web")
+	svid(t, e.subscribe(client, pid(t, 10_000)))
+}
+
 // References that take long to resolve do not get around the limit of refusals.
 func TestFewReferencesAreResolvedAtOnce(t *testing.T) {
 	blocked := make(chan struct{})
@@ -231,15 +243,61 @@ func TestStreamsOfOneWorkloadAreLimited(t *testing.T) {
 }
 
 func TestLimitOfIdentitiesIsNamed(t *testing.T) {
-	e := start(t, func(_ *broker.Config, many *identities.Config) { many.Limits.Streams = 1 })
+	e := start(t, func(_ *broker.Config, many *identities.Config) { many.Limits.Identities = 2 }) // with the agent's own
 	e.workloads.start(11, domain+"web")
+	e.workloads.start(12, domain+"db")
 	client := e.dial(e.ca, proxy)
 	svid(t, e.subscribe(client, pid(t, 11)))
-	err := receive(e.subscribe(client, pid(t, 11)))
+	err := receive(e.subscribe(client, pid(t, 12)))
 	refused(t, err, codes.ResourceExhausted, "")
-	if !strings.Contains(err.Error(), "streams of one identity") {
+	if !strings.Contains(err.Error(), "limit of identities") {
 		t.Error(err)
 	}
+}
+
+func TestChangedBrokersEndWhatTheyMayNoLongerUse(t *testing.T) {
+	second, third := domain+"second", domain+"third"
+	both := []broker.Reference{broker.PID, broker.Kubernetes}
+	e := start(t, func(cfg *broker.Config, _ *identities.Config) {
+		cfg.Resolvers[broker.Kubernetes] = named{domain + "pod"}
+		cfg.Brokers = []broker.Broker{{SPIFFEID: proxy, References: both}, {SPIFFEID: second, References: both[:1]}}
+	})
+	e.workloads.start(11, domain+"web")
+	one, other := e.dial(e.ca, proxy), e.dial(e.ca, second)
+	stays, pod, ends := e.subscribe(one, pid(t, 11)), e.subscribe(one, pack(t, &api.KubernetesObjectReference{})), e.subscribe(other, pid(t, 11))
+	for _, stream := range []svids{stays, pod, ends} {
+		svid(t, stream)
+	}
+	list := func(brokers ...broker.Broker) error { return e.server.SetBrokers(brokers) }
+	only := broker.Broker{SPIFFEID: proxy, References: both[:1]}
+	for _, wrong := range [][]broker.Broker{nil, {only, only}, {only, {SPIFFEID: third, References: []broker.Reference{"other"}}}} {
+		if err := list(wrong...); err == nil {
+			t.Errorf("%v are taken", wrong)
+		}
+	}
+	if n := e.server.Streams(); n != 3 {
+		t.Errorf("%d streams after wrong lists", n)
+	}
+	if err := list(only, broker.Broker{SPIFFEID: third, References: both}); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, receive(pod), codes.PermissionDenied, broker.WorkloadNotEntitled)
+	refused(t, receive(ends), codes.PermissionDenied, "")
+	refused(t, receive(e.subscribe(one, pack(t, &api.KubernetesObjectReference{}))), codes.PermissionDenied, broker.WorkloadNotEntitled)
+	refused(t, receive(e.subscribe(other, pid(t, 11))), codes.PermissionDenied, "")
+	if _, err := e.dial(e.ca, second).FetchJWTSVID(e.ctx(), &api.FetchJWTSVIDRequest{Reference: pid(t, 11)}); status.Code(err) != codes.Unavailable {
+		t.Errorf("the handshake of a broker that was removed: %v", err)
+	}
+	svid(t, e.subscribe(e.dial(e.ca, third), pid(t, 11)))
+	e.ca.Rotate()
+	svid(t, stays)
+}
+
+// named resolves each reference to one identity.
+type named struct{ id string }
+
+func (n named) Resolve(context.Context, *anypb.Any, func(error)) (broker.Workload, error) {
+	return broker.Workload{SPIFFEID: n.id, Name: n.id, Check: func() error { return nil }, Release: func() {}}, nil
 }
 
 func TestServerEndsItsStreams(t *testing.T) {

@@ -79,46 +79,68 @@ func (c *call) resolve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	end, err := a.enter()
-	if err != nil {
+	if err := c.hold(ctx, a); err != nil {
 		c.server.refused(a, c.reference, err)
 		return err
 	}
-	c.ends = append(c.ends, end)
+	c.server.log.Info("a broker gets the secrets of a workload", "broker", a.id, "workload", c.workload.Name, "spiffe_id", c.workload.SPIFFEID)
+	return nil
+}
+
+func (c *call) hold(ctx context.Context, a *account) error {
+	leave, err := a.enter(c)
+	if err != nil {
+		return err
+	}
+	c.ends = append(c.ends, leave)
+	if err := c.look(ctx, a); err != nil {
+		return err
+	}
+	if c.workload.SPIFFEID == c.server.own {
+		return Refuse(WorkloadNotEntitled, "%s is this agent", c.workload.Name)
+	}
+	if err := a.spend(c.workload.SPIFFEID, time.Now()); err != nil {
+		return err
+	}
+	return c.join(a)
+}
+
+// look finds the workload in its turn.
+func (c *call) look(ctx context.Context, a *account) error {
+	resolver, err := c.server.resolverOf(a, c.reference)
+	if err != nil {
+		return err
+	}
 	leave, err := a.wait(ctx)
 	if err != nil {
 		return err
 	}
 	defer leave()
 	key := fingerprintOf(c.reference)
-	if err := a.begin(key, time.Now()); err != nil {
-		c.server.refused(a, c.reference, err)
-		return err
-	}
-	if err := c.hold(ctx, a); err != nil {
-		if outcome := outcomeOf(err); outcome == Invalid || outcome == NotFound || outcome == NotEntitled {
-			a.refuse(key, time.Now())
-		}
-		c.server.refused(a, c.reference, err)
-		return err
-	}
-	c.server.log.Info("a broker gets the secrets of a workload", "broker", a.SPIFFEID, "workload", c.workload.Name, "spiffe_id", c.workload.SPIFFEID)
-	return nil
-}
-
-func (c *call) hold(ctx context.Context, a *account) (err error) {
-	resolver, err := c.server.resolverOf(a, c.reference)
-	if err != nil {
+	if err := a.begin(c.kind(), key, searchRate(resolver), time.Now()); err != nil {
 		return err
 	}
 	if c.workload, err = resolver.Resolve(ctx, c.reference, c.over); err != nil {
+		if outcomeOf(err) == NotFound {
+			a.miss(c.kind(), key, time.Now())
+		}
 		return err
 	}
 	c.ends = append(c.ends, c.workload.Release)
-	if c.workload.SPIFFEID == c.server.own {
-		return Refuse(WorkloadNotEntitled, "%s is this agent", c.workload.Name)
+	return nil
+}
+
+// searchRate returns how many references a second may miss.
+func searchRate(r Resolver) float64 {
+	if n, ok := r.(Numbered); ok {
+		return max(1, float64(n.Numbers())/scanTime.Seconds())
 	}
-	free, err := a.take(c.workload.Name)
+	return 1
+}
+
+// join occupies a stream's places.
+func (c *call) join(a *account) error {
+	free, err := a.take(c.workload)
 	if err != nil {
 		return err
 	}
@@ -143,28 +165,31 @@ func (c *call) check() error {
 func (s *Server) accountOf(ctx context.Context) (*account, error) {
 	if remote, ok := peer.FromContext(ctx); ok {
 		if info, ok := remote.AuthInfo.(credentials.TLSInfo); ok && info.SPIFFEID != nil {
-			if a := s.accounts[info.SPIFFEID.String()]; a != nil {
+			if a := s.account(info.SPIFFEID.String()); a != nil {
 				return a, nil
 			}
 		}
 	}
-	return nil, status.Error(codes.PermissionDenied, "this broker is not on the list of the agent")
+	return nil, errUnlisted
 }
 
 // resolverOf returns who resolves a reference, or the status for the broker.
 func (s *Server) resolverOf(a *account, reference *anypb.Any) (Resolver, error) {
-	name := Reference(reference.MessageName())
+	name := kindOf(reference)
 	resolver := s.resolvers[name]
 	switch {
 	case reference.GetTypeUrl() == "":
 		return nil, Refuse(ReferenceInvalid, "the workload reference is missing")
 	case resolver == nil:
 		return nil, Refuse(ReferenceInvalid, "unsupported type of workload reference %.128q; this agent resolves %s", reference.GetTypeUrl(), s.types())
-	case !slices.Contains(a.References, name):
-		return nil, Refuse(WorkloadNotEntitled, "this broker may not use references of type %s", name)
 	}
-	return resolver, nil
+	return resolver, a.may(name)
 }
+
+func kindOf(reference *anypb.Any) Reference { return Reference(reference.MessageName()) }
+
+// kind is the type of the call's reference.
+func (c *call) kind() Reference { return kindOf(c.reference) }
 
 func (s *Server) types() string {
 	var names []string

@@ -15,30 +15,37 @@ import (
 )
 
 // The limits of one broker. A restart of the agent has a broker of 1,000 workloads open each of its
-// streams anew; a scan of all PIDs is to take hours.
+// streams anew.
 const (
-	maxStreams      = 4096
-	maxAtOnce       = 64 // references that are being resolved; more wait
-	maxOfWorkload   = 32 // streams and calls of one workload
-	callsBurst      = 8192
-	callsPerSecond  = 100.0
-	refusedBurst    = 128 // of different references
-	refusedPer      = 1.0 // second
-	refusedRemember = 1024
-	refusedFor      = time.Minute // a repeat within this time counts no more
+	maxStreams        = 4096
+	maxAtOnce         = 64 // references that are being resolved; more wait
+	maxOfWorkload     = 32 // streams and calls of one workload
+	callsBurst        = 8192
+	callsPerSecond    = 400.0
+	identityBurst     = 2048 // calls of one identity
+	identityPerSecond = 100.0
+	identities        = 4096 // whose calls are remembered
+	missedBurst       = 128  // references to workloads that do not exist
+	missedRemember    = 1024
+	missedFor         = time.Minute   // a repeat within this time counts no more
+	scanTime          = 3 * time.Hour // for all that a broker may refer to
 )
 
-// account is what one broker uses.
+// account is what one broker uses. Only lookups that find no workload share a budget, as nothing says
+// whose they are: what one workload has its broker ask is otherwise counted for its identity, so that
+// it cannot use up what others need.
 type account struct {
-	Broker
+	id    string
 	slots chan struct{} // of references that are being resolved
 
 	mu      sync.Mutex
-	calls   tokenbucket.Bucket
-	refused tokenbucket.Bucket
-	known   recent.Map[fingerprint, time.Time] // references that were refused
-	streams int
-	of      map[string]int // by workload
+	allowed []Reference                             // none: it is no longer on the list
+	calls   tokenbucket.Bucket                      // that were granted
+	of      recent.Map[string, *tokenbucket.Bucket] // by identity
+	missed  map[Reference]*tokenbucket.Bucket
+	known   recent.Map[fingerprint, time.Time] // references that missed
+	open    map[*call]struct{}
+	streams map[string]int // by workload, and by identity
 }
 
 // fingerprint identifies a reference, which may be long.
@@ -48,22 +55,25 @@ func fingerprintOf(reference *anypb.Any) fingerprint {
 	return sha256.Sum256([]byte(reference.GetTypeUrl() + "\x00" + string(reference.GetValue())))
 }
 
-func newAccount(b Broker) *account {
-	return &account{Broker: b, slots: make(chan struct{}, maxAtOnce), known: recent.New[fingerprint, time.Time](refusedRemember), of: map[string]int{}}
+func newAccount(id string) *account {
+	return &account{
+		id: id, slots: make(chan struct{}, maxAtOnce), of: recent.New[string, *tokenbucket.Bucket](identities), missed: map[Reference]*tokenbucket.Bucket{},
+		known: recent.New[fingerprint, time.Time](missedRemember), open: map[*call]struct{}{}, streams: map[string]int{},
+	}
 }
 
 // enter counts a stream or call, also while it waits, and returns what ends it.
-func (a *account) enter() (end func(), err error) {
+func (a *account) enter(c *call) (leave func(), err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.streams >= maxStreams {
+	if len(a.open) >= maxStreams {
 		return nil, errStreams
 	}
-	a.streams++
+	a.open[c] = struct{}{}
 	return func() {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		a.streams--
+		delete(a.open, c)
 	}, nil
 }
 
@@ -79,56 +89,84 @@ func (a *account) wait(ctx context.Context) (leave func(), err error) {
 }
 
 var (
-	errCalls   = status.Error(codes.ResourceExhausted, "this broker makes too many calls; wait before the next one")
-	errRefused = status.Error(codes.ResourceExhausted, "too many references of this broker were refused; wait before the next one")
-	errStreams = status.Error(codes.ResourceExhausted, "this broker has too many streams open")
-	errOfOne   = status.Error(codes.ResourceExhausted, "this broker has too many streams open for this workload")
+	errCalls      = status.Error(codes.ResourceExhausted, "this broker makes too many calls; wait before the next one")
+	errOfIdentity = status.Error(codes.ResourceExhausted, "this broker makes too many calls, or has too many streams open, for workloads of this identity")
+	errMissed     = status.Error(codes.ResourceExhausted, "this broker has referred to too many workloads that do not exist; wait before the next reference")
+	errStreams    = status.Error(codes.ResourceExhausted, "this broker has too many streams open")
+	errOfOne      = status.Error(codes.ResourceExhausted, "this broker has too many streams open for this workload")
 )
 
-// begin counts a call whose reference is to be resolved.
-func (a *account) begin(reference fingerprint, now time.Time) error {
+// begin returns an error if the reference may not be looked up now.
+func (a *account) begin(kind Reference, reference fingerprint, perSecond float64, now time.Time) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	switch {
-	case a.calls.Wait(now, callsPerSecond, callsBurst) > 0:
-		return errCalls
-	case !a.repeated(reference, now) && a.refused.Wait(now, refusedPer, refusedBurst) > 0:
-		return errRefused
+	if missed := a.missed[kind]; missed != nil && !a.repeated(reference, now) && missed.Wait(now, perSecond, missedBurst) > 0 {
+		return errMissed
 	}
-	a.calls.Spend()
 	return nil
 }
 
-// repeated reports whether the reference was refused a short time ago: asking again reveals nothing new.
+// repeated reports whether the reference missed a short time ago: asking again reveals nothing new.
 func (a *account) repeated(reference fingerprint, now time.Time) bool {
 	at, ok := a.known.Get(reference)
-	return ok && now.Sub(at) < refusedFor
+	return ok && now.Sub(at) < missedFor
 }
 
-// refuse counts a refused reference.
-func (a *account) refuse(reference fingerprint, now time.Time) {
+// miss counts a reference to a workload that does not exist.
+func (a *account) miss(kind Reference, reference fingerprint, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.repeated(reference, now) {
 		return
 	}
-	a.refused.Spend()
+	if a.missed[kind] == nil {
+		a.missed[kind] = &tokenbucket.Bucket{}
+	}
+	a.missed[kind].Spend()
 	a.known.Put(reference, now)
 }
 
-// take occupies one of the places of a workload.
-func (a *account) take(workload string) (free func(), err error) {
+// spend counts a call for an identity; for the broker only if the identity's own budget allows it.
+func (a *account) spend(id string, now time.Time) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.of[workload] >= maxOfWorkload {
-		return nil, errOfOne
+	own, ok := a.of.Get(id)
+	if !ok {
+		own = &tokenbucket.Bucket{}
+		a.of.Put(id, own)
 	}
-	a.of[workload]++
+	switch {
+	case own.Wait(now, identityPerSecond, identityBurst) > 0:
+		return errOfIdentity
+	case a.calls.Wait(now, callsPerSecond, callsBurst) > 0:
+		return errCalls
+	}
+	own.Spend()
+	a.calls.Spend()
+	return nil
+}
+
+// take occupies one of the places of a workload and of its identity, which may have as many as are
+// free: so a new identity finds one, however many the others have.
+func (a *account) take(w Workload) (free func(), err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	one, all := "workload "+w.Name, "identity "+w.SPIFFEID
+	switch {
+	case a.streams[one] >= maxOfWorkload:
+		return nil, errOfOne
+	case a.streams[all] >= maxStreams-len(a.open):
+		return nil, errOfIdentity
+	}
+	a.streams[one]++
+	a.streams[all]++
 	return func() {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		if a.of[workload]--; a.of[workload] == 0 {
-			delete(a.of, workload)
+		for _, key := range []string{one, all} {
+			if a.streams[key]--; a.streams[key] == 0 {
+				delete(a.streams, key)
+			}
 		}
 	}, nil
 }

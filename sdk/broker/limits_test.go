@@ -3,8 +3,10 @@ package broker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/url"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -12,13 +14,15 @@ import (
 
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/protobuf/types/known/anypb"
 )
 
 // A stream that waits for its turn costs memory, too.
 func TestStreamsThatWaitAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := newAccount(Broker{SPIFFEID: "spiffe://example.org/proxy"})
-		s := &Server{accounts: map[string]*account{a.SPIFFEID: a}, log: slog.New(slog.DiscardHandler)}
+		a := newAccount("spiffe://example.org/proxy")
+		a.permit([]Reference{PID})
+		s := &Server{accounts: map[string]*account{a.id: a}, resolvers: map[Reference]Resolver{PID: Processes{}}, log: slog.New(slog.DiscardHandler)}
 		for range maxAtOnce {
 			leave, err := a.wait(t.Context())
 			if err != nil {
@@ -30,7 +34,7 @@ func TestStreamsThatWaitAreLimited(t *testing.T) {
 		ctx, cancel := context.WithTimeout(peer.NewContext(t.Context(), &peer.Peer{AuthInfo: credentials.TLSInfo{SPIFFEID: id}}), time.Minute)
 		defer cancel()
 		ask := func() error {
-			c := &call{server: s}
+			c := &call{server: s, reference: &anypb.Any{TypeUrl: "type.googleapis.com/" + string(PID)}}
 			defer c.close()
 			return c.resolve(ctx)
 		}
@@ -44,8 +48,103 @@ func TestStreamsThatWaitAreLimited(t *testing.T) {
 		}
 		cancel()
 		waiting.Wait()
-		if a.streams != 0 {
-			t.Errorf("%d streams are left", a.streams)
+		if len(a.open) != 0 {
+			t.Errorf("%d streams are left", len(a.open))
 		}
 	})
+}
+
+// numbered has so many references.
+type numbered struct {
+	Resolver
+	n int
+}
+
+func (n numbered) Numbers() int { return n.n }
+
+// A process whose children have ended when its broker asks for them uses up no more than this.
+func TestScanOfAllReferencesTakesThreeHours(t *testing.T) {
+	for n, wait := range map[int]time.Duration{0: time.Second, 32_768: 331 * time.Millisecond, 4_194_304: 3 * time.Millisecond} {
+		rate, now := searchRate(numbered{n: n}), time.Now()
+		a := newAccount("broker")
+		for i := range byte(missedBurst) {
+			if err := a.begin(PID, fingerprint{i}, rate, now); err != nil {
+				t.Fatal(err)
+			}
+			a.miss(PID, fingerprint{i}, now)
+		}
+		other := fingerprint{0xff}
+		if err := a.begin(PID, other, rate, now.Add(wait-wait/3)); !errors.Is(err, errMissed) {
+			t.Errorf("of %d: %v", n, err)
+		}
+		if err := a.begin(PID, other, rate, now.Add(wait)); err != nil {
+			t.Errorf("of %d, after %s: %v", n, wait, err)
+		}
+	}
+	if rate := searchRate(Processes{}); rate < 1 || rate > 400 {
+		t.Errorf("%g PIDs a second", rate)
+	}
+}
+
+func TestMissedProcessesLeaveThePodsTheirs(t *testing.T) {
+	a, now := newAccount("broker"), time.Now()
+	for i := range byte(missedBurst) {
+		a.miss(PID, fingerprint{i}, now)
+	}
+	if err := a.begin(PID, fingerprint{0xff}, 1, now); !errors.Is(err, errMissed) {
+		t.Error(err)
+	}
+	if err := a.begin(Kubernetes, fingerprint{0xff}, 1, now); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestCallsOfOneIdentityLeaveOthersTheirs(t *testing.T) {
+	a, now := newAccount("broker"), time.Now()
+	for range identityBurst {
+		if err := a.spend("web", now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range callsBurst { // would use up the broker's
+		if err := a.spend("web", now); !errors.Is(err, errOfIdentity) {
+			t.Fatal(err)
+		}
+	}
+	for range identityBurst {
+		if err := a.spend("db", now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range callsBurst - 2*identityBurst {
+		if err := a.spend(strconv.Itoa(i), now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := a.spend("last", now); !errors.Is(err, errCalls) {
+		t.Error(err)
+	}
+}
+
+// Identities with many processes find no end of streams, and leave some for others.
+func TestStreamsOfOneIdentityLeaveOthersTheirs(t *testing.T) {
+	a := newAccount("broker")
+	open := func(id string) (n int) {
+		for ; ; n++ {
+			if _, err := a.enter(&call{reference: &anypb.Any{}}); err != nil {
+				t.Fatalf("%s: %v", id, err)
+			}
+			if _, err := a.take(Workload{SPIFFEID: id, Name: fmt.Sprint(id, n)}); err != nil {
+				if !errors.Is(err, errOfIdentity) {
+					t.Errorf("%s: %v", id, err)
+				}
+				return n
+			}
+		}
+	}
+	for id, want := range []int{maxStreams / 2, maxStreams / 4, maxStreams / 8} {
+		if n := open(strconv.Itoa(id)); n < want-3 || n > want {
+			t.Errorf("%d streams of identity %d; want about %d", n, id, want)
+		}
+	}
 }

@@ -32,6 +32,9 @@ type Process interface {
 	Cgroup() (string, error)
 }
 
+// Numbers implements [Numbered].
+func (p Processes) Numbers() int { return process.MaxPID() }
+
 // Resolve implements [Resolver].
 func (p Processes) Resolve(_ context.Context, reference *anypb.Any, ended func(error)) (Workload, error) {
 	var in broker.WorkloadPIDReference

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/exp/proto/spiffe/broker"
@@ -33,13 +34,15 @@ const (
 type Server struct {
 	api       *workloadapi.Service
 	socket    *grpcsocket.Server
-	accounts  map[string]*account // by SPIFFE ID
 	resolvers map[Reference]Resolver
 	sessions  Sessions
 	own       string
 	tell      func(Outcome)
 	log       *slog.Logger
 	repeats   loglimit.Repeats
+
+	mu       sync.RWMutex
+	accounts map[string]*account // of the brokers on the list, by SPIFFE ID
 }
 
 // Listen binds the socket or address; [Server.Serve] answers, and connections made before it wait.
@@ -48,17 +51,15 @@ func Listen(cfg Config) (*Server, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	s := &Server{accounts: map[string]*account{}, resolvers: cfg.Resolvers, sessions: cfg.Sessions, own: cfg.Own, tell: cfg.Observe, log: cmp.Or(cfg.Log, slog.Default())}
-	var ids []string
-	for _, b := range cfg.Brokers {
-		s.accounts[b.SPIFFEID] = newAccount(b)
-		ids = append(ids, b.SPIFFEID)
+	s := &Server{resolvers: cfg.Resolvers, sessions: cfg.Sessions, own: cfg.Own, tell: cfg.Observe, log: cmp.Or(cfg.Log, slog.Default())}
+	err := s.SetBrokers(cfg.Brokers)
+	if err != nil {
+		return nil, err
 	}
-	var err error
 	if s.api, err = workloadapi.NewService(workloadapi.ServiceConfig{Offer: cfg.Offer, Secrets: cfg.Secrets, Admit: admit, Header: header, Log: s.log}); err != nil {
 		return nil, err
 	}
-	cfg.TLS.Peer = tlsconfig.SPIFFEID(ids...)
+	cfg.TLS.Peer = s.authorize
 	over, err := tlsconfig.Server(cfg.TLS)
 	if err != nil {
 		return nil, err
@@ -101,8 +102,8 @@ func (s *Server) refused(a *account, reference *anypb.Any, err error) {
 		return
 	}
 	kind := string(outcomeOf(err))
-	if suppressed, ok := s.repeats.Allow(a.SPIFFEID+" "+kind, time.Now()); ok {
-		s.log.Warn("a broker gets no secrets of a workload", "broker", a.SPIFFEID, "reference", text.Clean(reference.GetTypeUrl()),
+	if suppressed, ok := s.repeats.Allow(a.id+" "+kind, time.Now()); ok {
+		s.log.Warn("a broker gets no secrets of a workload", "broker", a.id, "reference", text.Clean(reference.GetTypeUrl()),
 			"error", text.Clean(status.Convert(err).Message()), "suppressed", suppressed)
 	}
 }

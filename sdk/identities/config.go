@@ -98,7 +98,7 @@ type Exchange struct {
 type Limits struct {
 	// Identities includes those not yet verified. Default: 10,000.
 	Identities int
-	// Streams is per identity. Default: 100.
+	// Streams is per identity, of those that [Set.Join] admits. Default: 100.
 	Streams int
 	// InFlight is the number of concurrent requests to the authority, and of concurrent
 	// verifications. Default: 16.

@@ -74,6 +74,16 @@ func (e *entry) accept() func(pki.Identity) error {
 	}
 }
 
+// bounded returns how many sessions count for Limits.Streams.
+func (e *entry) bounded() (n int) {
+	for _, s := range e.sessions {
+		if !s.unbounded {
+			n++
+		}
+	}
+	return n
+}
+
 func (e *entry) add(s *session) {
 	s.entry, e.idle = e, time.Time{}
 	e.sessions = append(e.sessions, s)

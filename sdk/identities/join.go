@@ -67,19 +67,24 @@ func (c *Set) joinPeer(peer secret.Caller) (secret.Caller, error) {
 		defer c.sched.Unlock()
 		return secret.Caller{}, c.turnAway(ca.Errorf(ca.Unauthenticated, "the stream brings no token, and its peer (%s) is not known by itself", peer.ID))
 	}
-	return c.JoinAs(peer, id)
+	return c.joinAs(peer, id, false)
 }
 
 // JoinAs admits a stream whose SPIFFE ID the program has established by itself, as [Set.Join] does a
-// peer. The certificate is requested without a token of the stream's.
+// peer. The certificate is requested without a token of the stream's. Limits.Streams neither bounds
+// nor counts such streams: the program bounds them.
 func (c *Set) JoinAs(peer secret.Caller, spiffeID string) (secret.Caller, error) {
+	return c.joinAs(peer, spiffeID, true)
+}
+
+func (c *Set) joinAs(peer secret.Caller, spiffeID string, unbounded bool) (secret.Caller, error) {
 	c.sched.Lock()
 	defer c.sched.Unlock()
 	e, err := c.entryOf(spiffeID)
 	if err != nil {
 		return secret.Caller{}, c.turnAway(err)
 	}
-	s, err := c.enter(e, peer, nil)
+	s, err := c.enter(e, &session{caller: peer, unbounded: unbounded})
 	if err != nil {
 		return secret.Caller{}, c.turnAway(err)
 	}
@@ -104,7 +109,7 @@ func (c *Set) joinToken(peer secret.Caller, token ca.Token, print fingerprint, c
 	if err != nil {
 		return nil, err
 	}
-	s, err := c.enter(e, peer, cred)
+	s, err := c.enter(e, &session{caller: peer, credential: cred})
 	if err != nil {
 		return nil, err
 	}
@@ -187,22 +192,21 @@ func (c *Set) makeRoom() bool {
 }
 
 // enter adds a session to an entry and schedules the entry.
-func (c *Set) enter(e *entry, peer secret.Caller, cred *credential) (*session, error) {
+func (c *Set) enter(e *entry, s *session) (*session, error) {
 	if c.sched.Closed() {
 		c.tidy(e)
 		return nil, ca.Errorf(ca.Unavailable, "the agent is shutting down")
 	}
-	if len(e.sessions) >= c.cfg.Limits.Streams {
+	if !s.unbounded && e.bounded() >= c.cfg.Limits.Streams {
 		return nil, limited("streams of one identity", c.cfg.Limits.Streams)
 	}
 	c.last++
-	s := &session{caller: peer, credential: cred}
 	s.caller.Session = c.last
 	if e.id != "" {
 		s.caller.ID = e.id
 	}
 	c.sessions[c.last] = s
-	if cred != nil && cred.sessions == 0 && e.failure != nil && e.id != "" {
+	if cred := s.credential; cred != nil && cred.sessions == 0 && e.failure != nil && e.id != "" {
 		e.Rotation.Kick() // this token was not tried yet
 	}
 	e.add(s)

@@ -42,6 +42,26 @@ func TestRefusalNamesItsLimit(t *testing.T) {
 	})
 }
 
+// A broker's streams for an identity leave the places of its workloads.
+func TestStreamsOfTheProgramAreNotLimited(t *testing.T) {
+	bubble(t, func(_ *engine, c *identities.Config) { c.Limits = identities.Limits{Streams: 2} }, func(e *engine) {
+		const web = "spiffe://example.org/web"
+		for range 3 {
+			if _, err := e.JoinAs(proxy, web); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 2 {
+			e.join(token("web")).held()
+		}
+		_, err := e.tryJoin(token("web"))
+		limit(t, err, "streams of one identity is reached: 2")
+		if _, err := e.JoinAs(proxy, web); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestStreamLimitAppliesToLateJoiners(t *testing.T) {
 	bubble(t, func(_ *engine, c *identities.Config) { c.Limits = identities.Limits{Streams: 2} }, func(e *engine) {
 		e.join(token("web")).held()

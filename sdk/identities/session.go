@@ -13,6 +13,7 @@ import (
 type session struct {
 	caller     secret.Caller
 	credential *credential // nil if the stream was identified by its peer
+	unbounded  bool        // not counted by Limits.Streams
 	entry      *entry
 	over       error // why it is no longer served
 	watchers   watchers.Set[func()]

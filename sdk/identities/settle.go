@@ -39,7 +39,7 @@ func (c *Set) merge(from, to *entry) {
 	from.sessions = nil
 	c.sched.Remove(from)
 	for _, s := range moving {
-		if len(to.sessions) >= c.cfg.Limits.Streams {
+		if to.bounded() >= c.cfg.Limits.Streams {
 			s.entry = nil
 			c.end(s, limited("streams of one identity", c.cfg.Limits.Streams))
 			continue

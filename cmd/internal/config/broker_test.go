@@ -97,3 +97,18 @@ func TestWrongPeersOfBrokersStopTheStart(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestChangedBrokersNeedNoRestart(t *testing.T) {
+	file := func(brokers string) Config {
+		return read(t, brokered+`broker: {socket: /run/brokers/s, spiffe_id: "spiffe://shop.test/agent", brokers: [`+brokers+"]}\n")
+	}
+	const one, other = `{spiffe_id: "spiffe://shop.test/proxy", references: [pid]}`, `{spiffe_id: "spiffe://shop.test/other", references: [pid]}`
+	for _, brokers := range []string{other, one + ", " + other} {
+		if changed := Changed(file(one), file(brokers)); len(changed) == 0 || len(NeedRestart(changed)) > 0 {
+			t.Errorf("changed are %q, of which %q need a restart", changed, NeedRestart(changed))
+		}
+	}
+	if got := NeedRestart([]string{"broker.socket", "broker.spiffe_id", "broker.node"}); len(got) != 3 {
+		t.Errorf("only %q need a restart", got)
+	}
+}

@@ -84,6 +84,7 @@ func (c *Config) entries() []string {
 var live = []string{
 	"providers.", "lock", "default_provider", "secrets.", "rotation.", "trust_domain", "namespace", "service_account", "key_type", "ttl",
 	"crl", "crl.", "log.level", "socket.allow_uids", "socket.allow_gids",
+	"broker.brokers", "broker.brokers.",
 }
 
 // NeedRestart returns the changed settings that a running agent cannot apply.

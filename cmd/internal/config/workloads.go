@@ -65,7 +65,7 @@ func (w WorkloadPeer) covers(other WorkloadPeer) bool {
 // WorkloadLimits bound an agent of many identities.
 type WorkloadLimits struct {
 	Identities uint32 `json:"identities"` // Default: 10000.
-	Streams    uint32 `json:"streams"`    // of one identity. Default: 100.
+	Streams    uint32 `json:"streams"`    // of one identity, without those of brokers. Default: 100.
 	Requests   uint32 `json:"requests"`   // to the CA at once. Default: 16.
 	Names      uint32 `json:"names"`      // on one stream. Default: 16.
 	// RefusedTokens is how many tokens of one process may have been rejected in the last 2

@@ -6,7 +6,9 @@ package process
 
 import (
 	"errors"
+	"io/fs"
 	"os"
+	"sync"
 )
 
 // ErrNotFound means that no process has the PID, or that it has ended.
@@ -18,6 +20,9 @@ var ErrNotFound = errors.New("no such process")
 type Held struct {
 	pid  int32
 	file *os.File // its pidfd
+
+	mu  sync.Mutex
+	ran map[string]fs.FileInfo // the files that it was found to run, by path
 }
 
 // PID returns the process ID in the PID namespace of this program.

@@ -23,6 +23,20 @@ func InInitialNamespace() bool {
 	return err != nil || own == initialNamespace
 }
 
+// MaxPID returns the number of PIDs there are, or 0 if that is unknown: kernel.pid_max, which is
+// 4,194,304 on most machines, and 32,768 where systemd has not raised it.
+func MaxPID() int {
+	text, err := os.ReadFile("/proc/sys/kernel/pid_max")
+	if err != nil {
+		return 0
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
 // checkProc returns an error unless /proc is that of this program's PID namespace. The numbers of
 // another one are those of other processes.
 func checkProc() error {
@@ -140,21 +154,45 @@ func effective(status, key string) (uint32, error) {
 }
 
 // Runs reports whether the process runs the program at path, as this program sees it. Two files with
-// the same path in different containers are different programs.
+// the same path in different containers are different programs. A program that was found at path once
+// stays the one there when another file replaces it, as an upgrade of a package does: no other file
+// gets its device and inode while the process runs it.
 func (h *Held) Runs(path string) (same bool, err error) {
 	err = h.about(func(proc string) error {
 		running, err := os.Stat(proc + "exe")
 		if err != nil {
 			return err
 		}
+		if same = h.hasRun(path, running); same {
+			return nil
+		}
 		wanted, err := os.Stat(path)
-		same = err == nil && os.SameFile(running, wanted)
+		if same = err == nil && os.SameFile(running, wanted); same {
+			h.found(path, running)
+		}
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil // then no process runs it
 		}
 		return err
 	})
 	return same, err
+}
+
+// hasRun reports whether a file is the one that was found at path before.
+func (h *Held) hasRun(path string, file fs.FileInfo) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	was := h.ran[path]
+	return was != nil && os.SameFile(was, file)
+}
+
+func (h *Held) found(path string, file fs.FileInfo) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ran == nil {
+		h.ran = map[string]fs.FileInfo{}
+	}
+	h.ran[path] = file
 }
 
 // Cgroup returns the path of the process in the hierarchy of cgroup v2, as this program sees it, such

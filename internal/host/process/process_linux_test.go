@@ -70,6 +70,72 @@ func TestHeldProcessHasItsAttributes(t *testing.T) {
 	}
 }
 
+// An upgrade replaces the file of a program that runs. Whoever holds the process since before knows it.
+func TestReplacedProgramIsKnownToItsHolder(t *testing.T) {
+	program, err := exec.LookPath("sleep")
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "sleep")
+	write := func(name string) {
+		if err := os.WriteFile(name, content, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(path)
+	child := proctest.Start(t, exec.Command(path, "3600"))
+	before, _ := hold(t, child.PID())
+	unasked, _ := hold(t, child.PID())
+	if ok, err := before.Runs(path); !ok || err != nil {
+		t.Fatalf("before: %t, %v", ok, err)
+	}
+	write(path + ".new")
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+	after, _ := hold(t, child.PID())
+	for held, want := range map[*process.Held]bool{before: true, unasked: false, after: false} {
+		if ok, err := held.Runs(path); ok != want || err != nil {
+			t.Errorf("after: %t, %v; want %t", ok, err, want)
+		}
+	}
+	if link, err := os.Readlink("/proc/" + strconv.Itoa(child.PID()) + "/exe"); err != nil || link != path+" (deleted)" {
+		t.Errorf("the kernel calls it %q, %v", link, err)
+	}
+}
+
+// A process that runs another program has not the first one's identity.
+func TestProcessThatRunsAnotherProgramIsAnother(t *testing.T) {
+	shell, err := exec.LookPath("sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(shell, "-c", "read line; exec sleep 3600")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	held, _ := hold(t, proctest.Start(t, cmd).PID())
+	eventually := time.Now().Add(time.Minute)
+	for ok := false; !ok; { // until the child has become the shell
+		if ok, err = held.Runs(shell); err != nil || time.Now().After(eventually) {
+			t.Fatalf("runs the shell: %t, %v", ok, err)
+		}
+	}
+	if err := in.Close(); err != nil { // "read" fails, and the next command follows
+		t.Fatal(err)
+	}
+	for ok := true; ok; {
+		if ok, err = held.Runs(shell); err != nil || time.Now().After(eventually) {
+			t.Fatalf("still runs the shell: %t, %v", ok, err)
+		}
+	}
+}
+
 func TestEndOfHeldProcessIsNoticedBeforeItsPIDIsAnothers(t *testing.T) {
 	child := sleep(t)
 	held, ended := hold(t, child.PID())

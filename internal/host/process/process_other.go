@@ -12,6 +12,9 @@ var errUnsupported = fmt.Errorf("processes cannot be held on this system: %w", e
 // InInitialNamespace reports whether this program sees all processes.
 func InInitialNamespace() bool { return true }
 
+// MaxPID is unknown on this system.
+func MaxPID() int { return 0 }
+
 // Hold is not supported on this system.
 func Hold(int32, func()) (*Held, error) { return nil, errUnsupported }
 

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 
@@ -52,8 +54,27 @@ func (s *start) openBroker(context.Context) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("broker.socket: %w", err), s.agent.Close())
 	}
+	s.broker = server
 	s.agent.Add(server)
 	return nil
+}
+
+// brokersWait reports whether changed brokers wait for a restart: they use references that this agent
+// does not resolve. Then the previous ones stay.
+func (s *start) brokersWait(b config.Broker) bool {
+	return s.broker != nil && slices.ContainsFunc(slices.Collect(maps.Keys(references)), func(name string) bool {
+		return b.Uses(name) && !s.c.Broker.Uses(name)
+	})
+}
+
+// setBrokers replaces the brokers that are served.
+func (s *start) setBrokers(b config.Broker) {
+	if s.broker == nil || !b.On() || s.brokersWait(b) {
+		return
+	}
+	if err := s.broker.SetBrokers(brokersOf(b)); err != nil {
+		s.log.Error("failed to replace the brokers, keeping the previous ones", "error", err)
+	}
 }
 
 func brokersOf(b config.Broker) (all []broker.Broker) {

@@ -88,6 +88,9 @@ func (r *reloader) try(ctx context.Context) (changed []string, started *switches
 	since := config.Changed(r.c, c)
 	r.pending = append(config.NeedRestart(since), c.Workloads.NeedRestart(since)...)
 	r.pending = slices.Concat(r.pending, r.moved, demand.NeedRestart(r.c, c))
+	if r.brokersWait(c.Broker) {
+		r.pending = append(r.pending, "broker.brokers")
+	}
 	if len(r.pending) > 0 {
 		r.log.Warn("changed settings need a restart of the agent", "settings", strings.Join(r.pending, ", "))
 	}
@@ -218,6 +221,7 @@ func (r *reloader) settle(c config.Config, cfg agent.Config) error {
 	r.moved = movedDomains(r.cfg.Socket.SPIRE, cfg.Socket.SPIRE)
 	r.policy = cfg.Socket.Policy
 	r.enforcePolicy()
+	r.setBrokers(c.Broker)
 	r.level.Set(levelOf(c.Log))
 	r.wg.Go(r.providers.keep(c))                                                               // no authority waits for their calls in flight
 	return r.agent.SetRevocation(revocationOf(c, r.providers, r.spire.lists(r.given)).Bundles) // Complete has checked them

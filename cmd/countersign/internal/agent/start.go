@@ -21,6 +21,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/program/buildinfo"
 	"github.com/countersign-dev/countersign/internal/program/operatorpage"
 	"github.com/countersign-dev/countersign/sdk/agent"
+	"github.com/countersign-dev/countersign/sdk/broker"
 	"github.com/countersign-dev/countersign/sdk/ondemand"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
@@ -49,6 +50,7 @@ type start struct {
 	written   []output.Config
 	once      *onceWritten // nil: it serves until it is ended
 	agent     *agent.Agent
+	broker    *broker.Server // nil: off
 
 	ends []func() error
 }
