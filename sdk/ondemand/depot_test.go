@@ -25,12 +25,14 @@ type depot struct {
 	index   map[string]secret.Entry
 	claims  map[string]*held
 	most    map[string]int // claims of a name at once
+	jump    time.Duration  // of its clock
 }
 
 // held is a claim.
 type held struct {
 	of   *machine
 	name string
+	made time.Time // by the clock of the depot
 	kept time.Time // the last time
 	left bool      // its process was killed, or has released it
 }
@@ -138,7 +140,7 @@ func (m *machine) Claim(ctx context.Context, name string) (secret.Claim, error) 
 	if before := m.claims[name]; before != nil && time.Since(before.lastKept()) < runsOut {
 		return nil, secret.ErrClaimed
 	}
-	c := &held{of: m, name: name, kept: time.Now()}
+	c := &held{of: m, name: name, made: time.Now().Add(m.jump), kept: time.Now()}
 	m.claims[name] = c
 	return c, nil
 }
@@ -154,6 +156,8 @@ func (c *held) lastKept() time.Time {
 }
 
 func (c *held) Held() bool { return time.Since(c.lastKept()) < runsOut/2 }
+
+func (c *held) Made() time.Time { return c.made }
 
 func (c *held) Release(ctx context.Context) error {
 	c.of.set(func() { c.left = true }) // it runs out if it cannot be released

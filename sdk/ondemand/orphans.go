@@ -64,7 +64,9 @@ func (s *Set) sweep(now time.Time) {
 	for name, kept := range s.orphans {
 		ended := kept.over(now)
 		if ended && kept.ended && s.names[name] == nil {
-			delete(s.orphans, name)
+			if s.shared == nil { // its deletion is a change, and may have to wait for the storage's clock
+				delete(s.orphans, name)
+			}
 			s.discard(name, termOf(kept.Entry))
 			continue
 		}

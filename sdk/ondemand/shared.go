@@ -9,6 +9,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/call"
 	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
@@ -287,13 +288,17 @@ func (s *Set) discardShared(ctx context.Context, turn call.Turn, name string, d 
 		return err
 	}
 	defer s.release(claim)
-	item, _, err := s.restore(ctx, turn, d.spec)
+	record, err := s.load(ctx, turn, name)
+	var item *secret.Item
+	if err == nil {
+		item, _, err = s.verify(d.spec, record)
+	}
 	switch {
 	case err != nil && later(err):
 		return err
 	case item != nil && (item.NotAfter.Unix() != d.known.ends || d.known == term{}):
 		return nil
-	case err != nil && (d.known == term{} || s.sched.Now().Unix() < d.known.ends): // others may be able to use it
+	case err != nil && !s.ended(record, d.known, claim.Made()): // others may be able to use it
 		return nil
 	case !claim.Held():
 		return errClaimLost
@@ -302,4 +307,19 @@ func (s *Set) discardShared(ctx context.Context, turn call.Turn, name string, d 
 		return struct{}{}, s.cfg.Storage.Delete(ctx, name)
 	})
 	return err
+}
+
+// ended reports whether the certificate of a record has ended, both by the clock of this machine and by
+// that of the storage: a machine whose clock is far ahead must not delete what the others use.
+func (s *Set) ended(r secret.Record, known term, now time.Time) bool {
+	if known == (term{}) {
+		return false
+	}
+	ends := time.Unix(known.ends, 0)
+	if chain, _, err := secret.KeptPair(r); err == nil { // which may be a newer one
+		if certs, err := pki.ParseCertificates(chain); err == nil && len(certs) > 0 {
+			ends = certs[0].NotAfter
+		}
+	}
+	return !now.Before(ends) && !s.sched.Now().Before(ends)
 }

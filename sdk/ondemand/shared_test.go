@@ -227,6 +227,47 @@ func TestClocksOfMachinesMayDiffer(t *testing.T) {
 	}
 }
 
+// A machine whose clock is far ahead sees each certificate as ended. It deletes none, unless the clock of the
+// storage shows the same.
+func TestClockOfOneMachineDeletesNoRecord(t *testing.T) {
+	const long = 5 * 24 * time.Hour
+	for name, ahead := range map[string]struct{ machine, storage time.Duration }{
+		"the machine's": {2 * long, 0}, "the storage's": {0, 2 * long}, "both": {2 * long, 2 * long},
+	} {
+		t.Run(name, func(t *testing.T) {
+			machines(t, 2, func(_ int, c *ondemand.Config) { c.Rules[0].Certificate.TTL, c.Rules[0].Idle = long, time.Hour }, func(f *fleet) {
+				for _, m := range f.machines {
+					m.set(func() { m.poll = 10 * time.Minute })
+				}
+				h := f.engines[0].subscribe(shopA)
+				f.engines[0].has(shopA)
+				h.stop()
+				after(time.Hour)
+				f.mu.Lock()
+				f.jump = ahead.storage
+				f.mu.Unlock()
+				f.engines[1].jump.Store(int64(ahead.machine))
+				after(40 * time.Hour)
+				if want := name != "both"; f.has(shopA) != want {
+					t.Errorf("the record is there: %t, want %t", !want, want)
+				}
+				if name != "the machine's" {
+					return
+				}
+				f.distinct(1)
+				f.engines[0].Close()
+				after(long) // once it has ended, it is deleted
+				if f.has(shopA) {
+					t.Error("a record whose certificate has ended was not deleted")
+				}
+				if n := f.engines[1].Status(); len(n.Rules) == 0 || n.Rules[0].Names > 0 {
+					t.Errorf("%+v", n)
+				}
+			})
+		})
+	}
+}
+
 // A shared folder that hangs must not keep an agent from its other secrets.
 func TestStorageThatHangsDelaysNoStart(t *testing.T) {
 	machines(t, 1, nil, func(f *fleet) {

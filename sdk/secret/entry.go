@@ -32,6 +32,9 @@ type Claim interface {
 	// Held reports whether the claim is valid. It is not once another machine may have claimed the
 	// name, as this one could not keep the claim for some time. It does not block.
 	Held() bool
+	// Made returns when the claim was made, by the clock of the storage, which is not that of the machine
+	// that claimed; zero if the storage has none. It does not block.
+	Made() time.Time
 	// Release ends the claim, so that other machines can claim the name at once. If it fails, or the
 	// claim is not held any more, the claim runs out. It is called once.
 	Release(ctx context.Context) error

@@ -160,3 +160,16 @@ func TestClaimOnADamagedDiskBlocksNoName(t *testing.T) {
 		must(t, c.Release(t.Context()))
 	})
 }
+
+// The clock of the bubble is that of a machine, which is decades off.
+func TestClaimHasTheTimeOfTheFileServer(t *testing.T) {
+	f, began := newSharedFolder(t), time.Now().Add(-time.Minute)
+	synctest.Test(t, func(t *testing.T) {
+		c, err := f.machine().Claim(t.Context(), nameA)
+		must(t, err)
+		if made := c.Made(); made.Before(began) || made.After(began.Add(time.Hour)) {
+			t.Errorf("made at %s", made)
+		}
+		must(t, c.Release(t.Context()))
+	})
+}

@@ -157,6 +157,7 @@ type claim struct {
 	id, first string
 	fresh     string   // its first name
 	file      *os.File // is written to under any name
+	made      time.Time
 
 	mu    sync.Mutex
 	kept  time.Time // when it was counted last, or just before that
@@ -174,10 +175,23 @@ func newClaim(s *Shared, sub *os.Root, first string) (*claim, error) {
 		return nil, err
 	}
 	c.file = file
-	if err := c.write(0); err != nil {
+	err = c.write(0)
+	if err == nil {
+		err = c.date()
+	}
+	if err != nil {
 		return nil, errors.Join(err, file.Close(), sub.RemoveAll(c.fresh))
 	}
 	return c, nil
+}
+
+// date takes the time of the file that was just written, which the server of a network file system sets.
+func (c *claim) date() error {
+	info, err := c.file.Stat()
+	if err == nil {
+		c.made = info.ModTime()
+	}
+	return err
 }
 
 func (c *claim) write(count uint64) error {

@@ -68,6 +68,9 @@ func (c *claim) Held() bool {
 	return !c.lost
 }
 
+// Made implements [secret.Claim], by the clock of the file server.
+func (c *claim) Made() time.Time { return c.made }
+
 // Release implements [secret.Claim]. A claim that is not held is left to its successor.
 func (c *claim) Release(context.Context) error {
 	held := c.Held()

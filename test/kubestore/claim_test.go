@@ -82,6 +82,25 @@ func TestClaimIsExclusiveUntilItIsReleased(t *testing.T) {
 	})
 }
 
+func TestClaimHasTheTimeOfTheAPIServer(t *testing.T) {
+	for text, want := range map[string]time.Time{"2026-11-27T10:00:00Z": time.Date(2026, 11, 27, 10, 0, 0, 0, time.UTC), "soon": {}} {
+		synctest.Test(t, func(t *testing.T) {
+			fake := kubetest.NewFake()
+			fake.Before = func(c *kubetest.Call) error {
+				if meta, _ := c.Object["metadata"].(map[string]any); c.Resource == "leases" && meta != nil {
+					meta["creationTimestamp"] = text
+				}
+				return nil
+			}
+			claim := newMachine(t, fake, nil).claim(t, web)
+			if got := claim.Made(); !got.Equal(want) {
+				t.Errorf("made at %s, want %s", got, want)
+			}
+			must(t, claim.Release(t.Context()))
+		})
+	}
+}
+
 // Times in a Lease are those of another clock.
 func TestClaimOfDeadMachineRunsOutByOurOwnClock(t *testing.T) {
 	for name, written := range map[string]time.Duration{"as it is": 0, "an hour behind": -time.Hour, "a day ahead": 24 * time.Hour} {

@@ -263,6 +263,17 @@ func (c *claim) Held() bool {
 	return !c.left.Over(rotation.Now(clock.Wall()))
 }
 
+// Made implements [secret.Claim], by the clock of the API server. A Lease that was taken over is older.
+func (c *claim) Made() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	made, err := time.Parse(time.RFC3339, c.lease.Metadata.Created)
+	if err != nil {
+		return time.Time{}
+	}
+	return made
+}
+
 // Release implements [secret.Claim].
 func (c *claim) Release(ctx context.Context) error {
 	c.stop()

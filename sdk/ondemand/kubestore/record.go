@@ -25,6 +25,7 @@ type metadata struct {
 	Name            string            `json:"name"`
 	UID             string            `json:"uid,omitempty"`
 	ResourceVersion string            `json:"resourceVersion,omitempty"`
+	Created         string            `json:"creationTimestamp,omitempty"` // by the API server's clock
 	Labels          map[string]string `json:"labels,omitempty"`
 	Annotations     map[string]string `json:"annotations,omitempty"`
 }
