@@ -100,18 +100,7 @@ func (s *stubborn) CSRSign(context.Context, ca.SignRequest) (ca.Certificate, err
 // one call more that hangs.
 func TestClientThatIgnoresItsContextKeepsNoMoreWorkersThanOneRuleHas(t *testing.T) {
 	var hangs *stubborn
-	bubble(t, func(e *engine, c *ondemand.Config) {
-		hangs = &stubborn{e.other, make(chan struct{}, 1000), make(chan struct{})}
-		manager, err := secret.New(secret.Config{
-			Authorities: []secret.Authority{{Name: "test", Client: hangs}}, Now: e.now, Log: e.log.Logger(),
-			Secrets: []secret.Spec{{Name: "ROOTCA", Kind: secret.TrustBundle, Authorities: []string{"test"}}},
-		})
-		if err != nil {
-			e.t.Fatal(err)
-		}
-		e.t.Cleanup(func() { manager.Close() })
-		c.Manager, c.Rules[0].InFlight = manager, 2
-	}, func(e *engine) {
+	bubble(t, func(e *engine, c *ondemand.Config) { hangs = e.stubborn(c); c.Rules[0].InFlight = 2 }, func(e *engine) {
 		for range 60 {
 			e.subscribe("a.shop.example.org")
 			after(time.Minute)
@@ -120,5 +109,51 @@ func TestClientThatIgnoresItsContextKeepsNoMoreWorkersThanOneRuleHas(t *testing.
 			t.Errorf("%d calls hang, of a rule with 2 in flight", n)
 		}
 		close(hangs.end)
+	})
+}
+
+// stubborn makes each authority one that ignores its context.
+func (e *engine) stubborn(c *ondemand.Config) *stubborn {
+	hangs := &stubborn{e.other, make(chan struct{}, 1000), make(chan struct{})}
+	manager, err := secret.New(secret.Config{
+		Authorities: []secret.Authority{{Name: "test", Client: hangs}, {Name: "other", Client: hangs}}, Now: e.now, Log: e.log.Logger(),
+		Secrets: []secret.Spec{{Name: "ROOTCA", Kind: secret.TrustBundle, Authorities: []string{"test", "other"}}},
+	})
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	e.t.Cleanup(func() { manager.Close() })
+	c.Manager = manager
+	return hangs
+}
+
+// Each reload that changes the authority of a rule leaves calls behind that hang.
+func TestReloadsWhileCallsHangAddFewCalls(t *testing.T) {
+	var hangs *stubborn
+	bubble(t, func(e *engine, c *ondemand.Config) { hangs = e.stubborn(c) }, func(e *engine) {
+		const reloads = 20
+		for i := range reloads {
+			for n := range 16 {
+				e.subscribe(fmt.Sprintf("n%d-%d.shop.example.org", i, n))
+			}
+			after(5 * time.Minute)
+			r := shop()
+			r.Certificate.Authorities[0] = []string{"other", "test"}[i%2]
+			if err := e.Apply([]ondemand.Rule{r}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// Four times what a rule may have, and two of its own for each reload.
+		if n := len(hangs.calls); n < 16 || n > 4*16+2*reloads {
+			t.Errorf("%d calls hang", n)
+		}
+		close(hangs.end)
+		after(time.Minute)
+		if s := e.rule(); s.InFlight > 16 {
+			t.Errorf("%+v", s)
+		}
+		if n := len(hangs.calls); n > 4*16+2*reloads+16 {
+			t.Errorf("%d calls", n)
+		}
 	})
 }

@@ -169,6 +169,7 @@ func (p *Pool[E]) work() {
 			return
 		case job, open := <-p.jobs:
 			if !open {
+				p.await(w)
 				return
 			}
 			job.Run(w)
@@ -187,11 +188,37 @@ func (p *Pool[E]) work() {
 func (p *Pool[E]) retire(w *Worker) bool {
 	p.s.Lock()
 	defer p.s.Unlock()
-	if p.busy >= p.workers || !w.Signer.Idle() || !w.Turn.Free() {
+	if p.busy >= p.workers || w.hangs() {
 		return false
 	}
 	p.workers--
 	return true
+}
+
+// hangs reports whether a call of the worker has not returned.
+func (w *Worker) hangs() bool { return !w.Signer.Idle() || !w.Turn.Free() }
+
+// await keeps a place in flight until the last call of a closed pool's worker has returned: else each
+// reload would add as many calls that hang as a pool may have.
+func (p *Pool[E]) await(w *Worker) {
+	if p.s.places == nil || !w.hangs() {
+		return
+	}
+	p.locked(p.s.places.Keep)
+	defer p.locked(p.s.places.Free)
+	for w.hangs() {
+		select {
+		case <-p.s.Context.Done():
+			return
+		case <-time.After(linger):
+		}
+	}
+}
+
+func (p *Pool[E]) locked(change func()) {
+	p.s.Lock()
+	defer p.s.Unlock()
+	change()
 }
 
 // land takes the result of a job and frees its worker.

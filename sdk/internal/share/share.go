@@ -28,3 +28,9 @@ func (p *Places) Give(has int) {
 		p.taken--
 	}
 }
+
+// Keep takes a common place for what a user that has gone has left running, even if none is left.
+func (p *Places) Keep() { p.taken++ }
+
+// Free gives such a place back.
+func (p *Places) Free() { p.taken-- }
