@@ -17,8 +17,11 @@ const (
 	latestAsk  = 24 * time.Hour
 	// firstAgain is the wait after a question that failed. It doubles up to usualAsk.
 	firstAgain = 10 * time.Minute
-	// rush spreads renewals that are due at once, as a whole fleet may have got the same advice.
-	rush = 5 * time.Minute
+	// rush spreads renewals that are due at once, as a whole fleet may have got the same advice. overdue
+	// does if the window is over: so a CA shows that it has revoked the certificate (RFC 9773, section
+	// 4.1), and within a minute there should be another one.
+	rush    = 5 * time.Minute
+	overdue = 45 * time.Second
 	// A renewal by advice comes when a tenth of the life is over at the earliest, and when a
 	// tenth is left at the latest: an authority whose windows are always in the past costs
 	// ten certificates in a life, and none makes one expire.
@@ -79,7 +82,11 @@ func (a *advice) draw(now time.Time, held Term) time.Time {
 	moment := a.start.Add(rand.N(max(1, a.end.Sub(a.start))))
 	tenth := held.Ends.Sub(a.since) / lifeParts
 	if soonest := clock.Later(now, a.since.Add(tenth)); moment.Before(soonest) {
-		at := soonest.Add(part(max(0, min(rush, held.Ends.Sub(now)/lifeParts)), 1))
+		spread := rush
+		if a.end.Before(now) && !soonest.After(now) {
+			spread = overdue
+		}
+		at := soonest.Add(part(max(0, min(spread, held.Ends.Sub(now)/lifeParts)), 1))
 		return earlier(at, held.Renew) // a repeated "now" puts nothing off
 	}
 	return earlier(moment, held.Ends.Add(-tenth))

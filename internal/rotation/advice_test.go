@@ -50,11 +50,12 @@ func TestAdviceIsKeptWithinTheLife(t *testing.T) {
 		now      time.Duration
 		from, to time.Duration // of the renewal
 	}{
-		"revoked-at-half-life":      {window(-2*time.Hour, -time.Hour), 10 * time.Hour, 10 * time.Hour, 10*time.Hour + rush},
+		"revoked-at-half-life":      {window(-2*time.Hour, -time.Hour), 10 * time.Hour, 10 * time.Hour, 10*time.Hour + overdue},
+		"begun-before":              {window(9*time.Hour, 10*time.Hour+time.Second), 10 * time.Hour, 10 * time.Hour, 10*time.Hour + rush},
 		"past-for-a-new-one":        {window(-2*time.Hour, -time.Hour), time.Minute, tenth, tenth + rush},
 		"before-its-first-tenth":    {window(0, time.Minute), time.Minute, tenth, tenth + rush},
 		"after-its-end":             {window(48*time.Hour, 49*time.Hour), 0, 9 * tenth, 9 * tenth},
-		"from-the-beginning-of-all": {ca.RenewalInfo{End: aDay.Add(-time.Second)}, 10 * time.Hour, 10 * time.Hour, 10*time.Hour + rush},
+		"from-the-beginning-of-all": {ca.RenewalInfo{End: aDay.Add(-time.Second)}, 10 * time.Hour, 10 * time.Hour, 10*time.Hour + overdue},
 		"without-end":               {ca.RenewalInfo{Start: aDay.Add(20 * time.Hour), End: aDay.AddDate(5000, 0, 0)}, 0, 20 * time.Hour, 9 * tenth},
 	} {
 		for range 20 {
