@@ -32,6 +32,7 @@ var (
 	_ ca.RenewalAdvisor   = Client{}
 	_ ca.RevocationSource = Client{}
 	_ ca.JWTSigner        = Client{}
+	_ ca.WITSigner        = Client{}
 )
 
 func (c Client) wait(ctx context.Context) (*life, error) { return c.s.gate.wait(ctx, c.plan) }
@@ -104,17 +105,26 @@ func (c Client) Revocations(ctx context.Context) ([]byte, error) {
 
 // SignJWT implements [ca.JWTSigner].
 func (c Client) SignJWT(ctx context.Context, req ca.JWTRequest) (ca.Token, error) {
-	return call(ctx, c, "SignJWT", c.want, func(ctx context.Context, l *life) (ca.Token, error) {
-		if err := c.needsToken(l, req.Token); err != nil {
+	return signSVID(ctx, c, "SignJWT", req.Token, req, (*life).SignJWT)
+}
+
+// SignWIT implements [ca.WITSigner]. Experimental.
+func (c Client) SignWIT(ctx context.Context, req ca.WITRequest) (ca.Token, error) {
+	return signSVID(ctx, c, "SignWIT", req.Token, req, (*life).SignWIT)
+}
+
+func signSVID[Q any](ctx context.Context, c Client, name string, token ca.Token, req Q, sign func(*life, context.Context, Q) (ca.Token, error)) (ca.Token, error) {
+	return call(ctx, c, name, c.want, func(ctx context.Context, l *life) (ca.Token, error) {
+		if err := c.needsToken(l, token); err != nil {
 			return "", err
 		}
 		answered := c.s.suspect(l)
 		defer answered()
-		token, err := l.SignJWT(ctx, req)
+		svid, err := sign(l, ctx, req)
 		if err == nil {
 			l.signed.Add(1)
 		}
-		return token, err
+		return svid, err
 	})
 }
 
@@ -126,6 +136,11 @@ func (c Client) WatchRoots(ctx context.Context, changed func(roots []byte) error
 // WatchJWTKeys implements [ca.JWTSigner].
 func (c Client) WatchJWTKeys(ctx context.Context, changed func(jwks []byte) error) error {
 	return c.watch(ctx, wire.JWTSVID, (*life).WatchJWTKeys, changed)
+}
+
+// WatchWITKeys implements [ca.WITSigner]. Experimental.
+func (c Client) WatchWITKeys(ctx context.Context, changed func(jwks []byte) error) error {
+	return c.watch(ctx, wire.WITSVID, (*life).WatchWITKeys, changed)
 }
 
 // watching is one of a life's watches.

@@ -24,8 +24,16 @@ const (
 type Keys []jose.JSONWebKey
 
 // ParseKeys parses a JWK set (RFC 7517, section 5). As that section requires, it skips
-// keys that cannot verify a signature; at least one must remain.
-func ParseKeys(content []byte) (Keys, error) {
+// keys that cannot verify a signature; at least one must remain. Keys of WIT-SVIDs are skipped.
+func ParseKeys(content []byte) (Keys, error) { return parseKeys(content, Usable) }
+
+// ParseWITKeys is ParseKeys for WIT-SVIDs: it skips all keys but those with "use":"wit-svid"
+// (WIT-SVID, section 6.2).
+func ParseWITKeys(content []byte) (Keys, error) {
+	return parseKeys(content, func(key jose.JSONWebKey) bool { return key.Use == "wit-svid" && verifies(key) })
+}
+
+func parseKeys(content []byte, usable func(jose.JSONWebKey) bool) (Keys, error) {
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`
 	}
@@ -38,7 +46,7 @@ func ParseKeys(content []byte) (Keys, error) {
 	var keys Keys
 	for _, raw := range set.Keys {
 		var key jose.JSONWebKey
-		if json.Unmarshal(raw, &key) == nil && Usable(key) {
+		if json.Unmarshal(raw, &key) == nil && usable(key) {
 			keys = append(keys, key)
 		}
 	}
@@ -48,11 +56,15 @@ func ParseKeys(content []byte) (Keys, error) {
 	return keys, nil
 }
 
-// Usable reports whether a key may verify signatures: a public one, and of RSA one of a size
-// that is neither weak nor dear.
+// Usable reports whether a key may verify signatures of JWTs: one whose use is signatures, JWT-SVIDs
+// or not stated, and a public one, of RSA of a size that is neither weak nor dear.
 func Usable(key jose.JSONWebKey) bool {
+	return (key.Use == "" || key.Use == "sig" || key.Use == "jwt-svid") && verifies(key)
+}
+
+func verifies(key jose.JSONWebKey) bool {
 	// A private key is not reduced to its public part: publishing it compromised it.
-	if !key.Valid() || !key.IsPublic() || key.Use != "" && key.Use != "sig" && key.Use != "jwt-svid" {
+	if !key.Valid() || !key.IsPublic() {
 		return false
 	}
 	public, isRSA := key.Key.(*rsa.PublicKey)

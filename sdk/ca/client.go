@@ -4,7 +4,7 @@
 // The package imports the standard library only and holds no state. A CA offers
 // optional abilities through further small interfaces, found by type assertion:
 // [RootSource], [RootWatcher], [TokenExchanger], [NameCertifier], [RenewalAdvisor],
-// [RevocationSource], [JWTSigner] and [io.Closer]. They are the same in process and across the boundary to a provider process; a client that crosses the
+// [RevocationSource], [JWTSigner], [WITSigner] and [io.Closer]. They are the same in process and across the boundary to a provider process; a client that crosses the
 // boundary has all methods and returns [ErrUnimplemented] for a missing ability.
 package ca
 
@@ -155,6 +155,43 @@ type JWTRequest struct {
 	SubjectID string
 	// Audiences are the claim aud.
 	Audiences []string
+	// TTL is the requested lifetime; the authority may give less.
+	TTL time.Duration
+	// Token is the caller's bearer credential; it may be empty.
+	Token Token
+}
+
+// WITSigner is an authority that signs WIT-SVIDs: tokens that bind a SPIFFE ID to a workload's
+// public key, and that count only together with a proof of possession of the private key. It is
+// safe for concurrent use.
+//
+// Experimental. The standard is a draft: standards/WIT-SVID.md on the experimental branch of
+// github.com/spiffe/spiffe, commit 01b3a1ee, over draft-ietf-wimse-workload-creds-02.
+type WITSigner interface {
+	// SignWIT returns a WIT-SVID in compact form, at most 16 KiB. Its header has typ "wit+jwt",
+	// one of the algorithms RS, PS and ES with 256, 384 and 512, and as kid one of the published
+	// keys. Its claims are sub and exp, no later than asked for, cnf with nothing but jwk, the
+	// request's public key, and no aud. Errors are those of [Client].CSRSign.
+	SignWIT(ctx context.Context, req WITRequest) (Token, error)
+	// WatchWITKeys calls changed as [JWTSigner].WatchJWTKeys does. Each key has "use":"wit-svid"
+	// and a kid of its own. None is a key that signs JWT-SVIDs or has the kid of one.
+	WatchWITKeys(ctx context.Context, changed func(jwks []byte) error) error
+}
+
+// WITRequest asks an authority for a WIT-SVID. All but Token is required. The callee must
+// not keep or modify its slice.
+//
+// Experimental, as [WITSigner].
+type WITRequest struct {
+	// ID is a UUID. A retry sends the same one and the same key.
+	ID string
+	// SubjectID is the SPIFFE ID for the claim sub.
+	SubjectID string
+	// PublicKey is the workload's key for the claim cnf.jwk: a JWK (RFC 7517) in JSON of at most
+	// 2,048 bytes that has kty, alg and the public numbers of an EC or RSA key, and no other
+	// member. Its alg, RS, PS or ES with 256, 384 or 512, is the algorithm of the workload's
+	// proofs. A request proves nothing about the private key: the caller vouches for it.
+	PublicKey []byte
 	// TTL is the requested lifetime; the authority may give less.
 	TTL time.Duration
 	// Token is the caller's bearer credential; it may be empty.

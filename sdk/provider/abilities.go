@@ -25,6 +25,7 @@ func abilitiesOf(t reflect.Type) []wire.Ability {
 		{wire.RenewalInfo, reflect.TypeFor[ca.RenewalAdvisor]()},
 		{wire.RevocationSource, reflect.TypeFor[ca.RevocationSource]()},
 		{wire.JWTSVID, reflect.TypeFor[ca.JWTSigner]()},
+		{wire.WITSVID, reflect.TypeFor[ca.WITSigner]()},
 	} {
 		if t.Implements(further.by) {
 			abilities = append(abilities, further.ability)

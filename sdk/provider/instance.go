@@ -283,6 +283,34 @@ func (i *instance) WatchJWTKeys(ctx context.Context, changed func(jwks []byte) e
 	return c.watch(ctx, func(ctx context.Context) error { return signer.WatchJWTKeys(ctx, changed) })
 }
 
+// SignWIT implements [ca.WITSigner].
+func (i *instance) SignWIT(ctx context.Context, req ca.WITRequest) (ca.Token, error) {
+	c, err := i.use()
+	if err != nil {
+		return "", err
+	}
+	defer c.calls.Done()
+	signer, ok := c.client.(ca.WITSigner)
+	if !ok {
+		return "", missing(wire.WITSVID)
+	}
+	return signer.SignWIT(ctx, req)
+}
+
+// WatchWITKeys implements [ca.WITSigner].
+func (i *instance) WatchWITKeys(ctx context.Context, changed func(jwks []byte) error) error {
+	c, err := i.use()
+	if err != nil {
+		return err
+	}
+	defer c.calls.Done()
+	signer, ok := c.client.(ca.WITSigner)
+	if !ok {
+		return missing(wire.WITSVID)
+	}
+	return c.watch(ctx, func(ctx context.Context) error { return signer.WatchWITKeys(ctx, changed) })
+}
+
 func missing(ability wire.Ability) error {
 	return ca.Errorf(ca.Unimplemented, "the provider lacks the ability %q", ability)
 }

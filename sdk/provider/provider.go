@@ -61,6 +61,8 @@ type (
 	RevocationSource = ca.RevocationSource
 	JWTSigner        = ca.JWTSigner
 	JWTRequest       = ca.JWTRequest
+	WITSigner        = ca.WITSigner
+	WITRequest       = ca.WITRequest
 	TokenRequest     = ca.TokenRequest
 	ExchangedToken   = ca.ExchangedToken
 	Facts            = ca.Facts

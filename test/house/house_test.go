@@ -168,7 +168,7 @@ var arrows = map[string][]string{
 	"sdk/kubeapi":                       {"internal/clock", "internal/endpoint", "internal/rotation", "internal/text", "sdk/ca", "sdk/token"},
 	"sdk/catest":                        {"sdk/ca", "sdk/pki"},
 	"sdk/provider/rest":                 {"internal/endpoint", "internal/text", "sdk/ca", "sdk/pki", "sdk/provider/setting"},
-	"sdk/provider/wire":                 {"internal/host/errno", "internal/memory", "internal/text", "proto/provider/v1", "sdk/ca", "sdk/pki", "sdk/trace"},
+	"sdk/provider/wire":                 {"internal/host/errno", "internal/jws", "internal/memory", "internal/text", "proto/provider/v1", "sdk/ca", "sdk/pki", "sdk/trace"},
 	"sdk/provider":                      {"internal/host/address", "internal/endpoint", "internal/host/protect", "internal/host/selfsigned", "internal/memory", "internal/program/buildinfo", "internal/suggest", "internal/text", "internal/transport", "sdk/ca", "sdk/pki", "sdk/provider/wire", "sdk/trace"},
 	"sdk/provider/chain":                {"sdk/ca", "sdk/pki"},
 	"sdk/languages":                     {},

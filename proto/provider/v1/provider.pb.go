@@ -57,6 +57,8 @@ const (
 	Ability_ABILITY_RENEWAL_INFO          Ability = 6
 	Ability_ABILITY_REVOCATION_SOURCE     Ability = 7
 	Ability_ABILITY_JWT_SVID              Ability = 8
+	// Experimental.
+	Ability_ABILITY_WIT_SVID Ability = 9
 )
 
 // Enum value maps for Ability.
@@ -71,6 +73,7 @@ var (
 		6: "ABILITY_RENEWAL_INFO",
 		7: "ABILITY_REVOCATION_SOURCE",
 		8: "ABILITY_JWT_SVID",
+		9: "ABILITY_WIT_SVID",
 	}
 	Ability_value = map[string]int32{
 		"ABILITY_UNSPECIFIED":           0,
@@ -82,6 +85,7 @@ var (
 		"ABILITY_RENEWAL_INFO":          6,
 		"ABILITY_REVOCATION_SOURCE":     7,
 		"ABILITY_JWT_SVID":              8,
+		"ABILITY_WIT_SVID":              9,
 	}
 )
 
@@ -1879,6 +1883,222 @@ func (x *WatchJwtKeysResponse) GetJwks() []byte {
 	return nil
 }
 
+// SignWitRequest is experimental, as WitSvid.
+type SignWitRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Required. A UUID; the same for each retry of one request.
+	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// Required. The SPIFFE ID that is the claim sub.
+	SubjectId string `protobuf:"bytes,2,opt,name=subject_id,json=subjectId,proto3" json:"subject_id,omitempty"`
+	// Required. The workload's public key, the claim cnf.jwk: a JWK (RFC 7517) of at most 2,048
+	// bytes with kty, alg and the public numbers of an EC or RSA key, and no other member. alg is
+	// the algorithm of the workload's proofs: RS, PS or ES with 256, 384 or 512.
+	PublicKey []byte `protobuf:"bytes,3,opt,name=public_key,json=publicKey,proto3" json:"public_key,omitempty"`
+	// Required. The lifetime asked for; the authority may give less, never more.
+	Ttl *durationpb.Duration `protobuf:"bytes,4,opt,name=ttl,proto3" json:"ttl,omitempty"`
+	// Optional. The bearer credential of the workload. Never log it.
+	Token         string `protobuf:"bytes,5,opt,name=token,proto3" json:"token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SignWitRequest) Reset() {
+	*x = SignWitRequest{}
+	mi := &file_provider_v1_provider_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SignWitRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SignWitRequest) ProtoMessage() {}
+
+func (x *SignWitRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_provider_v1_provider_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SignWitRequest.ProtoReflect.Descriptor instead.
+func (*SignWitRequest) Descriptor() ([]byte, []int) {
+	return file_provider_v1_provider_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *SignWitRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *SignWitRequest) GetSubjectId() string {
+	if x != nil {
+		return x.SubjectId
+	}
+	return ""
+}
+
+func (x *SignWitRequest) GetPublicKey() []byte {
+	if x != nil {
+		return x.PublicKey
+	}
+	return nil
+}
+
+func (x *SignWitRequest) GetTtl() *durationpb.Duration {
+	if x != nil {
+		return x.Ttl
+	}
+	return nil
+}
+
+func (x *SignWitRequest) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
+// SignWitResponse is experimental, as WitSvid.
+type SignWitResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Required. A JWS in compact form of at most 16,384 bytes: typ is wit+jwt, kid one of the
+	// published keys, alg RS, PS or ES with 256, 384 or 512; the claims are sub, exp and cnf with
+	// nothing but jwk, the request's public key, and no aud. Never log it.
+	Svid          string `protobuf:"bytes,1,opt,name=svid,proto3" json:"svid,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SignWitResponse) Reset() {
+	*x = SignWitResponse{}
+	mi := &file_provider_v1_provider_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SignWitResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SignWitResponse) ProtoMessage() {}
+
+func (x *SignWitResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_provider_v1_provider_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SignWitResponse.ProtoReflect.Descriptor instead.
+func (*SignWitResponse) Descriptor() ([]byte, []int) {
+	return file_provider_v1_provider_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *SignWitResponse) GetSvid() string {
+	if x != nil {
+		return x.Svid
+	}
+	return ""
+}
+
+// WatchWitKeysRequest is experimental, as WitSvid.
+type WatchWitKeysRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchWitKeysRequest) Reset() {
+	*x = WatchWitKeysRequest{}
+	mi := &file_provider_v1_provider_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchWitKeysRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchWitKeysRequest) ProtoMessage() {}
+
+func (x *WatchWitKeysRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_provider_v1_provider_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchWitKeysRequest.ProtoReflect.Descriptor instead.
+func (*WatchWitKeysRequest) Descriptor() ([]byte, []int) {
+	return file_provider_v1_provider_proto_rawDescGZIP(), []int{31}
+}
+
+// WatchWitKeysResponse is experimental, as WitSvid.
+type WatchWitKeysResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Required. A JWK set (RFC 7517, section 5) of at most 100 public keys, each with "use":
+	// "wit-svid" and a kid of its own that no key of JWT-SVIDs has: the whole set, one at least.
+	Jwks          []byte `protobuf:"bytes,1,opt,name=jwks,proto3" json:"jwks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchWitKeysResponse) Reset() {
+	*x = WatchWitKeysResponse{}
+	mi := &file_provider_v1_provider_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchWitKeysResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchWitKeysResponse) ProtoMessage() {}
+
+func (x *WatchWitKeysResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_provider_v1_provider_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchWitKeysResponse.ProtoReflect.Descriptor instead.
+func (*WatchWitKeysResponse) Descriptor() ([]byte, []int) {
+	return file_provider_v1_provider_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *WatchWitKeysResponse) GetJwks() []byte {
+	if x != nil {
+		return x.Jwks
+	}
+	return nil
+}
+
 var File_provider_v1_provider_proto protoreflect.FileDescriptor
 
 const file_provider_v1_provider_proto_rawDesc = "" +
@@ -1988,7 +2208,21 @@ const file_provider_v1_provider_proto_rawDesc = "" +
 	"\x04svid\x18\x01 \x01(\tB\x03\x80\x01\x01R\x04svid\"\x15\n" +
 	"\x13WatchJwtKeysRequest\"*\n" +
 	"\x14WatchJwtKeysResponse\x12\x12\n" +
-	"\x04jwks\x18\x01 \x01(\fR\x04jwks*\x84\x02\n" +
+	"\x04jwks\x18\x01 \x01(\fR\x04jwks\"\xb5\x01\n" +
+	"\x0eSignWitRequest\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x1d\n" +
+	"\n" +
+	"subject_id\x18\x02 \x01(\tR\tsubjectId\x12\x1d\n" +
+	"\n" +
+	"public_key\x18\x03 \x01(\fR\tpublicKey\x12+\n" +
+	"\x03ttl\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x03ttl\x12\x19\n" +
+	"\x05token\x18\x05 \x01(\tB\x03\x80\x01\x01R\x05token\"*\n" +
+	"\x0fSignWitResponse\x12\x17\n" +
+	"\x04svid\x18\x01 \x01(\tB\x03\x80\x01\x01R\x04svid\"\x15\n" +
+	"\x13WatchWitKeysRequest\"*\n" +
+	"\x14WatchWitKeysResponse\x12\x12\n" +
+	"\x04jwks\x18\x01 \x01(\fR\x04jwks*\x9a\x02\n" +
 	"\aAbility\x12\x17\n" +
 	"\x13ABILITY_UNSPECIFIED\x10\x00\x12!\n" +
 	"\x1dABILITY_CERTIFICATE_AUTHORITY\x10\x01\x12\x17\n" +
@@ -1998,7 +2232,8 @@ const file_provider_v1_provider_proto_rawDesc = "" +
 	"\x1aABILITY_NAMES_FROM_REQUEST\x10\x05\x12\x18\n" +
 	"\x14ABILITY_RENEWAL_INFO\x10\x06\x12\x1d\n" +
 	"\x19ABILITY_REVOCATION_SOURCE\x10\a\x12\x14\n" +
-	"\x10ABILITY_JWT_SVID\x10\b*n\n" +
+	"\x10ABILITY_JWT_SVID\x10\b\x12\x14\n" +
+	"\x10ABILITY_WIT_SVID\x10\t*n\n" +
 	"\tNameMatch\x12\x1a\n" +
 	"\x16NAME_MATCH_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10NAME_MATCH_EXACT\x10\x01\x12\x1b\n" +
@@ -2027,7 +2262,10 @@ const file_provider_v1_provider_proto_rawDesc = "" +
 	"\x0eGetRevocations\x12..countersign.provider.v1.GetRevocationsRequest\x1a/.countersign.provider.v1.GetRevocationsResponse2\xd6\x01\n" +
 	"\aJwtSvid\x12\\\n" +
 	"\aSignJwt\x12'.countersign.provider.v1.SignJwtRequest\x1a(.countersign.provider.v1.SignJwtResponse\x12m\n" +
-	"\fWatchJwtKeys\x12,.countersign.provider.v1.WatchJwtKeysRequest\x1a-.countersign.provider.v1.WatchJwtKeysResponse0\x01BEZCgithub.com/countersign-dev/countersign/proto/provider/v1;providerv1b\x06proto3"
+	"\fWatchJwtKeys\x12,.countersign.provider.v1.WatchJwtKeysRequest\x1a-.countersign.provider.v1.WatchJwtKeysResponse0\x012\xd6\x01\n" +
+	"\aWitSvid\x12\\\n" +
+	"\aSignWit\x12'.countersign.provider.v1.SignWitRequest\x1a(.countersign.provider.v1.SignWitResponse\x12m\n" +
+	"\fWatchWitKeys\x12,.countersign.provider.v1.WatchWitKeysRequest\x1a-.countersign.provider.v1.WatchWitKeysResponse0\x01BEZCgithub.com/countersign-dev/countersign/proto/provider/v1;providerv1b\x06proto3"
 
 var (
 	file_provider_v1_provider_proto_rawDescOnce sync.Once
@@ -2042,7 +2280,7 @@ func file_provider_v1_provider_proto_rawDescGZIP() []byte {
 }
 
 var file_provider_v1_provider_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_provider_v1_provider_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_provider_v1_provider_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_provider_v1_provider_proto_goTypes = []any{
 	(Ability)(0),                   // 0: countersign.provider.v1.Ability
 	(NameMatch)(0),                 // 1: countersign.provider.v1.NameMatch
@@ -2076,59 +2314,68 @@ var file_provider_v1_provider_proto_goTypes = []any{
 	(*SignJwtResponse)(nil),        // 29: countersign.provider.v1.SignJwtResponse
 	(*WatchJwtKeysRequest)(nil),    // 30: countersign.provider.v1.WatchJwtKeysRequest
 	(*WatchJwtKeysResponse)(nil),   // 31: countersign.provider.v1.WatchJwtKeysResponse
-	(*structpb.Struct)(nil),        // 32: google.protobuf.Struct
-	(*durationpb.Duration)(nil),    // 33: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),  // 34: google.protobuf.Timestamp
+	(*SignWitRequest)(nil),         // 32: countersign.provider.v1.SignWitRequest
+	(*SignWitResponse)(nil),        // 33: countersign.provider.v1.SignWitResponse
+	(*WatchWitKeysRequest)(nil),    // 34: countersign.provider.v1.WatchWitKeysRequest
+	(*WatchWitKeysResponse)(nil),   // 35: countersign.provider.v1.WatchWitKeysResponse
+	(*structpb.Struct)(nil),        // 36: google.protobuf.Struct
+	(*durationpb.Duration)(nil),    // 37: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),  // 38: google.protobuf.Timestamp
 }
 var file_provider_v1_provider_proto_depIdxs = []int32{
 	0,  // 0: countersign.provider.v1.GetMetadataResponse.abilities:type_name -> countersign.provider.v1.Ability
 	1,  // 1: countersign.provider.v1.GetMetadataResponse.name_match:type_name -> countersign.provider.v1.NameMatch
-	32, // 2: countersign.provider.v1.ValidateRequest.settings:type_name -> google.protobuf.Struct
+	36, // 2: countersign.provider.v1.ValidateRequest.settings:type_name -> google.protobuf.Struct
 	7,  // 3: countersign.provider.v1.ValidateResponse.diagnostics:type_name -> countersign.provider.v1.Diagnostic
 	2,  // 4: countersign.provider.v1.Diagnostic.severity:type_name -> countersign.provider.v1.Diagnostic.Severity
-	32, // 5: countersign.provider.v1.ConfigureRequest.settings:type_name -> google.protobuf.Struct
-	33, // 6: countersign.provider.v1.CSRSignRequest.ttl:type_name -> google.protobuf.Duration
+	36, // 5: countersign.provider.v1.ConfigureRequest.settings:type_name -> google.protobuf.Struct
+	37, // 6: countersign.provider.v1.CSRSignRequest.ttl:type_name -> google.protobuf.Duration
 	15, // 7: countersign.provider.v1.CSRSignStreamRequest.calls:type_name -> countersign.provider.v1.CSRSignCall
 	12, // 8: countersign.provider.v1.CSRSignCall.request:type_name -> countersign.provider.v1.CSRSignRequest
-	33, // 9: countersign.provider.v1.CSRSignCall.timeout:type_name -> google.protobuf.Duration
+	37, // 9: countersign.provider.v1.CSRSignCall.timeout:type_name -> google.protobuf.Duration
 	17, // 10: countersign.provider.v1.CSRSignStreamResponse.answers:type_name -> countersign.provider.v1.CSRSignAnswer
 	13, // 11: countersign.provider.v1.CSRSignAnswer.response:type_name -> countersign.provider.v1.CSRSignResponse
-	34, // 12: countersign.provider.v1.ExchangeTokenResponse.expiry:type_name -> google.protobuf.Timestamp
-	34, // 13: countersign.provider.v1.GetRenewalInfoResponse.window_start:type_name -> google.protobuf.Timestamp
-	34, // 14: countersign.provider.v1.GetRenewalInfoResponse.window_end:type_name -> google.protobuf.Timestamp
-	33, // 15: countersign.provider.v1.GetRenewalInfoResponse.retry_after:type_name -> google.protobuf.Duration
-	33, // 16: countersign.provider.v1.SignJwtRequest.ttl:type_name -> google.protobuf.Duration
-	3,  // 17: countersign.provider.v1.Provider.GetMetadata:input_type -> countersign.provider.v1.GetMetadataRequest
-	5,  // 18: countersign.provider.v1.Provider.Validate:input_type -> countersign.provider.v1.ValidateRequest
-	8,  // 19: countersign.provider.v1.Provider.Configure:input_type -> countersign.provider.v1.ConfigureRequest
-	10, // 20: countersign.provider.v1.Provider.Ready:input_type -> countersign.provider.v1.ReadyRequest
-	12, // 21: countersign.provider.v1.CertificateAuthority.CSRSign:input_type -> countersign.provider.v1.CSRSignRequest
-	14, // 22: countersign.provider.v1.CertificateAuthorityStream.CSRSignStream:input_type -> countersign.provider.v1.CSRSignStreamRequest
-	18, // 23: countersign.provider.v1.RootSource.GetRoots:input_type -> countersign.provider.v1.GetRootsRequest
-	20, // 24: countersign.provider.v1.RootWatcher.WatchRoots:input_type -> countersign.provider.v1.WatchRootsRequest
-	22, // 25: countersign.provider.v1.TokenExchanger.ExchangeToken:input_type -> countersign.provider.v1.ExchangeTokenRequest
-	24, // 26: countersign.provider.v1.RenewalInfo.GetRenewalInfo:input_type -> countersign.provider.v1.GetRenewalInfoRequest
-	26, // 27: countersign.provider.v1.RevocationSource.GetRevocations:input_type -> countersign.provider.v1.GetRevocationsRequest
-	28, // 28: countersign.provider.v1.JwtSvid.SignJwt:input_type -> countersign.provider.v1.SignJwtRequest
-	30, // 29: countersign.provider.v1.JwtSvid.WatchJwtKeys:input_type -> countersign.provider.v1.WatchJwtKeysRequest
-	4,  // 30: countersign.provider.v1.Provider.GetMetadata:output_type -> countersign.provider.v1.GetMetadataResponse
-	6,  // 31: countersign.provider.v1.Provider.Validate:output_type -> countersign.provider.v1.ValidateResponse
-	9,  // 32: countersign.provider.v1.Provider.Configure:output_type -> countersign.provider.v1.ConfigureResponse
-	11, // 33: countersign.provider.v1.Provider.Ready:output_type -> countersign.provider.v1.ReadyResponse
-	13, // 34: countersign.provider.v1.CertificateAuthority.CSRSign:output_type -> countersign.provider.v1.CSRSignResponse
-	16, // 35: countersign.provider.v1.CertificateAuthorityStream.CSRSignStream:output_type -> countersign.provider.v1.CSRSignStreamResponse
-	19, // 36: countersign.provider.v1.RootSource.GetRoots:output_type -> countersign.provider.v1.GetRootsResponse
-	21, // 37: countersign.provider.v1.RootWatcher.WatchRoots:output_type -> countersign.provider.v1.WatchRootsResponse
-	23, // 38: countersign.provider.v1.TokenExchanger.ExchangeToken:output_type -> countersign.provider.v1.ExchangeTokenResponse
-	25, // 39: countersign.provider.v1.RenewalInfo.GetRenewalInfo:output_type -> countersign.provider.v1.GetRenewalInfoResponse
-	27, // 40: countersign.provider.v1.RevocationSource.GetRevocations:output_type -> countersign.provider.v1.GetRevocationsResponse
-	29, // 41: countersign.provider.v1.JwtSvid.SignJwt:output_type -> countersign.provider.v1.SignJwtResponse
-	31, // 42: countersign.provider.v1.JwtSvid.WatchJwtKeys:output_type -> countersign.provider.v1.WatchJwtKeysResponse
-	30, // [30:43] is the sub-list for method output_type
-	17, // [17:30] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	38, // 12: countersign.provider.v1.ExchangeTokenResponse.expiry:type_name -> google.protobuf.Timestamp
+	38, // 13: countersign.provider.v1.GetRenewalInfoResponse.window_start:type_name -> google.protobuf.Timestamp
+	38, // 14: countersign.provider.v1.GetRenewalInfoResponse.window_end:type_name -> google.protobuf.Timestamp
+	37, // 15: countersign.provider.v1.GetRenewalInfoResponse.retry_after:type_name -> google.protobuf.Duration
+	37, // 16: countersign.provider.v1.SignJwtRequest.ttl:type_name -> google.protobuf.Duration
+	37, // 17: countersign.provider.v1.SignWitRequest.ttl:type_name -> google.protobuf.Duration
+	3,  // 18: countersign.provider.v1.Provider.GetMetadata:input_type -> countersign.provider.v1.GetMetadataRequest
+	5,  // 19: countersign.provider.v1.Provider.Validate:input_type -> countersign.provider.v1.ValidateRequest
+	8,  // 20: countersign.provider.v1.Provider.Configure:input_type -> countersign.provider.v1.ConfigureRequest
+	10, // 21: countersign.provider.v1.Provider.Ready:input_type -> countersign.provider.v1.ReadyRequest
+	12, // 22: countersign.provider.v1.CertificateAuthority.CSRSign:input_type -> countersign.provider.v1.CSRSignRequest
+	14, // 23: countersign.provider.v1.CertificateAuthorityStream.CSRSignStream:input_type -> countersign.provider.v1.CSRSignStreamRequest
+	18, // 24: countersign.provider.v1.RootSource.GetRoots:input_type -> countersign.provider.v1.GetRootsRequest
+	20, // 25: countersign.provider.v1.RootWatcher.WatchRoots:input_type -> countersign.provider.v1.WatchRootsRequest
+	22, // 26: countersign.provider.v1.TokenExchanger.ExchangeToken:input_type -> countersign.provider.v1.ExchangeTokenRequest
+	24, // 27: countersign.provider.v1.RenewalInfo.GetRenewalInfo:input_type -> countersign.provider.v1.GetRenewalInfoRequest
+	26, // 28: countersign.provider.v1.RevocationSource.GetRevocations:input_type -> countersign.provider.v1.GetRevocationsRequest
+	28, // 29: countersign.provider.v1.JwtSvid.SignJwt:input_type -> countersign.provider.v1.SignJwtRequest
+	30, // 30: countersign.provider.v1.JwtSvid.WatchJwtKeys:input_type -> countersign.provider.v1.WatchJwtKeysRequest
+	32, // 31: countersign.provider.v1.WitSvid.SignWit:input_type -> countersign.provider.v1.SignWitRequest
+	34, // 32: countersign.provider.v1.WitSvid.WatchWitKeys:input_type -> countersign.provider.v1.WatchWitKeysRequest
+	4,  // 33: countersign.provider.v1.Provider.GetMetadata:output_type -> countersign.provider.v1.GetMetadataResponse
+	6,  // 34: countersign.provider.v1.Provider.Validate:output_type -> countersign.provider.v1.ValidateResponse
+	9,  // 35: countersign.provider.v1.Provider.Configure:output_type -> countersign.provider.v1.ConfigureResponse
+	11, // 36: countersign.provider.v1.Provider.Ready:output_type -> countersign.provider.v1.ReadyResponse
+	13, // 37: countersign.provider.v1.CertificateAuthority.CSRSign:output_type -> countersign.provider.v1.CSRSignResponse
+	16, // 38: countersign.provider.v1.CertificateAuthorityStream.CSRSignStream:output_type -> countersign.provider.v1.CSRSignStreamResponse
+	19, // 39: countersign.provider.v1.RootSource.GetRoots:output_type -> countersign.provider.v1.GetRootsResponse
+	21, // 40: countersign.provider.v1.RootWatcher.WatchRoots:output_type -> countersign.provider.v1.WatchRootsResponse
+	23, // 41: countersign.provider.v1.TokenExchanger.ExchangeToken:output_type -> countersign.provider.v1.ExchangeTokenResponse
+	25, // 42: countersign.provider.v1.RenewalInfo.GetRenewalInfo:output_type -> countersign.provider.v1.GetRenewalInfoResponse
+	27, // 43: countersign.provider.v1.RevocationSource.GetRevocations:output_type -> countersign.provider.v1.GetRevocationsResponse
+	29, // 44: countersign.provider.v1.JwtSvid.SignJwt:output_type -> countersign.provider.v1.SignJwtResponse
+	31, // 45: countersign.provider.v1.JwtSvid.WatchJwtKeys:output_type -> countersign.provider.v1.WatchJwtKeysResponse
+	33, // 46: countersign.provider.v1.WitSvid.SignWit:output_type -> countersign.provider.v1.SignWitResponse
+	35, // 47: countersign.provider.v1.WitSvid.WatchWitKeys:output_type -> countersign.provider.v1.WatchWitKeysResponse
+	33, // [33:48] is the sub-list for method output_type
+	18, // [18:33] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_provider_v1_provider_proto_init() }
@@ -2147,9 +2394,9 @@ func file_provider_v1_provider_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_provider_v1_provider_proto_rawDesc), len(file_provider_v1_provider_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   29,
+			NumMessages:   33,
 			NumExtensions: 0,
-			NumServices:   9,
+			NumServices:   10,
 		},
 		GoTypes:           file_provider_v1_provider_proto_goTypes,
 		DependencyIndexes: file_provider_v1_provider_proto_depIdxs,

@@ -1278,3 +1278,183 @@ var JwtSvid_ServiceDesc = grpc.ServiceDesc{
 	},
 	Metadata: "provider/v1/provider.proto",
 }
+
+const (
+	WitSvid_SignWit_FullMethodName      = "/countersign.provider.v1.WitSvid/SignWit"
+	WitSvid_WatchWitKeys_FullMethodName = "/countersign.provider.v1.WitSvid/WatchWitKeys"
+)
+
+// WitSvidClient is the client API for WitSvid service.
+//
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// WitSvid is the ability ABILITY_WIT_SVID: the authority signs WIT-SVIDs, tokens that bind a
+// SPIFFE ID to a workload's public key, and publishes the keys that verify them. No key signs
+// both JWT-SVIDs and WIT-SVIDs.
+//
+// Experimental: a later release may change this service and its messages. The standard is a draft:
+// standards/WIT-SVID.md on the experimental branch of github.com/spiffe/spiffe, commit 01b3a1ee,
+// over draft-ietf-wimse-workload-creds-02.
+type WitSvidClient interface {
+	// SignWit returns a WIT-SVID. The host checks it: typ, the signature by a published key, the
+	// subject, the confirmed key, the expiry, that it has no audience.
+	//   INVALID_ARGUMENT    the request cannot be signed as it is.
+	//   PERMISSION_DENIED   the caller may not have this subject.
+	//   UNAUTHENTICATED     the token was not accepted; the host reads it again.
+	//   RESOURCE_EXHAUSTED  too many requests; RetryInfo says until when.
+	//   UNAVAILABLE         the authority cannot be reached.
+	SignWit(ctx context.Context, in *SignWitRequest, opts ...grpc.CallOption) (*SignWitResponse, error)
+	// WatchWitKeys sends the keys at once, and the whole set after each change. A key is sent
+	// before it signs, and until the last token that it signed has expired.
+	//   UNAVAILABLE         the watch broke; the host watches again.
+	WatchWitKeys(ctx context.Context, in *WatchWitKeysRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchWitKeysResponse], error)
+}
+
+type witSvidClient struct {
+	cc grpc.ClientConnInterface
+}
+
+func NewWitSvidClient(cc grpc.ClientConnInterface) WitSvidClient {
+	return &witSvidClient{cc}
+}
+
+func (c *witSvidClient) SignWit(ctx context.Context, in *SignWitRequest, opts ...grpc.CallOption) (*SignWitResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SignWitResponse)
+	err := c.cc.Invoke(ctx, WitSvid_SignWit_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *witSvidClient) WatchWitKeys(ctx context.Context, in *WatchWitKeysRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchWitKeysResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &WitSvid_ServiceDesc.Streams[0], WitSvid_WatchWitKeys_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchWitKeysRequest, WatchWitKeysResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type WitSvid_WatchWitKeysClient = grpc.ServerStreamingClient[WatchWitKeysResponse]
+
+// WitSvidServer is the server API for WitSvid service.
+// All implementations must embed UnimplementedWitSvidServer
+// for forward compatibility.
+//
+// WitSvid is the ability ABILITY_WIT_SVID: the authority signs WIT-SVIDs, tokens that bind a
+// SPIFFE ID to a workload's public key, and publishes the keys that verify them. No key signs
+// both JWT-SVIDs and WIT-SVIDs.
+//
+// Experimental: a later release may change this service and its messages. The standard is a draft:
+// standards/WIT-SVID.md on the experimental branch of github.com/spiffe/spiffe, commit 01b3a1ee,
+// over draft-ietf-wimse-workload-creds-02.
+type WitSvidServer interface {
+	// SignWit returns a WIT-SVID. The host checks it: typ, the signature by a published key, the
+	// subject, the confirmed key, the expiry, that it has no audience.
+	//   INVALID_ARGUMENT    the request cannot be signed as it is.
+	//   PERMISSION_DENIED   the caller may not have this subject.
+	//   UNAUTHENTICATED     the token was not accepted; the host reads it again.
+	//   RESOURCE_EXHAUSTED  too many requests; RetryInfo says until when.
+	//   UNAVAILABLE         the authority cannot be reached.
+	SignWit(context.Context, *SignWitRequest) (*SignWitResponse, error)
+	// WatchWitKeys sends the keys at once, and the whole set after each change. A key is sent
+	// before it signs, and until the last token that it signed has expired.
+	//   UNAVAILABLE         the watch broke; the host watches again.
+	WatchWitKeys(*WatchWitKeysRequest, grpc.ServerStreamingServer[WatchWitKeysResponse]) error
+	mustEmbedUnimplementedWitSvidServer()
+}
+
+// UnimplementedWitSvidServer must be embedded to have
+// forward compatible implementations.
+//
+// NOTE: this should be embedded by value instead of pointer to avoid a nil
+// pointer dereference when methods are called.
+type UnimplementedWitSvidServer struct{}
+
+func (UnimplementedWitSvidServer) SignWit(context.Context, *SignWitRequest) (*SignWitResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SignWit not implemented")
+}
+func (UnimplementedWitSvidServer) WatchWitKeys(*WatchWitKeysRequest, grpc.ServerStreamingServer[WatchWitKeysResponse]) error {
+	return status.Error(codes.Unimplemented, "method WatchWitKeys not implemented")
+}
+func (UnimplementedWitSvidServer) mustEmbedUnimplementedWitSvidServer() {}
+func (UnimplementedWitSvidServer) testEmbeddedByValue()                 {}
+
+// UnsafeWitSvidServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to WitSvidServer will
+// result in compilation errors.
+type UnsafeWitSvidServer interface {
+	mustEmbedUnimplementedWitSvidServer()
+}
+
+func RegisterWitSvidServer(s grpc.ServiceRegistrar, srv WitSvidServer) {
+	// If the following call panics, it indicates UnimplementedWitSvidServer was
+	// embedded by pointer and is nil.  This will cause panics if an
+	// unimplemented method is ever invoked, so we test this at initialization
+	// time to prevent it from happening at runtime later due to I/O.
+	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
+		t.testEmbeddedByValue()
+	}
+	s.RegisterService(&WitSvid_ServiceDesc, srv)
+}
+
+func _WitSvid_SignWit_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SignWitRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WitSvidServer).SignWit(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WitSvid_SignWit_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WitSvidServer).SignWit(ctx, req.(*SignWitRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _WitSvid_WatchWitKeys_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchWitKeysRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(WitSvidServer).WatchWitKeys(m, &grpc.GenericServerStream[WatchWitKeysRequest, WatchWitKeysResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type WitSvid_WatchWitKeysServer = grpc.ServerStreamingServer[WatchWitKeysResponse]
+
+// WitSvid_ServiceDesc is the grpc.ServiceDesc for WitSvid service.
+// It's only intended for direct use with grpc.RegisterService,
+// and not to be introspected or modified (even as a copy)
+var WitSvid_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "countersign.provider.v1.WitSvid",
+	HandlerType: (*WitSvidServer)(nil),
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "SignWit",
+			Handler:    _WitSvid_SignWit_Handler,
+		},
+	},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "WatchWitKeys",
+			Handler:       _WitSvid_WatchWitKeys_Handler,
+			ServerStreams: true,
+		},
+	},
+	Metadata: "provider/v1/provider.proto",
+}

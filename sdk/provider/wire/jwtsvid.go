@@ -3,6 +3,7 @@ package wire
 import (
 	"context"
 	"strings"
+	"time"
 	"unicode"
 
 	"google.golang.org/grpc"
@@ -12,7 +13,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-// The limits of a JWT-SVID: number of audiences, everything else in bytes.
+// The limits of a JWT-SVID and of a WIT-SVID: number of audiences, everything else in bytes.
 const (
 	maxAudiences = 64
 	maxJWT       = 16 << 10
@@ -32,10 +33,7 @@ func (r *Remote) SignJWT(ctx context.Context, req ca.JWTRequest) (ca.Token, erro
 	if err != nil {
 		return "", failed(ctx, err, req.Token)
 	}
-	if n := len(out.GetSvid()); n == 0 || n > maxJWT {
-		return "", ca.Errorf(ca.Internal, "the provider answered with a JWT-SVID of %d bytes, it has 1 to %d", n, maxJWT)
-	}
-	return ca.Token(out.GetSvid()), nil
+	return checkSVID("JWT-SVID", out.GetSvid())
 }
 
 // WatchJWTKeys implements [ca.JWTSigner]. It passes on a set a second at most, the newest. If
@@ -67,25 +65,28 @@ func (s *server) WatchJwtKeys(_ *providerv1.WatchJwtKeysRequest, stream grpc.Ser
 }
 
 func checkJWTRequest(req ca.JWTRequest) error {
-	switch n := len(req.Audiences); {
-	case !isUUID(req.ID):
-		return ca.Errorf(ca.Invalid, "the request's ID is %q, want a UUID", CleanText(req.ID, req.Token))
-	case !strings.HasPrefix(req.SubjectID, "spiffe://") || !isWord(req.SubjectID):
-		return ca.Errorf(ca.Invalid, "the request's subject is %q, want a SPIFFE ID", CleanText(req.SubjectID, req.Token))
-	case n == 0 || n > maxAudiences:
+	if n := len(req.Audiences); n == 0 || n > maxAudiences {
 		return ca.Errorf(ca.Invalid, "the request has %d audiences, want 1 to %d", n, maxAudiences)
-	case req.TTL <= 0:
-		return ca.Errorf(ca.Invalid, "the request's lifetime is %s, want more than none", req.TTL)
 	}
 	for _, audience := range req.Audiences {
 		if audience == "" || !isWord(audience) {
 			return ca.Errorf(ca.Invalid, "the audience %q does not have 1 to %d printable bytes", CleanText(audience, req.Token), maxWord)
 		}
 	}
-	if req.Token == "" {
-		return nil
+	return checkSVIDRequest(req.ID, req.SubjectID, req.TTL, req.Token)
+}
+
+// checkSVIDRequest checks what requests of JWT-SVIDs and of WIT-SVIDs have.
+func checkSVIDRequest(id, subject string, ttl time.Duration, token ca.Token) error {
+	switch {
+	case !isUUID(id):
+		return ca.Errorf(ca.Invalid, "the request's ID is %q, want a UUID", CleanText(id, token))
+	case !strings.HasPrefix(subject, "spiffe://") || !isWord(subject):
+		return ca.Errorf(ca.Invalid, "the request's subject is %q, want a SPIFFE ID", CleanText(subject, token))
+	case ttl <= 0:
+		return ca.Errorf(ca.Invalid, "the request's lifetime is %s, want more than none", ttl)
 	}
-	return checkToken(req.Token)
+	return checkToken(token)
 }
 
 // isWord reports whether text is short and has no control characters.
@@ -93,9 +94,17 @@ func isWord(text string) bool {
 	return len(text) <= maxWord && !strings.ContainsFunc(text, unicode.IsControl)
 }
 
+// checkSVID checks the size of a reply of this kind.
+func checkSVID(kind, svid string) (ca.Token, error) {
+	if n := len(svid); n == 0 || n > maxJWT {
+		return "", ca.Errorf(ca.Internal, "the provider answered with a %s of %d bytes, it has 1 to %d", kind, n, maxJWT)
+	}
+	return ca.Token(svid), nil
+}
+
 func checkJWKS(jwks []byte) error {
 	if n := len(jwks); n == 0 || n > maxJWKS {
-		return ca.Errorf(ca.Internal, "the provider sent %d bytes of JWT keys, want 1 to %d", n, maxJWKS)
+		return ca.Errorf(ca.Internal, "the provider sent %d bytes of keys, want 1 to %d", n, maxJWKS)
 	}
 	return nil
 }

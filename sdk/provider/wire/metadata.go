@@ -32,6 +32,8 @@ const (
 	RenewalInfo          = Ability(providerv1.Ability_ABILITY_RENEWAL_INFO)
 	RevocationSource     = Ability(providerv1.Ability_ABILITY_REVOCATION_SOURCE)
 	JWTSVID              = Ability(providerv1.Ability_ABILITY_JWT_SVID)
+	// WITSVID is experimental.
+	WITSVID = Ability(providerv1.Ability_ABILITY_WIT_SVID)
 )
 
 var abilityNames = map[Ability]string{
@@ -43,6 +45,7 @@ var abilityNames = map[Ability]string{
 	RenewalInfo:          "renewal-info",
 	RevocationSource:     "revocation-source",
 	JWTSVID:              "jwt-svid",
+	WITSVID:              "wit-svid",
 }
 
 // String returns the name of the ability, such as "root-source".

@@ -34,6 +34,7 @@ type Remote struct {
 	renewals providerv1.RenewalInfoClient
 	lists    providerv1.RevocationSourceClient
 	jwts     providerv1.JwtSvidClient
+	wits     providerv1.WitSvidClient
 }
 
 var _ Provider = (*Remote)(nil)
@@ -64,6 +65,7 @@ func newRemote(within *memory.Budget, conn grpc.ClientConnInterface, opts Remote
 		renewals: providerv1.NewRenewalInfoClient(conn),
 		lists:    providerv1.NewRevocationSourceClient(conn),
 		jwts:     providerv1.NewJwtSvidClient(conn),
+		wits:     providerv1.NewWitSvidClient(conn),
 	}
 }
 

@@ -24,6 +24,7 @@ func Register(r grpc.ServiceRegistrar, version Protocol, p Provider) {
 	providerv1.RegisterRenewalInfoServer(r, s)
 	providerv1.RegisterRevocationSourceServer(r, s)
 	providerv1.RegisterJwtSvidServer(r, s)
+	providerv1.RegisterWitSvidServer(r, s)
 }
 
 // server embeds no Unimplemented type, so that the compiler finds methods that are missing
@@ -36,6 +37,7 @@ type server struct {
 	providerv1.UnsafeRenewalInfoServer
 	providerv1.UnsafeRevocationSourceServer
 	providerv1.UnsafeJwtSvidServer
+	providerv1.UnsafeWitSvidServer
 	p       Provider
 	streams bool
 }

@@ -67,6 +67,7 @@ type Provider interface {
 	ca.RenewalAdvisor
 	ca.RevocationSource
 	ca.JWTSigner
+	ca.WITSigner
 	// Metadata describes the provider. It needs no settings and no network.
 	Metadata(ctx context.Context) (Metadata, error)
 	// Validate checks settings without applying them. It returns what is wrong with them; an
