@@ -1,7 +1,7 @@
 // Package fileca is a certificate authority whose certificate and key are files in a folder,
 // in the layout of Istio's plugged-in CA. [Open] reads and checks the folder and returns a
-// [ca.Client], [ca.RootSource], [ca.RootWatcher], [ca.NameCertifier] [ca.RevocationSource]
-// and [ca.JWTSigner].
+// [ca.Client], [ca.RootSource], [ca.RootWatcher], [ca.NameCertifier], [ca.RevocationSource],
+// [ca.JWTSigner] and [ca.WITSigner], which is experimental.
 // countersign-provider-file serves it as a process; call Open to use it in another program.
 //
 // One goroutine watches the folder and is the only one to replace the CA in use. It takes a
@@ -31,7 +31,8 @@ type CA struct {
 	limits limits
 	log    *slog.Logger
 	now    func() time.Time
-	jwt    *jwtKeys
+	jwt    *svidKeys
+	wit    *svidKeys
 
 	current atomic.Pointer[inUse] // replaced by the goroutine of watch only
 	own     ownList
@@ -69,7 +70,9 @@ func open(ctx context.Context, settings Settings, now func() time.Time) (*CA, er
 			return nil, err
 		}
 	}
-	c := &CA{dir: dir, limits: limits, log: log, now: now, done: make(chan struct{}), jwt: &jwtKeys{dir: dir, log: log, now: now}}
+	c := &CA{dir: dir, limits: limits, log: log, now: now, done: make(chan struct{})}
+	c.jwt = &svidKeys{svidKind: jwtKind, dir: dir, log: log, now: now}
+	c.wit = &svidKeys{svidKind: witKind, dir: dir, log: log, now: now}
 	if err := c.start(filewatch.Options{Poll: limits.poll, Log: log}); err != nil {
 		return nil, err
 	}

@@ -19,29 +19,30 @@ const jwtLook = 30 * time.Second
 // this user's. A token lives for an hour at most. Another trust domain than the configured one
 // is [ca.Denied].
 func (c *CA) SignJWT(ctx context.Context, req ca.JWTRequest) (ca.Token, error) {
-	id, err := pki.ParseSPIFFEID(req.SubjectID)
-	switch {
-	case err != nil:
-		return "", ca.Errorf(ca.Invalid, "subject: %w", err)
-	case c.limits.trustDomain != "" && id.Host != c.limits.trustDomain:
-		return "", ca.Errorf(ca.Denied, "%.256q is outside the trust domain %q", req.SubjectID, c.limits.trustDomain)
-	case len(req.Audiences) == 0:
-		return "", ca.Errorf(ca.Invalid, "the request has no audience")
-	case req.TTL < minTTL:
-		return "", ca.Errorf(ca.Invalid, "requested lifetime %s is less than %s", req.TTL, minTTL)
-	}
-	keys, _, _, err := c.jwt.current(ctx)
-	if err != nil {
+	if err := c.limits.checkSVID(req.SubjectID, req.TTL); err != nil {
 		return "", err
 	}
+	if len(req.Audiences) == 0 {
+		return "", ca.Errorf(ca.Invalid, "the request has no audience")
+	}
 	now := c.now()
-	token, err := keys.signer(now).sign(jwtClaims{
+	return c.jwt.sign(ctx, now, "JWT", jwtClaims{
 		Subject: req.SubjectID, Audience: req.Audiences, IssuedAt: now.Unix(), Expiry: now.Add(min(req.TTL, maxJWTLife)).Unix(),
 	})
-	if err != nil {
-		return "", ca.Errorf(ca.Internal, "sign a JWT-SVID: %w", err)
+}
+
+// checkSVID checks the subject and the lifetime of a request.
+func (l limits) checkSVID(subject string, ttl time.Duration) error {
+	id, err := pki.ParseSPIFFEID(subject)
+	switch {
+	case err != nil:
+		return ca.Errorf(ca.Invalid, "subject: %w", err)
+	case l.trustDomain != "" && id.Host != l.trustDomain:
+		return ca.Errorf(ca.Denied, "%.256q is outside the trust domain %q", subject, l.trustDomain)
+	case ttl < minTTL:
+		return ca.Errorf(ca.Invalid, "requested lifetime %s is less than %s", ttl, minTTL)
 	}
-	return token, nil
+	return nil
 }
 
 type jwtClaims struct {
@@ -51,8 +52,21 @@ type jwtClaims struct {
 	IssuedAt int64    `json:"iat"`
 }
 
-func (k jwtKey) sign(claims jwtClaims) (ca.Token, error) {
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: k.key, KeyID: k.ID}}, (&jose.SignerOptions{}).WithType("JWT"))
+// sign signs claims with the key that signs at now, as a token of this type.
+func (k *svidKeys) sign(ctx context.Context, now time.Time, typ jose.ContentType, claims any) (ca.Token, error) {
+	keys, _, _, err := k.current(ctx)
+	if err != nil {
+		return "", err
+	}
+	token, err := keys.signer(now).sign(typ, claims)
+	if err != nil {
+		return "", ca.Errorf(ca.Internal, "failed to sign one of the %s: %w", k.name, err)
+	}
+	return token, nil
+}
+
+func (k jwtKey) sign(typ jose.ContentType, claims any) (ca.Token, error) {
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: k.key, KeyID: k.ID}}, (&jose.SignerOptions{}).WithType(typ))
 	if err != nil {
 		return "", err
 	}
@@ -70,9 +84,13 @@ func (k jwtKey) sign(claims jwtClaims) (ca.Token, error) {
 
 // WatchJWTKeys implements [ca.JWTSigner]. It returns [ca.Unavailable] after [CA.Close].
 func (c *CA) WatchJWTKeys(ctx context.Context, changed func(jwks []byte) error) error {
+	return c.watchKeys(ctx, c.jwt, changed)
+}
+
+func (c *CA) watchKeys(ctx context.Context, keys *svidKeys, changed func(jwks []byte) error) error {
 	var told []byte
 	for {
-		_, jwks, left, err := c.jwt.current(ctx)
+		_, jwks, left, err := keys.current(ctx)
 		if err != nil {
 			return err
 		}

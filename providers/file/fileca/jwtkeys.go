@@ -20,8 +20,25 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/setting"
 )
 
-// jwtFile has the private keys of JWT-SVIDs. It is made when the first is asked for.
-const jwtFile = "jwt-keys.json"
+// jwtFile has the private keys of JWT-SVIDs, and witFile those of WIT-SVIDs. Each is made when the
+// first is asked for.
+const (
+	jwtFile = "jwt-keys.json"
+	witFile = "wit-keys.json"
+)
+
+// svidKind is a kind of SVID. Each has keys of its own: with a key in common, a token of one kind
+// would verify as one of the other.
+type svidKind struct {
+	name string
+	file string
+	use  string // of the published keys (RFC 7517, section 4.2)
+}
+
+var (
+	jwtKind = svidKind{"JWT-SVIDs", jwtFile, "jwt-svid"}
+	witKind = svidKind{"WIT-SVIDs", witFile, "wit-svid"}
+)
 
 const (
 	// jwtKeyLife is how long a key signs, and jwtLead how long it is published before: clients that
@@ -102,11 +119,11 @@ func (r ring) signer(now time.Time) jwtKey {
 	return signer
 }
 
-// public returns the JWK set of the ring.
-func (r ring) public() ([]byte, error) {
+// public returns the JWK set of the ring, for this use.
+func (r ring) public(use string) ([]byte, error) {
 	var set jose.JSONWebKeySet
 	for _, key := range r {
-		set.Keys = append(set.Keys, jose.JSONWebKey{Key: key.key.Public(), KeyID: key.ID, Algorithm: string(jose.ES256), Use: "jwt-svid"})
+		set.Keys = append(set.Keys, jose.JSONWebKey{Key: key.key.Public(), KeyID: key.ID, Algorithm: string(jose.ES256), Use: use})
 	}
 	return json.Marshal(set)
 }
@@ -124,9 +141,10 @@ func parseRing(content []byte) (r ring, err error) {
 	return r, nil
 }
 
-// jwtKeys keeps the ring of a folder. Several processes may share it: the first one writes the
+// svidKeys keeps the ring of a folder for one kind of SVID. Several processes may share it: the first one writes the
 // file when it is due, and the others read it.
-type jwtKeys struct {
+type svidKeys struct {
+	svidKind
 	dir string
 	log *slog.Logger
 	now func() time.Time
@@ -137,7 +155,7 @@ type jwtKeys struct {
 }
 
 // current returns the ring and its JWK set, and how long both are good for.
-func (k *jwtKeys) current(ctx context.Context) (ring, []byte, time.Duration, error) {
+func (k *svidKeys) current(ctx context.Context) (ring, []byte, time.Duration, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := k.now().Round(0) // for the file
@@ -150,22 +168,22 @@ func (k *jwtKeys) current(ctx context.Context) (ring, []byte, time.Duration, err
 }
 
 // turn reads the file, and writes it anew if a key begins or goes.
-func (k *jwtKeys) turn(ctx context.Context, now time.Time) error {
+func (k *svidKeys) turn(ctx context.Context, now time.Time) error {
 	f, err := lockFolder(ctx, k.dir, k.log)
 	if err != nil {
-		return folderError("keys of JWT-SVIDs", k.dir, err)
+		return folderError("keys of "+k.name, k.dir, err)
 	}
 	defer f.close()
-	path := filepath.Join(k.dir, jwtFile)
+	path := filepath.Join(k.dir, k.file)
 	held, err := k.read(f, path)
 	if err != nil {
 		return ca.Errorf(ca.Invalid, "%s: %w", path, err)
 	}
 	next, changed, err := held.advance(now)
 	if err != nil {
-		return ca.Errorf(ca.Internal, "a key for JWT-SVIDs: %w", err)
+		return ca.Errorf(ca.Internal, "a key for %s: %w", k.name, err)
 	}
-	jwks, err := next.public()
+	jwks, err := next.public(k.use)
 	if err == nil && changed {
 		err = k.write(f, next)
 	}
@@ -176,8 +194,8 @@ func (k *jwtKeys) turn(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-func (k *jwtKeys) read(f *folder, path string) (ring, error) {
-	if !f.has(jwtFile) {
+func (k *svidKeys) read(f *folder, path string) (ring, error) {
+	if !f.has(k.file) {
 		return nil, nil
 	}
 	content, err := setting.File(path).Read()
@@ -185,20 +203,20 @@ func (k *jwtKeys) read(f *folder, path string) (ring, error) {
 		return nil, err
 	}
 	if info, err := os.Stat(path); err == nil && looseMode(info.Mode()) {
-		k.log.Warn("others can read the keys of JWT-SVIDs or its group can write them; use mode 0600", "path", path, "mode", info.Mode().Perm().String())
+		k.log.Warn("others can read the keys of "+k.name+" or its group can write them; use mode 0600", "path", path, "mode", info.Mode().Perm().String())
 	}
 	return parseRing(content)
 }
 
-func (k *jwtKeys) write(f *folder, next ring) error {
+func (k *svidKeys) write(f *folder, next ring) error {
 	content, err := json.Marshal(next)
 	if err != nil {
 		return err
 	}
-	if err := f.write(jwtFile, 0o600, append(content, '\n')); err != nil {
+	if err := f.write(k.file, 0o600, append(content, '\n')); err != nil {
 		return err
 	}
 	last := next[len(next)-1]
-	k.log.Info("made a key for JWT-SVIDs", "dir", k.dir, "kid", last.ID, "signs", stamp(last.Signs), "keys", len(next))
+	k.log.Info("made a key for "+k.name, "dir", k.dir, "kid", last.ID, "signs", stamp(last.Signs), "keys", len(next))
 	return nil
 }
