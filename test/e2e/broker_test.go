@@ -1,10 +1,13 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"os/exec"
@@ -23,6 +26,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/countersign-dev/countersign/internal/test/proctest"
+	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
 const brokerDomain = "spiffe://" + trustDomain + "/"
@@ -60,24 +64,38 @@ func startBroker(t *testing.T, settings map[string]any) (a *agent, socket string
 // brokerClient connects with the certificate that the agent has for this user over SDS.
 func brokerClient(t *testing.T, a *agent, socket string) broker.APIClient {
 	t.Helper()
+	pair, roots := a.brokerPair(t)
+	return dialBroker(t, socket, brokerDomain+"agent", pair, roots)
+}
+
+// brokerPair returns the certificate that the agent has for this user over SDS, and the roots.
+func (a *agent) brokerPair(t *testing.T) (pair tls.Certificate, roots []*x509.Certificate) {
+	t.Helper()
 	answer, err := dialSDS(t, a.socket).FetchSecrets(withDeadline(t), &discoveryv3.DiscoveryRequest{TypeUrl: secretType, ResourceNames: []string{"default", "ROOTCA"}})
 	mustDo(t, err)
 	secrets, err := secretsOf(answer)
 	mustDo(t, err)
-	pair, err := tls.X509KeyPair(secrets["default"].GetTlsCertificate().GetCertificateChain().GetInlineBytes(), secrets["default"].GetTlsCertificate().GetPrivateKey().GetInlineBytes())
+	pair, err = tls.X509KeyPair(secrets["default"].GetTlsCertificate().GetCertificateChain().GetInlineBytes(), secrets["default"].GetTlsCertificate().GetPrivateKey().GetInlineBytes())
 	mustDo(t, err)
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(secrets["ROOTCA"].GetValidationContext().GetTrustedCa().GetInlineBytes())
-	return dialBroker(t, socket, pair, roots)
+	roots, err = pki.ParseCertificates(secrets["ROOTCA"].GetValidationContext().GetTrustedCa().GetInlineBytes())
+	mustDo(t, err)
+	return pair, roots
 }
 
-// dialBroker connects with a certificate to a server that the roots verify.
-func dialBroker(t *testing.T, socket string, pair tls.Certificate, roots *x509.CertPool) broker.APIClient {
+// dialBroker connects with a certificate to a server with a SPIFFE ID that the roots verify.
+func dialBroker(t *testing.T, socket, server string, pair tls.Certificate, roots []*x509.Certificate) broker.APIClient {
 	t.Helper()
+	pool := x509.NewCertPool()
+	for _, root := range roots {
+		pool.AddCert(root)
+	}
 	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{
 		Certificates: []tls.Certificate{pair}, InsecureSkipVerify: true, MinVersion: tls.VersionTLS13,
 		VerifyConnection: func(state tls.ConnectionState) error {
-			_, err := state.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+			if names := state.PeerCertificates[0].URIs; len(names) != 1 || names[0].String() != server {
+				return fmt.Errorf("the server is %v", names)
+			}
+			_, err := state.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
 			return err
 		},
 	})))
@@ -95,6 +113,61 @@ func byPID(t *testing.T, pid int) *broker.WorkloadReference {
 
 func asBroker(ctx context.Context) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "broker.spiffe.io", "true")
+}
+
+// pairOf returns the certificate of a chain and a key in DER.
+func pairOf(t *testing.T, chain, key []byte) (pair tls.Certificate) {
+	t.Helper()
+	certs, err := x509.ParseCertificates(chain)
+	mustDo(t, err)
+	for _, cert := range certs {
+		pair.Certificate = append(pair.Certificate, cert.Raw)
+	}
+	pair.PrivateKey, err = x509.ParsePKCS8PrivateKey(key)
+	mustDo(t, err)
+	return pair
+}
+
+// watchedSVIDs is a stream of the sleeper's SVIDs.
+type watchedSVIDs struct {
+	grpc.ServerStreamingClient[broker.SubscribeToX509SVIDResponse]
+	now *broker.X509SVID
+}
+
+func watchSVIDs(ctx context.Context, t *testing.T, client broker.APIClient, pid int) (*watchedSVIDs, error) {
+	t.Helper()
+	stream, err := client.SubscribeToX509SVID(ctx, &broker.SubscribeToX509SVIDRequest{Reference: byPID(t, pid)})
+	if err != nil {
+		return nil, err
+	}
+	w := &watchedSVIDs{ServerStreamingClient: stream}
+	return w, w.receive()
+}
+
+func (w *watchedSVIDs) receive() error {
+	got, err := w.Recv()
+	if err != nil {
+		return err
+	}
+	for _, svid := range got.GetSvids() {
+		if svid.GetSpiffeId() == brokerDomain+"sleeper" {
+			w.now = svid
+			return nil
+		}
+	}
+	return errors.New("it has no SVID of the workload yet")
+}
+
+// next returns what comes after the current certificate.
+func (w *watchedSVIDs) next() string {
+	for was := w.now.GetX509Svid(); ; {
+		if err := w.receive(); err != nil {
+			return status.Code(err).String()
+		}
+		if !bytes.Equal(w.now.GetX509Svid(), was) {
+			return "another certificate"
+		}
+	}
 }
 
 // The broker gets the certificate of a process until that ends; by the agent's rules, its log and its metrics.
@@ -154,4 +227,53 @@ func TestBrokerComesBackAfterRestart(t *testing.T) {
 	}
 	a.start(t)
 	poll(t, "the Broker API to be back", func() bool { _, err := subscribe(); return err == nil })
+}
+
+// A broker that is removed by a reload loses its streams; another's go on. References that this agent
+// does not resolve wait for a restart.
+func TestBrokersAreReplacedByReload(t *testing.T) {
+	t.Parallel()
+	a, socket := startBroker(t, nil)
+	list := func(ids ...string) {
+		a.reconfigure(t, func(c map[string]any) {
+			var brokers []map[string]any
+			for _, id := range ids {
+				brokers = append(brokers, map[string]any{"spiffe_id": brokerDomain + id, "references": []string{"pid"}})
+			}
+			c["broker"].(map[string]any)["brokers"] = brokers
+		})
+	}
+	ctx := asBroker(withDeadline(t))
+	sleeper := proctest.Start(t, exec.Command("sleep", "3600"))
+	pair, roots := a.brokerPair(t)
+	first, err := watchSVIDs(ctx, t, dialBroker(t, socket, brokerDomain+"agent", pair, roots), sleeper.PID())
+	mustDo(t, err)
+	second := func() (*watchedSVIDs, error) {
+		return watchSVIDs(ctx, t, dialBroker(t, socket, brokerDomain+"agent", pairOf(t, first.now.GetX509Svid(), first.now.GetX509SvidKey()), roots), sleeper.PID())
+	}
+	list("proxy", "sleeper")
+	var other *watchedSVIDs
+	poll(t, "the broker that was added", func() bool {
+		var err error
+		other, err = second()
+		return err == nil
+	})
+	list("proxy")
+	for err = nil; err == nil; {
+		err = other.receive()
+	}
+	if status.Code(err) != codes.PermissionDenied {
+		t.Errorf("the stream of the removed broker ends with %v", err)
+	}
+	if _, err := second(); status.Code(err) != codes.Unavailable {
+		t.Errorf("the removed broker connects: %v", err)
+	}
+	a.reconfigure(t, func(c map[string]any) {
+		b := c["broker"].(map[string]any)
+		b["node"], b["brokers"] = "here", []map[string]any{{"spiffe_id": brokerDomain + "other", "references": []string{"kubernetes"}}}
+	})
+	poll(t, "the log about a restart", func() bool { return strings.Contains(a.log.String(), "broker.brokers") })
+	if got := first.next(); got != "another certificate" {
+		t.Errorf("the stream of the broker that stays: %s", got)
+	}
 }

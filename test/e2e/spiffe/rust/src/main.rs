@@ -1,9 +1,13 @@
 //! A workload that has its identity by the library spiffe, from the socket that is the first
 //! argument. It prints lines of JSON, as client.py does.
 
+mod broker;
+
 use std::error::Error;
 use std::time::Duration;
 
+use broker::Header;
+use spiffe::broker_api::SecurityHeader;
 use spiffe::bundle::BundleSource;
 use spiffe::jwt_source::JwtSourceError;
 use spiffe::{JwtSource, JwtSvid, WorkloadApiClient, WorkloadApiError, X509Source};
@@ -19,6 +23,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
         [socket] => follow(socket).await,
         [socket, "jwt", audience] => follow_jwt(socket, audience).await,
         [socket, "refused", call] => refused(socket, call).await,
+        [socket, "broker", folder, server, "without-header", call, pid] => broker::run(socket, folder, server, Header::Missing, call, pid, None).await,
+        [socket, "broker", folder, server, call, pid] => broker::run(socket, folder, server, Header::Right(SecurityHeader::new()), call, pid, None).await,
+        [socket, "broker", folder, server, call, pid, audience] => broker::run(socket, folder, server, Header::Right(SecurityHeader::new()), call, pid, Some(audience)).await,
         _ => Err("name a socket".into()),
     }
 }
