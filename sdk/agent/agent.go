@@ -60,7 +60,7 @@ type Config struct {
 	Gateway Gateway
 	// WorkloadAPI serves secrets over the SPIFFE Workload API at its Path, beside SDS; on the
 	// same socket if that has the same path. Its Policy is Socket's; its Log defaults to the
-	// agent's. Default: off.
+	// agent's. With Identities, it needs Callers, whose Sessions the agent sets. Default: off.
 	WorkloadAPI workloadapi.Config
 	// DrainTimeout is how long streams may take to end once Run's context has ended.
 	// Default: 5 s.
@@ -117,6 +117,7 @@ func New(cfg Config) (*Agent, error) {
 	source, sessions := &lateSource{agent: a}, &lateSessions{}
 	if cfg.Identities != nil {
 		cfg.Socket.Sessions = sessions
+		cfg.WorkloadAPI.Callers = withSessions(cfg.WorkloadAPI.Callers, sessions)
 	}
 	upstream, err := a.listen(cfg, source)
 	if err != nil {
@@ -146,7 +147,7 @@ func New(cfg Config) (*Agent, error) {
 	if a.identities, err = cfg.newIdentities(secrets); err != nil {
 		return nil, errors.Join(err, a.Close())
 	}
-	source.Source, sessions.Sessions = a.revocation.Over(a.identities), a.identities
+	source.Source, sessions.Set = a.revocation.Over(a.identities), a.identities
 	return a, nil
 }
 
@@ -159,6 +160,9 @@ func (c Config) newRevocation(source secret.Source) (*revocation.Set, error) {
 // checkIdentities rejects what streams would share in an agent of many identities.
 func (c Config) checkIdentities(secrets []secret.Spec) error {
 	if c.Identities == nil {
+		if c.WorkloadAPI.Callers != nil {
+			return errors.New("agent: WorkloadAPI.Callers needs Identities")
+		}
 		return nil
 	}
 	for _, s := range secrets {
@@ -172,8 +176,8 @@ func (c Config) checkIdentities(secrets []secret.Spec) error {
 	if c.OnDemand != nil {
 		return errors.New("agent: OnDemand is not supported with multiple identities: all callers would share its key pairs")
 	}
-	if c.WorkloadAPI.Path != "" {
-		return errors.New("agent: an agent of many identities serves no Workload API: its calls bring no token, and it does not ask who a user is")
+	if c.WorkloadAPI.Path != "" && c.WorkloadAPI.Callers == nil {
+		return errors.New("agent: in an agent of many identities, the Workload API needs Callers, as its calls bring no token")
 	}
 	return nil
 }
@@ -215,7 +219,7 @@ func (a *Agent) listen(cfg Config, source secret.Source) (*gateway.Client, error
 // besideSDS makes the service of a Workload API for the socket of SDS.
 func besideSDS(cfg workloadapi.Config, source secret.Source) func(func(context.Context) (secret.Caller, error)) (sds.Companion, error) {
 	return func(admit func(context.Context) (secret.Caller, error)) (sds.Companion, error) {
-		return workloadapi.NewService(workloadapi.ServiceConfig{Offer: cfg.Offer, Secrets: source, Admit: admit, Log: cfg.Log})
+		return workloadapi.NewService(workloadapi.ServiceConfig{Offer: cfg.Offer, Secrets: source, Admit: admit, Callers: cfg.Callers, Log: cfg.Log})
 	}
 }
 
@@ -251,8 +255,18 @@ type (
 		secret.Source
 		agent *Agent
 	}
-	lateSessions struct{ sds.Sessions }
+	lateSessions struct{ *identities.Set }
 )
+
+// withSessions returns the Callers of a Workload API with their sessions; nil for none.
+func withSessions(c *workloadapi.Callers, sessions workloadapi.Sessions) *workloadapi.Callers {
+	if c == nil {
+		return nil
+	}
+	with := *c
+	with.Sessions = sessions
+	return &with
+}
 
 // Status reports to the health service of the sockets what is held.
 func (s *lateSource) Status() []secret.Status { return s.agent.Status() }

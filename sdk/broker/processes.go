@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/countersign-dev/countersign/internal/host/process"
+	"github.com/countersign-dev/countersign/sdk/workloadapi"
 )
 
 // Processes resolves references of type [PID] to processes of this machine. It holds each by a
@@ -19,18 +20,8 @@ type Processes struct {
 	Identify func(Process) (spiffeID string, ok bool, err error)
 }
 
-// Process is a running process. What it returns is true of no other process, whatever becomes of its
-// PID.
-type Process interface {
-	// PID is that of the PID namespace of this program.
-	PID() int32
-	// User returns the effective user and group.
-	User() (uid, gid uint32, err error)
-	// Runs reports whether it runs the program at path, as this program sees it.
-	Runs(path string) (bool, error)
-	// Cgroup returns its path in the hierarchy of cgroup v2.
-	Cgroup() (string, error)
-}
+// Process is a running process, one that has a PID in the PID namespace of this program.
+type Process = workloadapi.Process
 
 // Numbers implements [Numbered].
 func (p Processes) Numbers() int { return process.MaxPID() }

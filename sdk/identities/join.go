@@ -67,7 +67,12 @@ func (c *Set) joinPeer(peer secret.Caller) (secret.Caller, error) {
 		defer c.sched.Unlock()
 		return secret.Caller{}, c.turnAway(ca.Errorf(ca.Unauthenticated, "the stream brings no token, and its peer (%s) is not known by itself", peer.ID))
 	}
-	return c.joinAs(peer, id, false)
+	return c.JoinPeer(peer, id)
+}
+
+// JoinPeer is [Set.JoinAs] for a stream of the workload itself, which Limits.Streams bounds.
+func (c *Set) JoinPeer(peer secret.Caller, spiffeID string) (secret.Caller, error) {
+	return c.joinAs(peer, spiffeID, false)
 }
 
 // JoinAs admits a stream whose SPIFFE ID the program has established by itself, as [Set.Join] does a

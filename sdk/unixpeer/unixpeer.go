@@ -1,5 +1,6 @@
 // Package unixpeer identifies the process at the other end of a unix socket and decides whether to
-// serve it: a gRPC server uses [Credentials] and calls [Policy.Admit]. It starts no goroutine.
+// serve it: a gRPC server uses [Credentials] and calls [Policy.Admit], and [Hold] where the process
+// itself counts.
 package unixpeer
 
 import (
@@ -9,11 +10,14 @@ import (
 	"net"
 	"os"
 	"slices"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+
+	"github.com/countersign-dev/countersign/internal/host/process"
 )
 
 // Peer is the process at the other end of a unix socket, as the kernel recorded it at
@@ -67,6 +71,8 @@ func (p Policy) Admit(ctx context.Context) (Peer, error) {
 type peerInfo struct {
 	credentials.CommonAuthInfo
 	Peer
+	conn     *net.UnixConn
+	accepted time.Duration // since the machine's start
 }
 
 // AuthType returns how the peer was identified.
@@ -89,7 +95,7 @@ func (peerCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.Aut
 	if err != nil {
 		return nil, nil, fmt.Errorf("ask who has connected: %w", err)
 	}
-	return conn, peerInfo{credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}, who}, nil
+	return conn, peerInfo{credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}, who, unixConn, process.SinceBoot()}, nil
 }
 
 func (peerCredentials) ClientHandshake(context.Context, string, net.Conn) (net.Conn, credentials.AuthInfo, error) {

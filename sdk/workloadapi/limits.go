@@ -12,8 +12,9 @@ import (
 )
 
 const (
-	// What one caller may ask of the JWTSource at the same time, and how many more of its calls
-	// may wait, so that it cannot keep the others out.
+	// What one caller may ask of the JWTSource at the same time, and how many processes of one user are
+	// identified at the same time; and how many more of these calls may wait, so that none keeps the
+	// others out.
 	maxAtOnce = 16
 	maxWait   = 1000
 	slotWait  = 30 * time.Second
@@ -21,7 +22,7 @@ const (
 	workTime = time.Minute
 )
 
-// callerCalls is one caller's calls of FetchJWTSVID.
+// callerCalls is one caller's calls of FetchJWTSVID, or one user's that are not identified yet.
 type callerCalls struct {
 	calls int // in flight and waiting
 	slots chan struct{}
@@ -58,7 +59,7 @@ func (s *Service) attend(
 	}
 }
 
-// join waits until the caller may ask the JWTSource.
+// join waits for the caller's turn.
 func (s *Service) join(ctx context.Context, caller secret.Caller) (leave func(), err error) {
 	c, err := s.callsOf(caller.ID)
 	if err != nil {
@@ -71,7 +72,7 @@ func (s *Service) join(ctx context.Context, caller secret.Caller) (leave func(),
 		return func() { <-c.slots; s.quit(caller.ID, c) }, nil
 	case <-ctx.Done():
 		s.quit(caller.ID, c)
-		return nil, status.Errorf(codes.ResourceExhausted, "%d calls of this user for JWT-SVIDs in flight, none ended in time", maxAtOnce)
+		return nil, status.Errorf(codes.ResourceExhausted, "%d calls of this caller in flight, none ended in time", maxAtOnce)
 	}
 }
 
@@ -84,7 +85,7 @@ func (s *Service) callsOf(id string) (*callerCalls, error) {
 		s.calling[id] = c
 	}
 	if c.calls >= maxAtOnce+maxWait {
-		return nil, status.Errorf(codes.ResourceExhausted, "%d calls of this user for JWT-SVIDs are waiting", maxWait)
+		return nil, status.Errorf(codes.ResourceExhausted, "%d calls of this caller are waiting", maxWait)
 	}
 	c.calls++
 	return c, nil

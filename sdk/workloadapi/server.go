@@ -26,6 +26,9 @@ type Config struct {
 	Mode fs.FileMode
 	// Policy decides which peers are served. Default: the agent's own user and root.
 	Policy unixpeer.Policy
+	// Callers gives each caller an identity of its own; see [Callers]. Experimental. Default: all that
+	// Policy admits get the same.
+	Callers *Callers
 	// Log never receives a key. Default: [slog.Default].
 	Log *slog.Logger
 }
@@ -42,14 +45,14 @@ func Listen(cfg Config, secrets secret.Source) (*Server, error) {
 	if cfg.Path == "" {
 		return nil, errors.New("workloadapi: Config.Path is empty; name the unix socket")
 	}
-	if _, err := cfg.checked(); err != nil {
-		return nil, err // before binding the socket
+	if _, err := cfg.checked(); errors.Join(err, cfg.Callers.check()) != nil {
+		return nil, errors.Join(err, cfg.Callers.check()) // before binding the socket
 	}
 	socket, err := grpcsocket.Listen(grpcsocket.Config{Path: cfg.Path, Mode: cfg.Mode, Policy: cfg.Policy, Serving: func() bool { return unixcaller.Serving(secrets) }, Log: cfg.Log})
 	if err != nil {
 		return nil, err
 	}
-	service, err := NewService(ServiceConfig{Offer: cfg.Offer, Secrets: secrets, Admit: unixcaller.Admit(socket.Admit), Log: cfg.Log})
+	service, err := NewService(ServiceConfig{Offer: cfg.Offer, Secrets: secrets, Admit: unixcaller.Admit(socket.Admit), Callers: cfg.Callers, Log: cfg.Log})
 	if err != nil {
 		return nil, errors.Join(err, socket.Close(context.Background(), func() {}))
 	}

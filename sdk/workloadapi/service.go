@@ -20,6 +20,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/internal/loglimit"
 	workloadv1 "github.com/countersign-dev/countersign/proto/spiffe/workload/v1"
+	"github.com/countersign-dev/countersign/sdk/internal/workload"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
@@ -30,6 +31,8 @@ type ServiceConfig struct {
 	Secrets secret.Source
 	// Admit returns the caller or a status error that ends the call. Required.
 	Admit func(context.Context) (secret.Caller, error)
+	// Callers gives each caller an identity of its own. Default: none, Admit decides what it gets.
+	Callers *Callers
 	// Header is the metadata that has to be "true" in each call. Default: workload.spiffe.io, that of the
 	// Workload API.
 	Header string
@@ -45,6 +48,7 @@ type Service struct {
 	names     []string // of all secrets
 	secrets   secret.Source
 	admit     func(context.Context) (secret.Caller, error)
+	callers   *callers // nil for none
 	header    string
 	log       *slog.Logger
 	refused   *slog.Logger // for what callers can have logged
@@ -70,17 +74,24 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 		return nil, errors.New("workloadapi: ServiceConfig needs Secrets and Admit")
 	}
 	cfg.Log = cmp.Or(cfg.Log, slog.Default())
-	return &Service{
+	s := &Service{
 		offer: offer, foreign: slices.Sorted(maps.Keys(offer.Federated)), names: offer.names(),
 		secrets: cfg.Secrets, admit: cfg.Admit, header: cmp.Or(cfg.Header, "workload.spiffe.io"), log: cfg.Log, refused: loglimit.Limit(cfg.Log), streams: make(map[*stream]struct{}), calling: make(map[string]*callerCalls),
 		now: clock.Wall, startup: clock.BeginStartup(),
-	}, nil
+	}
+	if cfg.Callers != nil {
+		s.callers, s.admit = &callers{*cfg.Callers, cfg.Admit, s}, workload.Admit
+	}
+	return s, cfg.Callers.check()
 }
 
 // Register registers the service on a gRPC server under its standard name.
 func (s *Service) Register(on grpc.ServiceRegistrar) {
 	desc := workloadv1.SpiffeWorkloadAPI_ServiceDesc
 	desc.ServiceName = "SpiffeWorkloadAPI"
+	if s.callers != nil {
+		desc = workload.Calls(desc, s.callers.serve)
+	}
 	on.RegisterService(&desc, s)
 	if describer, ok := on.(interface {
 		Describe(file func() *descriptorpb.FileDescriptorProto)

@@ -21,6 +21,10 @@ func TestMain(m *testing.M) {
 	if os.Getenv(confine) != "" {
 		beConfined()
 	}
+	if socket := os.Getenv(spiffeClient); socket != "" {
+		beSPIFFEClient(socket)
+		return
+	}
 	// They wait more than they work.
 	flag.Set("test.parallel", "8")
 	flag.Parse()

@@ -89,7 +89,7 @@ func TestWrongPeersOfBrokersStopTheStart(t *testing.T) {
 	}
 	mustLoad(t, working+"trust_domain: shop.test\nworkloads: {peers: [{uid: 1, gid: 2, "+web+"}, {uid: 1, gid: 3, "+web+"}, {uid: 1, "+web+"}]}"+on, nil)
 	for _, held := range []string{"executable: /a", "cgroup: /a"} {
-		if _, _, err := load(working+"workloads: {peers: [{uid: 1, "+held+", "+web+"}]}\n", nil); err == nil || !strings.Contains(err.Error(), "for the processes of brokers") {
+		if _, _, err := load(working+"workloads: {peers: [{uid: 1, "+held+", "+web+"}]}\n", nil); err == nil || !strings.Contains(err.Error(), "for callers of the Workload API and the processes of brokers") {
 			t.Errorf("%s: %v", held, err)
 		}
 	}

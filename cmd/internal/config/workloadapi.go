@@ -13,7 +13,8 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// WorkloadAPI serves the SPIFFE Workload API to the peers that socket allows. Identities and
+// WorkloadAPI serves the SPIFFE Workload API to the peers that socket allows; with workloads, each
+// gets the identity of its entry in workloads.peers. Identities and
 // Federated, which need no Socket, also have their SPIFFE IDs as names in SDS.
 type WorkloadAPI struct {
 	// Socket is a unix socket; workloads find it by
@@ -70,7 +71,7 @@ func (c *Config) completeWorkloadAPI(p *problems) {
 	}
 	if w.Socket != "" {
 		c.checkSharedSocket(p)
-		if len(w.Identities) == 0 {
+		if len(w.Identities) == 0 && !c.Workloads.On() {
 			w.Identities = []WorkloadIdentity{{Name: DefaultSecret}}
 		}
 	}

@@ -27,9 +27,9 @@ type Workloads struct {
 	// SPIFFEID is the SPIFFE ID to request, with a token's claims in braces. Default:
 	// spiffe://<trust_domain>/ns/{kubernetes.io/namespace}/sa/{kubernetes.io/serviceaccount/name}.
 	SPIFFEID string `json:"spiffe_id"`
-	// Peers are users that need no token, and the processes that brokers refer to: the first entry
-	// that fits is who it is. The users may connect to the socket; requests for
-	// them carry the provider's own token, if there is one. Default: none.
+	// Peers are users that need no token, at the sockets of SDS and of the Workload API, and the
+	// processes that brokers refer to: the first entry that fits is who it is. The users may connect;
+	// requests for them carry the provider's own token, if there is one. Default: none.
 	Peers []WorkloadPeer `json:"peers"`
 	// Limits bound the agent; the error of a rejected stream names the limit.
 	Limits WorkloadLimits `json:"limits"`
@@ -44,14 +44,14 @@ type WorkloadPeer struct {
 	// GID is the primary group, too. Default: any.
 	GID *uint32 `json:"gid"`
 	// Executable is the program's file on this machine, and Cgroup the path in cgroup v2 of the process
-	// or of a group around it, such as /system.slice/web.service. An entry with one of them is for the
-	// processes of brokers alone. Default: any.
+	// or of a group around it, such as /system.slice/web.service. An entry with one of them is for
+	// callers of the Workload API and the processes of brokers, not for SDS. Default: any.
 	Executable string `json:"executable"`
 	Cgroup     string `json:"cgroup"`
 	SPIFFEID   string `json:"spiffe_id"`
 }
 
-// Held reports whether the entry is for processes that are held, so for those of brokers.
+// Held reports whether the entry is for processes that are held, so not for streams of SDS.
 func (w WorkloadPeer) Held() bool { return w.Executable != "" || w.Cgroup != "" }
 
 // covers reports whether an entry fits all processes that another one fits.
@@ -165,8 +165,8 @@ func (c *Config) checkPeer(p *problems, i int) {
 	if slices.ContainsFunc(c.Workloads.Peers[:i], func(other WorkloadPeer) bool { return other.covers(peer) }) {
 		c.say(p, at+".uid", peer.UID, "write each user once: an entry before this one fits the same processes")
 	}
-	if peer.Held() && !c.Broker.Uses(ReferencePID) {
-		c.say(p, at+".uid", peer.UID, "executable and cgroup are for the processes of brokers; set broker, or remove them")
+	if peer.Held() && !c.Broker.Uses(ReferencePID) && c.WorkloadAPI.Socket == "" {
+		c.say(p, at+".uid", peer.UID, "executable and cgroup are for callers of the Workload API and the processes of brokers; set workload_api.socket or broker, or remove them")
 	}
 	if peer.Executable != "" && !filepath.IsAbs(peer.Executable) {
 		c.say(p, at+".executable", peer.Executable, "write an absolute path")
@@ -208,8 +208,8 @@ func (c *Config) refuseCommon(p *problems) {
 		c.say(p, "spire.socket", c.Spire.Socket, "with workloads, nothing is taken from a Workload API, as every workload would get this agent's identity; remove it")
 	}
 	c.oneOf(p, "files.mounted", c.Files.Mounted, MountedOff, MountedAuto)
-	if c.WorkloadAPI.Socket != "" {
-		c.say(p, "workload_api.socket", c.WorkloadAPI.Socket, "with workloads, it is not available: its calls carry no token, and it does not know the users of workloads.peers; remove it, or run an agent for each identity")
+	if c.WorkloadAPI.Socket != "" && len(c.Workloads.Peers) == 0 {
+		c.say(p, "workload_api.socket", c.WorkloadAPI.Socket, "its calls carry no token: with workloads, add the users and programs that it is for to workloads.peers, or remove it")
 	}
 	if len(c.WorkloadAPI.Identities) > 0 {
 		p.add(fmt.Errorf("workload_api.identities: %s", own))

@@ -106,7 +106,7 @@ func TestWrongWorkloadsStopTheStart(t *testing.T) {
 		on + "secrets: [{name: other, dns_names: [a.test]}]":                                             "secrets.other is a key pair: with workloads, each stream has its own",
 		on + "files: {secrets: [{name: x, roots: /etc/r.pem}]}":                                          `files.secrets has "x": with workloads, nothing is served from files`,
 		on + "files: {mounted: only}":                                                                    "files.mounted is \"only\"",
-		on + "workload_api: {socket: /run/spiffe}":                                                       "workload_api.socket is \"/run/spiffe\": with workloads, it is not available: its calls carry no token, and it does not know the users of workloads.peers",
+		on + "workload_api: {socket: /run/spiffe}":                                                       "workload_api.socket is \"/run/spiffe\": its calls carry no token: with workloads, add the users and programs that it is for to workloads.peers",
 		on + "workload_api: {identities: [{name: default}]}":                                             "workload_api.identities: with workloads, each stream has its own identity",
 		on + "outputs: [{name: o, folder: /etc/o}]":                                                      "outputs.o: with workloads, nothing is written to files",
 	} {
@@ -114,6 +114,14 @@ func TestWrongWorkloadsStopTheStart(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s:\n got %v\nwant %s", settings, err, want)
 		}
+	}
+}
+
+func TestWorkloadAPIIsForPeers(t *testing.T) {
+	const api = "workload_api: {socket: /run/spiffe, jwt_svid: {audiences: [a]}}\n"
+	c, _ := mustLoad(t, working+api+`workloads: {peers: [{uid: 1, executable: /a, spiffe_id: "spiffe://a/b"}, {uid: 1, cgroup: /c, spiffe_id: "spiffe://a/c"}]}`+"\n", nil)
+	if c.WorkloadAPI.Socket != "/run/spiffe" || len(c.WorkloadAPI.Identities) != 0 || c.WorkloadAPI.JWTSVID.Provider == "" {
+		t.Errorf("got %+v", c.WorkloadAPI)
 	}
 }
 

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -63,7 +64,12 @@ func Hold(pid int32, ended func()) (*Held, error) {
 	case err != nil:
 		return nil, fmt.Errorf("failed to hold process %d: %w", pid, errno.Explain(err))
 	}
-	h := &Held{pid: pid, file: os.NewFile(uintptr(fd), "pidfd")} // #nosec G115 -- a descriptor
+	return hold(&Held{pid: pid}, fd, ended)
+}
+
+// hold takes a pidfd over and waits for the end of its process.
+func hold(h *Held, fd int, ended func()) (*Held, error) {
+	h.file = os.NewFile(uintptr(fd), "pidfd") // #nosec G115 -- a descriptor
 	raw, err := h.file.SyscallConn()
 	if err == nil {
 		err = h.alive()
@@ -100,6 +106,9 @@ func hasEnded(fd uintptr) bool {
 // alive returns ErrNotFound if the process has ended. While it has not, its PID is its own: what was
 // read below /proc before is of this process.
 func (h *Held) alive() error {
+	if h.file == nil {
+		return nil
+	}
 	raw, err := h.file.SyscallConn()
 	if err != nil {
 		return err
@@ -116,12 +125,15 @@ func (h *Held) alive() error {
 
 // about calls read, and returns its error only if the process was there meanwhile.
 func (h *Held) about(read func(proc string) error) error {
+	if h.hidden != nil {
+		return cmp.Or(h.alive(), h.hidden)
+	}
 	failed := read("/proc/" + strconv.Itoa(int(h.pid)) + "/")
 	if err := h.alive(); err != nil {
 		return err
 	}
 	if errors.Is(failed, fs.ErrNotExist) || errors.Is(failed, fs.ErrPermission) {
-		return errno.Advise(failed, "to look at other users' processes, an agent needs CAP_SYS_PTRACE, and a /proc that shows them: no ProtectProc= of systemd, no mount option hidepid")
+		return fmt.Errorf("%w: %w", ErrHidden, errno.Advise(failed, "to look at other users' processes, an agent needs CAP_SYS_PTRACE, and a /proc that shows them: no ProtectProc= of systemd, no mount option hidepid"))
 	}
 	return failed
 }

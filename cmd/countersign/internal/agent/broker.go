@@ -128,8 +128,8 @@ func (s *start) followPods() (*pods.Pods, error) {
 }
 
 // identify returns the identity of a process. This process and its providers have none.
-func (s *start) identify(peers workloads.Peers) func(broker.Process) (string, bool, error) {
-	return func(p broker.Process) (string, bool, error) {
+func (s *start) identify(peers workloads.Peers) func(workloadapi.Process) (string, bool, error) {
+	return func(p workloadapi.Process) (string, bool, error) {
 		uid, gid, err := p.User()
 		if err != nil || int(p.PID()) == os.Getpid() || s.providers.refuse(sds.Peer{UID: uid, GID: gid, PID: p.PID()}) != nil {
 			return "", false, err

@@ -11,6 +11,7 @@ import (
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/metrics"
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/outputs"
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/settings"
+	"github.com/countersign-dev/countersign/cmd/countersign/internal/workloads"
 	"github.com/countersign-dev/countersign/cmd/internal/cli"
 	"github.com/countersign-dev/countersign/cmd/internal/config"
 	"github.com/countersign-dev/countersign/cmd/internal/otlp"
@@ -24,6 +25,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/broker"
 	"github.com/countersign-dev/countersign/sdk/ondemand"
 	"github.com/countersign-dev/countersign/sdk/secret"
+	"github.com/countersign-dev/countersign/sdk/workloadapi"
 )
 
 // start is an agent on its way up: what has been opened so far, and what ends it again.
@@ -136,6 +138,9 @@ func (s *start) openOwn(ctx context.Context) (err error) {
 		return err
 	}
 	s.cfg.Tracer = s.traces.Tracer()
+	if s.c.Workloads.On() && s.c.WorkloadAPI.Socket != "" {
+		s.cfg.WorkloadAPI.Callers = &workloadapi.Callers{Identify: s.identify(workloads.Peers(s.c.Workloads.Peers)), Observe: s.counts.WorkloadAPI()}
+	}
 	if s.state, err = openState(ctx, s.in.Env, s.c.State, s.counts, s.log); err != nil {
 		return err
 	}

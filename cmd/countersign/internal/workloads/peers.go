@@ -5,17 +5,17 @@ import (
 	"strings"
 
 	"github.com/countersign-dev/countersign/cmd/internal/config"
-	"github.com/countersign-dev/countersign/sdk/broker"
 	"github.com/countersign-dev/countersign/sdk/broker/pods"
 	"github.com/countersign-dev/countersign/sdk/identities"
 	"github.com/countersign-dev/countersign/sdk/secret"
+	"github.com/countersign-dev/countersign/sdk/workloadapi"
 )
 
-// Peers are the entries of workloads.peers. They decide who the users at the socket are, and the
-// processes that brokers refer to.
+// Peers are the entries of workloads.peers. They decide who the users at the socket of SDS are, the
+// callers of the Workload API, and the processes that brokers refer to.
 type Peers []config.WorkloadPeer
 
-// OfCaller returns the identity of the user at the other end of the socket. Its process may have
+// OfCaller returns the identity of the user at the other end of a stream of SDS. Its process may have
 // ended meanwhile, so that entries with an executable or a cgroup do not count.
 func (p Peers) OfCaller(caller secret.Caller) (spiffeID string, ok bool) {
 	spiffeID, ok, _ = p.find(caller.UID, caller.GID, nil)
@@ -24,7 +24,7 @@ func (p Peers) OfCaller(caller secret.Caller) (spiffeID string, ok bool) {
 
 // OfProcess returns the identity of a process. An error means that its
 // attributes cannot be read.
-func (p Peers) OfProcess(process broker.Process) (spiffeID string, ok bool, err error) {
+func (p Peers) OfProcess(process workloadapi.Process) (spiffeID string, ok bool, err error) {
 	uid, gid, err := process.User()
 	if err != nil {
 		return "", false, err
@@ -45,7 +45,7 @@ var errChanges = errors.New("the process has become another user's while it was 
 
 // find returns the identity of the first entry that fits; process may be nil. What cannot be read of
 // a process is an error, as a later entry could be another workload's.
-func (p Peers) find(uid, gid uint32, process broker.Process) (spiffeID string, ok bool, err error) {
+func (p Peers) find(uid, gid uint32, process workloadapi.Process) (spiffeID string, ok bool, err error) {
 	for _, entry := range p {
 		if entry.UID != uid || entry.GID != nil && *entry.GID != gid || entry.Held() && process == nil {
 			continue
@@ -57,7 +57,7 @@ func (p Peers) find(uid, gid uint32, process broker.Process) (spiffeID string, o
 	return "", false, nil
 }
 
-func fits(entry config.WorkloadPeer, process broker.Process) (bool, error) {
+func fits(entry config.WorkloadPeer, process workloadapi.Process) (bool, error) {
 	if entry.Executable != "" {
 		if ok, err := process.Runs(entry.Executable); err != nil || !ok {
 			return false, err

@@ -22,7 +22,7 @@ func Wire(cfg *agent.Config, w config.Workloads, cache *wiring.TokenCache) error
 	spec := cfg.Secrets[0] // it is the first
 	cfg.Secrets = cfg.Secrets[1:]
 	for _, peer := range w.Peers {
-		if !peer.Held() {
+		if !peer.Held() || cfg.WorkloadAPI.Path != "" {
 			cfg.Socket.Policy.UIDs = append(cfg.Socket.Policy.UIDs, peer.UID)
 		}
 	}
