@@ -116,6 +116,7 @@ func TestChartHasTheObjectsOfTheBases(t *testing.T) {
 		"ra, everything":  {rendered(t, "mesh", "--set", "ra.replicas=2", "--set-json", "ra.egressPorts=[]"), everything},
 		"ra, rights":      {rendered(t, "ra", "--set", "ra.rightsOnly=true"), "resources: [BASE/ra/rights]"},
 		"discovery":       {rendered(t, "discovery"), "resources: [BASE/discovery]"},
+		"node":            {rendered(t, "node", nodeBroker...), "resources: [BASE/node]"},
 		"discovery, only": {rendered(t, "discovery", "--set", "discovery.rightsOnly=true"), "resources: [BASE/remote]"},
 	} {
 		got, want := comparable(t, row.chart), comparable(t, built(t, row.kustomization, nil))
@@ -129,6 +130,26 @@ func TestChartHasTheObjectsOfTheBases(t *testing.T) {
 				t.Errorf("%s: the base has no %s", name, key)
 			}
 		}
+	}
+}
+
+// nodeBroker has the chart's agent of a node serve the broker of the base.
+var nodeBroker = []string{"--set-json", `agent.config.broker={"spiffe_id":"spiffe://cluster.local/agent","brokers":[{"spiffe_id":"spiffe://cluster.local/ns/mesh/sa/proxy","references":["kubernetes"]}]}`}
+
+// The chart composes the configuration of a node's agent, which the base has as a whole.
+func TestChartConfiguresTheNodesAgentAsTheBase(t *testing.T) {
+	var all []any
+	for _, text := range []string{rendered(t, "node", nodeBroker...), built(t, "resources: [BASE/node]", nil)} {
+		for _, o := range objects(t, text, "ConfigMap") {
+			var m corev1.ConfigMap
+			must(t, json.Unmarshal(o.text, &m))
+			var config any
+			must(t, yaml.Unmarshal([]byte(m.Data["countersign.yaml"]), &config))
+			all = append(all, config)
+		}
+	}
+	if len(all) != 2 || !reflect.DeepEqual(all[0], all[1]) {
+		t.Errorf("they are\n%s", yamlOf(t, all))
 	}
 }
 
@@ -149,7 +170,7 @@ func comparable(t *testing.T, text string) map[string]map[string]any {
 		if strings.HasPrefix(o.Kind, "ValidatingAdmission") {
 			delete(metadata, "namespace") // kustomize gives them one, and the API server drops it
 		}
-		if o.Kind == "Deployment" {
+		if o.Kind == "Deployment" || o.Kind == "DaemonSet" {
 			template := object["spec"].(map[string]any)["template"].(map[string]any)
 			delete(template["metadata"].(map[string]any), "annotations")
 			pod := template["spec"].(map[string]any)
@@ -421,7 +442,11 @@ func TestChartsConfigurationIsValid(t *testing.T) {
 		"ra": {"countersign-ra", "config", "validate"}, "mesh": {"countersign-ra", "config", "validate"}, "discovery": {"countersign-discovery", "config", "validate"},
 		"node": {"countersign", "config", "validate"}, "sidecar": {"countersign", "config", "validate", "--namespace", "shop", "--service-account", "web"},
 	} {
-		for _, o := range objects(t, rendered(t, example), "ConfigMap") {
+		var flags []string
+		if example == "node" {
+			flags = nodeBroker
+		}
+		for _, o := range objects(t, rendered(t, example, flags...), "ConfigMap") {
 			var m corev1.ConfigMap
 			must(t, json.Unmarshal(o.text, &m))
 			folder := inThePod(t, m.Data)
@@ -431,7 +456,7 @@ func TestChartsConfigurationIsValid(t *testing.T) {
 			}
 			cmd := exec.Command(programs.Path(t, program[0]), append(program[1:], "--config", file)...)
 			cmd.Dir = folder
-			cmd.Env = []string{"HOME=" + folder}
+			cmd.Env = []string{"HOME=" + folder, "COUNTERSIGN_BROKER_NODE=here"}
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Errorf("%s: %v\n%s%s", example, err, out, m.Data[file])
 			}

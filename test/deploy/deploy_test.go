@@ -189,6 +189,8 @@ func TestRealAPIServerAcceptsManifests(t *testing.T) {
 			runsRestricted(t, c, text, "istio-system")
 		}
 	}
+	restricted(t, c, "countersign-node")
+	needsTheNode(t, c, built(t, "resources: [BASE/node]", nil))
 	for name, text := range map[string]string{
 		"another namespace": built(t, another, nil), "a sidecar": built(t, sidecarOfAGateway, map[string]string{"gateway.yaml": gateway}),
 	} {
