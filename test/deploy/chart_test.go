@@ -442,9 +442,9 @@ func TestChartsConfigurationIsValid(t *testing.T) {
 		"ra": {"countersign-ra", "config", "validate"}, "mesh": {"countersign-ra", "config", "validate"}, "discovery": {"countersign-discovery", "config", "validate"},
 		"node": {"countersign", "config", "validate"}, "sidecar": {"countersign", "config", "validate", "--namespace", "shop", "--service-account", "web"},
 	} {
-		var flags []string
+		var flags, env []string
 		if example == "node" {
-			flags = nodeBroker
+			flags, env = nodeBroker, []string{"COUNTERSIGN_BROKER_NODE=here"}
 		}
 		for _, o := range objects(t, rendered(t, example, flags...), "ConfigMap") {
 			var m corev1.ConfigMap
@@ -456,7 +456,7 @@ func TestChartsConfigurationIsValid(t *testing.T) {
 			}
 			cmd := exec.Command(programs.Path(t, program[0]), append(program[1:], "--config", file)...)
 			cmd.Dir = folder
-			cmd.Env = []string{"HOME=" + folder, "COUNTERSIGN_BROKER_NODE=here"}
+			cmd.Env = append(env, "HOME="+folder)
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Errorf("%s: %v\n%s%s", example, err, out, m.Data[file])
 			}
