@@ -107,7 +107,7 @@ func callInRust[M any, P interface {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		if r.t.Failed() {
-			r.t.Logf("the program in Rust says:\n%s", log)
+			r.t.Logf("the log of the program in Rust:\n%s", log)
 		}
 	})
 	lines := bufio.NewScanner(out)

@@ -70,7 +70,7 @@ func TestHeldProcessHasItsAttributes(t *testing.T) {
 	}
 }
 
-// An upgrade replaces the file of a program that runs. Whoever holds the process since before knows it.
+// An upgrade replaces the file of a program that runs. A process that was held before keeps its program.
 func TestReplacedProgramIsKnownToItsHolder(t *testing.T) {
 	program, err := exec.LookPath("sleep")
 	if err != nil {
