@@ -60,13 +60,9 @@ func jwtRequest() provider.JWTRequest {
 func TestAbilitiesCrossTheBoundaryToAProcess(t *testing.T) {
 	p := newHost(t, "advising").open(t, pluginhost.Entry{Name: "advising"})
 	cert, err := p.CSRSign(t.Context(), request(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	certs, err := pki.ParseCertificates(cert.Chain)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	info, err := p.RenewalInfo(t.Context(), pki.EncodeCertificates(certs[:1]))
 	if err != nil || !info.End.Equal(certs[0].NotAfter.Add(-time.Minute)) || info.RetryAfter != time.Hour || info.Explanation == "" {
 		t.Errorf("%+v, %v", info, err)
@@ -100,9 +96,7 @@ func TestKeyWatchContinuesInNextProcess(t *testing.T) {
 		case <-time.After(patience):
 			t.Fatal("no keys")
 		}
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
+		must(t, syscall.Kill(pid, syscall.SIGKILL))
 		last = pid
 	}
 	stop()

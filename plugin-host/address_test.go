@@ -26,9 +26,7 @@ func TestEntrysAddressReachesTheMarkedSetting(t *testing.T) {
 	opts := pluginhost.Options{OnState: func(s pluginhost.Status) { states <- s }}
 	entry := pluginhost.Entry{Name: "addressed", Address: "ca.example:8443", Settings: map[string]any{"server": "https://old", "role": "web"}}
 	p, err := pluginhost.InProcess(t.Context(), opts, entry, define.Provider)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = p.Close() })
 	if got, want := next(t, opened, "settings"), (addressedSettings{"https://ca.example:8443", "web"}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/countersign-dev/countersign/internal/test/fatal"
 	"github.com/countersign-dev/countersign/internal/test/proctest"
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/sdk/ca"
@@ -27,9 +28,7 @@ const patience = 2 * time.Minute
 func install(t *testing.T, dir, name string) {
 	t.Helper()
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	to := filepath.Join(dir, "countersign-provider-"+name)
 	if err := os.Link(self, to); err == nil {
 		return
@@ -45,14 +44,10 @@ func copyFile(t *testing.T, from, to string, more ...string) {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	in, err := os.Open(from)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer in.Close()
 	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY, 0o755)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := io.Copy(out, in); err != nil {
 		t.Fatal(err)
 	}
@@ -60,9 +55,7 @@ func copyFile(t *testing.T, from, to string, more ...string) {
 		_, err = out.WriteString(text)
 		must(t, err)
 	}
-	if err := out.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, out.Close())
 }
 
 // recorder keeps the log and the states of a provider.
@@ -149,14 +142,10 @@ func newHostAlone(t *testing.T, names ...string) *host {
 	t.Helper()
 	proctest.NeedsProcess(t)
 	base, err := os.MkdirTemp("", "host")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	h := &host{dir: filepath.Join(base, "bin"), runtime: filepath.Join(base, "run"), rec: newRecorder()}
 	for _, dir := range []string{h.dir, h.runtime} {
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Mkdir(dir, 0o755))
 	}
 	for _, name := range names {
 		install(t, h.dir, name)
@@ -193,17 +182,11 @@ func (h *host) open(t *testing.T, entry pluginhost.Entry) *pluginhost.Provider {
 func request(t *testing.T) ca.SignRequest {
 	t.Helper()
 	key, err := pki.GenerateKey("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	id, err := pki.NewIdentity("spiffe://example.org/web", nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	csr, err := pki.CreateCSR(key, id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return ca.SignRequest{ID: uuid.NewString(), CSR: csr, SubjectID: "spiffe://example.org/web", TTL: time.Hour}
 }
 
@@ -212,17 +195,10 @@ func sign(t *testing.T, p ca.Client) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	cert, err := p.CSRSign(ctx, request(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := pki.ParseCertificates(cert.Chain); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = fatal.If

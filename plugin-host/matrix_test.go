@@ -39,9 +39,7 @@ func TestHighestCommonProtocolIsNegotiated(t *testing.T) {
 					}
 					return
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				defer p.Close()
 				if s := p.Status(); s.Protocol != version {
 					t.Errorf("version %d, want %d", s.Protocol, version)

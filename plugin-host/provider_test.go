@@ -53,9 +53,7 @@ func TestKilledProviderRestartsConfigured(t *testing.T) {
 	h := newHost(t, "good")
 	p := h.open(t, pluginhost.Entry{Name: "good"})
 	for generation := 1; generation <= 2; generation++ {
-		if err := syscall.Kill(p.Status().PID, syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
+		must(t, syscall.Kill(p.Status().PID, syscall.SIGKILL))
 		h.rec.awaitState(t, pluginhost.Backoff, generation)
 		sign(t, p) // waits for the next life
 	}
@@ -101,9 +99,7 @@ func TestRootWatchContinuesInNextProcess(t *testing.T) {
 		case <-time.After(patience):
 			t.Fatal("no roots")
 		}
-		if err := syscall.Kill(p.Status().PID, syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
+		must(t, syscall.Kill(p.Status().PID, syscall.SIGKILL))
 	}
 	stop()
 	if err := <-over; !errors.Is(err, context.Canceled) {
@@ -208,13 +204,9 @@ func TestOnlyPinnedBinaryRuns(t *testing.T) {
 	h := newHost(t, "good")
 	h.opts.Dev = false
 	found, err := verified.Finder{Dirs: h.opts.Dirs}.Find("good")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	sum, err := found.SHA256()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for pin, want := range map[string]string{
 		"": "no pin", "xyz": "64 hex digits", strings.Repeat("0", 64): "SHA-256 is " + sum,
 	} {
@@ -224,15 +216,9 @@ func TestOnlyPinnedBinaryRuns(t *testing.T) {
 	}
 	p := h.open(t, pluginhost.Entry{Name: "good", SHA256: sum})
 	// What is at the path now is not what runs after a crash: the verified bytes are.
-	if err := os.Remove(found.Path); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(found.Path, []byte("#!/bin/sh\nexit 1\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Kill(p.Status().PID, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(found.Path))
+	must(t, os.WriteFile(found.Path, []byte("#!/bin/sh\nexit 1\n"), 0o755))
+	must(t, syscall.Kill(p.Status().PID, syscall.SIGKILL))
 	h.rec.awaitState(t, pluginhost.Ready, 2)
 	sign(t, p)
 }
@@ -241,20 +227,14 @@ func TestBinaryForOtherArchitectureIsReported(t *testing.T) {
 	h := newHost(t, "good")
 	path := filepath.Join(h.dir, "countersign-provider-good")
 	self, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	self[18], self[19] = 0xb7, 0 // e_machine: aarch64
 	if runtime.GOARCH == "arm64" {
 		self[18] = 0x3e // x86-64
 	}
 	for name, content := range map[string][]byte{"built for": self, "not a program": []byte("text")} {
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, content, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Remove(path))
+		must(t, os.WriteFile(path, content, 0o755))
 		if _, err := pluginhost.Open(t.Context(), h.opts, pluginhost.Entry{Name: "good"}); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("got %v, want %q", err, name)
 		}
@@ -318,9 +298,7 @@ func TestStoppedProviderIsReplaced(t *testing.T) {
 	h := newHost(t, "good")
 	h.opts.HealthInterval = 100 * time.Millisecond
 	p := h.open(t, pluginhost.Entry{Name: "good"})
-	if err := syscall.Kill(p.Status().PID, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Kill(p.Status().PID, syscall.SIGSTOP))
 	h.rec.awaitState(t, pluginhost.Ready, 2)
 	sign(t, p)
 }
@@ -335,9 +313,7 @@ func TestChildProcessesEndWithProvider(t *testing.T) {
 		child, _ = strconv.Atoi(digits)
 		return ok && whole && child > 0
 	})
-	if err := syscall.Kill(p.Status().PID, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Kill(p.Status().PID, syscall.SIGKILL))
 	h.rec.awaitState(t, pluginhost.Backoff, 1)
 	awaitGone(t, child)
 }
@@ -386,9 +362,7 @@ func TestThousandsOfConcurrentCallsEnd(t *testing.T) {
 
 func TestInProcessProviderHasSameInterface(t *testing.T) {
 	p, err := pluginhost.InProcess(t.Context(), pluginhost.Options{}, pluginhost.Entry{Name: "good"}, provider.Define("good", "1", open).Provider)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	sign(t, p)
 	if s := p.Status(); s.Authentication != pluginhost.InHost || s.State != pluginhost.Ready {
 		t.Errorf("status %+v", s)
@@ -422,9 +396,7 @@ func TestOpenDoesNotWaitForCA(t *testing.T) {
 		p, err := pluginhost.InProcess(t.Context(), pluginhost.Options{Log: slog.New(slog.DiscardHandler)}, pluginhost.Entry{Name: "good"}, func() wire.Provider {
 			return awaiting{provider.Define("good", "1", open).Provider(), back}
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer p.Close()
 		synctest.Wait()
 		if s := p.Status(); s.State != pluginhost.Configuring || !strings.Contains(s.LastError, "the CA is away") {
@@ -496,19 +468,13 @@ func TestKilledHostLeavesNoProcessOrFolder(t *testing.T) {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), asHost+"="+filepath.Dir(h.dir))
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, cmd.Start())
 	var pid int
 	if _, err := fmt.Fscan(out, &pid); err != nil {
 		t.Fatalf("the host printed no pid: %v", err)
 	}
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Process.Kill())
 	_ = cmd.Wait()
 	awaitGone(t, pid)
 }

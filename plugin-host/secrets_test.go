@@ -51,9 +51,7 @@ func newGuarded(t *testing.T, opts pluginhost.Options, settings map[string]any) 
 		return guarded{password: s.Password}, nil
 	})
 	p, err := pluginhost.InProcess(t.Context(), opts, pluginhost.Entry{Name: "guarded", Settings: settings}, define.Provider)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = p.Close() })
 	return p, opened, states
 }
@@ -72,12 +70,8 @@ func next[T any](t *testing.T, from <-chan T, what string) T {
 
 func keep(t *testing.T, path, content string) {
 	t.Helper()
-	if err := os.WriteFile(path+".new", []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path+".new", []byte(content), 0o600))
+	must(t, os.Rename(path+".new", path))
 }
 
 func quoted(t *testing.T, p *pluginhost.Provider) string {

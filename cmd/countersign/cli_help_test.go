@@ -19,9 +19,7 @@ func TestHelpHas80Columns(t *testing.T) {
 		var out strings.Builder
 		root.SetOut(&out)
 		root.SetArgs(args)
-		if err := root.Execute(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, root.Execute())
 		for line := range strings.Lines(out.String()) {
 			if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > 80 {
 				t.Errorf("%v: %d columns: %s", args, n, line)

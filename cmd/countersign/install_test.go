@@ -20,14 +20,10 @@ import (
 	"aead.dev/minisign"
 
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/install"
+	"github.com/countersign-dev/countersign/internal/test/fatal"
 )
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = fatal.If
 
 // publisher writes an index with one provider, acme 1.2.0.
 type publisher struct {

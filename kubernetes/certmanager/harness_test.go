@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/countersign-dev/countersign/internal/test/fatal"
 	"github.com/countersign-dev/countersign/internal/test/logtest"
 	"github.com/countersign-dev/countersign/internal/test/ratest"
 	"github.com/countersign-dev/countersign/kubernetes/certmanager/v1alpha1"
@@ -176,12 +177,7 @@ func condition(kind, status, reason string) cmapi.CertificateRequestCondition {
 	return cmapi.CertificateRequestCondition{Type: cmapi.CertificateRequestConditionType(kind), Status: cmmeta.ConditionStatus(status), Reason: reason}
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = fatal.If
 
 // is reports which of issuer-lib's errors it is.
 func is(err error) string {

@@ -18,9 +18,7 @@ func TestNamesOfIstiod(t *testing.T) {
 
 func TestRuleIsForIstiodAtItsDoor(t *testing.T) {
 	policy, err := ra.NewPolicy("home", []ra.Rule{istiod.Rule("ca", "mesh", []string{"home", "east"}, istiod.Names("mesh"), time.Hour)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, row := range []struct {
 		subject ra.Subject
 		door    string

@@ -19,6 +19,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/countersign-dev/countersign/internal/test/certtest"
+	"github.com/countersign-dev/countersign/internal/test/fatal"
 	"github.com/countersign-dev/countersign/internal/test/proctest"
 )
 
@@ -188,12 +189,7 @@ func (c *Cluster) ClientFor(user *clientcmdapi.AuthInfo) *kubernetes.Clientset {
 
 func closeIdle(client *http.Client) { utilnet.CloseIdleConnectionsFor(client.Transport) }
 
-func must(tb testing.TB, err error) {
-	tb.Helper()
-	if err != nil {
-		tb.Fatal(err)
-	}
-}
+var must = fatal.If
 
 func (c *Cluster) log(program string) string {
 	return filepath.Join(c.folder, strings.ReplaceAll(c.opts.Name, "/", "-")+"-"+program+".log")

@@ -44,9 +44,7 @@ func TestRealTokensAreBoundToClusterAndAudience(t *testing.T) {
 			review, err := c.cluster.Client().AuthenticationV1().TokenReviews().Create(t.Context(), &authenticationv1.TokenReview{
 				Spec: authenticationv1.TokenReviewSpec{Token: c.token, Audiences: []string{"istio-ca"}},
 			}, metav1.CreateOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if got := review.Status; got.Authenticated != (c.want != "") || got.User.Username != c.want {
 				t.Errorf("authenticated %t as %q, want %q", got.Authenticated, got.User.Username, c.want)
 			}
@@ -135,9 +133,7 @@ func TestRealClusterEndsWithItsTest(t *testing.T) {
 func below(t *testing.T, folder string) []string {
 	t.Helper()
 	links, err := filepath.Glob("/proc/[0-9]*/cwd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var programs []string
 	for _, link := range links {
 		if cwd, err := os.Readlink(link); err == nil && filepath.Dir(cwd) == folder {

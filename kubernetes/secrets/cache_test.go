@@ -15,9 +15,7 @@ import (
 func TestResourceIsMadeOnceAndShared(t *testing.T) {
 	s := filled(t, func(c *Config) { c.MayReadConfigCluster = []string{"east", "west"} })
 	first, err := s.Peek(caller("home", "shop", "web"), "kubernetes://own-home")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var all sync.WaitGroup
 	for _, c := range []*discovery.Caller{caller("home", "shop", "web"), caller("home", "shop", "gateway"), caller("east", "shop", "web"), caller("west", "shop", "web")} {
 		all.Go(func() {
@@ -57,9 +55,7 @@ func TestCacheIsBoundedAndEvictsLeastUsed(t *testing.T) {
 	}
 	c := caller("home", "shop", "web")
 	first, err := s.Peek(c, "kubernetes://foo-0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for i := range 50 {
 		s.secret(t, c, fmt.Sprint("kubernetes://foo-", i))
 		s.secret(t, c, "kubernetes://foo-0")
@@ -91,9 +87,7 @@ func TestUnwatchedOrRemovedKeyIsNotCached(t *testing.T) {
 	watch := func(name string) (stop func()) {
 		t.Helper()
 		stop, err := s.Watch(c, name, func(string) {})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		s.secret(t, c, name)
 		return stop
 	}

@@ -134,9 +134,7 @@ func TestAllowAllRemoteGetsNoSecretOfConfigCluster(t *testing.T) {
 func TestClaimedMetadataGrantsNothing(t *testing.T) {
 	s := filled(t, func(c *Config) { c.MayReadConfigCluster = []string{"east"} })
 	metadata, err := structpb.NewStruct(map[string]any{"CLUSTER_ID": "east", "NAMESPACE": "bank", "SERVICE_ACCOUNT": "gateway"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	forged := caller("west", "shop", "web")
 	forged.Node = discovery.Node{ID: "sidecar~10.0.0.1~web.bank~bank.svc.cluster.local", Metadata: metadata, Labels: map[string]string{"namespace": "bank"}}
 	honest := caller("west", "shop", "web")
@@ -152,9 +150,7 @@ func TestNonServiceAccountGetsNothing(t *testing.T) {
 	reviewed := caller("home", "shop", "web")
 	reviewed.Identity.Cluster = "east" // whose API server has reviewed the token
 	other, err := authn.OfSPIFFEID("spiffe://cluster.local/web")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for name, c := range map[string]*discovery.Caller{
 		"nobody": nil, "another cluster's": reviewed, "another path": {Cluster: "home", Identity: other}, "the zero caller": {},
 		"no name of a namespace": caller("home", "shop/../bank", "web"), "no name of an account": caller("home", "shop", "web:x"),

@@ -168,9 +168,7 @@ func TestThousandStreamsAreNotifiedWithin100ms(t *testing.T) {
 				defer mu.Unlock()
 				took = append(took, time.Since(begin))
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer stop()
 		}
 		s.at("home").put("shop/foo", tlsOf("b"))

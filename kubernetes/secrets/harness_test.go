@@ -283,9 +283,7 @@ func newScene(t testing.TB, change func(*Config)) *scene {
 		change(&cfg)
 	}
 	source, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(source.Close)
 	s.Source = source
 	return s
@@ -306,9 +304,7 @@ func (s *scene) secret(t testing.TB, c *discovery.Caller, name string) *tlsv3.Se
 func decoded(t testing.TB, resource *xds.Resource) *tlsv3.Secret {
 	t.Helper()
 	var secret tlsv3.Secret
-	if err := resource.Body.UnmarshalTo(&secret); err != nil {
-		t.Fatal(err)
-	}
+	must(t, resource.Body.UnmarshalTo(&secret))
 	if err := secret.ValidateAll(); err != nil {
 		t.Error(err)
 	}
@@ -355,9 +351,7 @@ func (s *scene) had(t testing.TB, c *discovery.Caller, name string) string {
 func commonName(t testing.TB, text []byte) string {
 	t.Helper()
 	certs, err := pki.ParseCertificates(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return certs[0].Subject.CommonName
 }
 

@@ -16,9 +16,7 @@ func TestMalformedVersionKeepsLastGoodSecret(t *testing.T) {
 		s.Changed(Event{Cluster: "home", Namespace: "shop", Name: "foo"})
 	}
 	stop, err := s.Watch(c, "kubernetes://foo", func(string) {})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	set(tlsOf("a"))
 	for _, bad := range []data{{"tls.crt": []byte("no PEM"), "tls.key": of("a").key}, {}, {"tls.crt": of("b").cert, "tls.key": of("a").key}} {
 		if got := s.had(t, c, "kubernetes://foo"); got != "key a" {
@@ -69,9 +67,7 @@ func TestGoneSecretIsNotKept(t *testing.T) {
 			s := newScene(t, nil)
 			c := caller("home", "shop", "web")
 			stop, err := s.Watch(c, "kubernetes://foo", func(string) {})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer stop()
 			s.at("home").put("shop/foo", tlsOf("a"))
 			if got := s.had(t, c, "kubernetes://foo"); got != "key a" {
@@ -91,9 +87,7 @@ func TestUnwatchedKeyIsNotKept(t *testing.T) {
 	s := newScene(t, nil)
 	c := caller("home", "shop", "web")
 	stop, err := s.Watch(c, "kubernetes://foo", func(string) {})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s.at("home").put("shop/foo", tlsOf("a"))
 	_ = s.had(t, c, "kubernetes://foo")
 	stop()

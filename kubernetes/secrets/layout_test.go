@@ -183,9 +183,7 @@ func TestOnlyParsedCertificatesAreServed(t *testing.T) {
 	})
 	for _, name := range []string{"kubernetes://foo", "kubernetes://foo-cacert"} {
 		resource, err := s.Peek(caller("home", "shop", "web"), name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if holdsKey(string(resource.Body.Value), b) {
 			t.Errorf("%s holds what stood beside the certificates", name)
 		}
@@ -223,9 +221,7 @@ func TestVersionDependsOnContentAndHidesKey(t *testing.T) {
 	version := func(name string) string {
 		t.Helper()
 		resource, err := s.Peek(c, name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return resource.Version
 	}
 	s.at("home").put("shop/foo", tlsOf("a"))
@@ -249,13 +245,9 @@ func TestVersionDependsOnContentAndHidesKey(t *testing.T) {
 
 func TestRSAKeyIsServedUnchanged(t *testing.T) {
 	key, err := pki.GenerateKey(pki.RSA2048)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	encoded, err := pki.EncodeKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s := newScene(t, nil)
 	s.at("home").put("shop/foo", data{"cert": selfSigned(key), "key": encoded})
 	got := s.secret(t, caller("home", "shop", "web"), "kubernetes://foo").GetTlsCertificate().GetPrivateKey().GetInlineBytes()
@@ -268,13 +260,9 @@ func TestRSAKeyIsServedUnchanged(t *testing.T) {
 func smallRSA(t *testing.T) data {
 	t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 1024)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	encoded, err := pki.EncodeKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	cert := certtest.Root(t).Sign(t, certtest.Leaf(t, time.Hour), key.Public())
 	return data{"tls.crt": pki.EncodeCertificates([]*x509.Certificate{cert}), "tls.key": encoded}
 }

@@ -93,18 +93,14 @@ func onStream(t *testing.T, test func(s *scene, api *reviews, p *pipe)) {
 			_, ok := s.fleet.Cluster(id)
 			return api, ok
 		}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer rights.Close()
 		s = filled(t, func(c *Config) { c.Access = rights })
 		engine, err := xds.New(xds.Config[*discovery.Caller]{
 			Types: []xds.Type[*discovery.Caller]{s.Type()},
 			Admit: func(context.Context) (*discovery.Caller, error) { return caller("home", "shop", "web"), nil },
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		p := &pipe{ctx, make(chan *discoveryv3.DeltaDiscoveryRequest, 10), make(chan *discoveryv3.DeltaDiscoveryResponse, 10)}
 		var done sync.WaitGroup

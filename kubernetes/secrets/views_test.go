@@ -18,9 +18,7 @@ func (s *scene) follows(t *testing.T, c *discovery.Caller, names ...string) (sto
 	var stops []func()
 	for _, name := range names {
 		stop, err := s.Watch(c, name, func(string) {})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		stops = append(stops, stop)
 		_, _ = s.Peek(c, name)
 	}

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/countersign-dev/countersign/internal/test/fatal"
 	"github.com/countersign-dev/countersign/internal/test/proctest"
 	workloadv1 "github.com/countersign-dev/countersign/proto/spiffe/workload/v1"
 	"github.com/countersign-dev/countersign/sdk/agent"
@@ -36,9 +37,7 @@ func config(t *testing.T, authority *catest.CA) agent.Config {
 	t.Helper()
 	dir := proctest.Folder(t)
 	id, err := pki.NewIdentity("spiffe://example.org/web", nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return agent.Config{
 		Authorities: []secret.Authority{{Name: "test", Client: authority}},
 		Secrets: []secret.Spec{
@@ -52,9 +51,7 @@ func config(t *testing.T, authority *catest.CA) agent.Config {
 func TestAgentServesUntilContextEnds(t *testing.T) {
 	cfg := config(t, catest.NewCA(catest.Options{}))
 	a, err := agent.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- a.Run(ctx) }()
@@ -81,14 +78,10 @@ func TestAgentServesUntilContextEnds(t *testing.T) {
 func TestAgentWithoutSocketAsksNoAuthority(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
 	first, err := agent.New(config(t, catest.NewCA(catest.Options{})))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer first.Close()
 	cfg := config(t, authority)
-	if err := os.WriteFile(cfg.Socket.Path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(cfg.Socket.Path, nil, 0o600))
 	if err := agent.Run(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "is not a socket") {
 		t.Errorf("got %v", err)
 	}
@@ -111,18 +104,14 @@ func TestWrongConfigurationLeavesNoSocket(t *testing.T) {
 func fetch(t *testing.T, socket string, names ...string) *discoveryv3.DiscoveryResponse {
 	t.Helper()
 	answer, err := tryFetch(t, socket, names...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return answer
 }
 
 func tryFetch(t *testing.T, socket string, names ...string) (*discoveryv3.DiscoveryResponse, error) {
 	t.Helper()
 	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer conn.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -134,27 +123,19 @@ func TestStreamGetsNameAddedByReload(t *testing.T) {
 	cfg := config(t, catest.NewCA(catest.Options{}))
 	a := run(t, cfg)
 	conn, err := grpc.NewClient("unix:"+cfg.Socket.Path, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	within, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
 	stream, err := secretv3.NewSecretDiscoveryServiceClient(conn).StreamSecrets(within)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := stream.Send(&discoveryv3.DiscoveryRequest{TypeUrl: sds.TypeURL, ResourceNames: []string{"default", "more"}}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, stream.Send(&discoveryv3.DiscoveryRequest{TypeUrl: sds.TypeURL, ResourceNames: []string{"default", "more"}}))
 	if answer, err := stream.Recv(); err != nil || len(answer.Resources) != 1 {
 		t.Fatalf("got %v, %v; want default", answer, err)
 	}
 	more := cfg.Secrets[0]
 	more.Name = "more"
-	if err := a.Reload(append(cfg.Secrets, more), cfg.Authorities); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.Reload(append(cfg.Secrets, more), cfg.Authorities))
 	answer, err := stream.Recv()
 	if err != nil || len(answer.Resources) != 1 {
 		t.Fatalf("got %v, %v; want more", answer, err)
@@ -191,28 +172,20 @@ func TestWorkloadAPISharesPolicyWithSDS(t *testing.T) {
 func fetchSVID(t *testing.T, socket string) grpc.ClientStream {
 	t.Helper()
 	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(t.Context(), "workload.spiffe.io", "true"), patience)
 	t.Cleanup(cancel)
 	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, "/SpiffeWorkloadAPI/FetchX509SVID")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(stream.SendMsg(&workloadv1.X509SVIDRequest{}), stream.CloseSend()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, errors.Join(stream.SendMsg(&workloadv1.X509SVIDRequest{}), stream.CloseSend()))
 	return stream
 }
 
 func TestForeignWorkloadAPISocketLeavesNothing(t *testing.T) {
 	cfg := config(t, catest.NewCA(catest.Options{}))
 	cfg.WorkloadAPI.Path = cfg.Socket.Path + ".file"
-	if err := os.WriteFile(cfg.WorkloadAPI.Path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(cfg.WorkloadAPI.Path, nil, 0o600))
 	if _, err := agent.New(cfg); err == nil || !strings.Contains(err.Error(), "is not a socket") {
 		t.Errorf("got %v", err)
 	}
@@ -220,3 +193,5 @@ func TestForeignWorkloadAPISocketLeavesNothing(t *testing.T) {
 		t.Error("the socket of SDS was left")
 	}
 }
+
+var must = fatal.If

@@ -67,9 +67,7 @@ func TestCloseEndsStreamsThenSocketThenRequests(t *testing.T) {
 		}
 	}
 	a, err := agent.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ended := make(chan error, 1)
 	ctx, stop := context.WithCancel(context.Background())
 	go func() { ended <- a.Run(ctx) }()
@@ -94,16 +92,12 @@ func TestCloseEndsStreamsThenSocketThenRequests(t *testing.T) {
 func newStream(t *testing.T, socket string) secretv3.SecretDiscoveryService_StreamSecretsClient {
 	t.Helper()
 	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
 	stream, err := secretv3.NewSecretDiscoveryServiceClient(conn).StreamSecrets(ctx, grpc.WaitForReady(true))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return stream
 }
 
@@ -111,9 +105,7 @@ func newStream(t *testing.T, socket string) secretv3.SecretDiscoveryService_Stre
 func openStream(t *testing.T, socket string) secretv3.SecretDiscoveryService_StreamSecretsClient {
 	t.Helper()
 	stream := newStream(t, socket)
-	if err := stream.Send(&discoveryv3.DiscoveryRequest{TypeUrl: sds.TypeURL, ResourceNames: []string{"default"}}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, stream.Send(&discoveryv3.DiscoveryRequest{TypeUrl: sds.TypeURL, ResourceNames: []string{"default"}}))
 	if _, err := stream.Recv(); err != nil {
 		t.Fatal(err)
 	}

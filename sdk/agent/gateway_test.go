@@ -31,9 +31,7 @@ func withGateway(cfg agent.Config) agent.Config {
 func run(t *testing.T, cfg agent.Config) *agent.Agent {
 	t.Helper()
 	a, err := agent.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- a.Run(ctx) }()

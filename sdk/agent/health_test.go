@@ -37,9 +37,7 @@ func (g gated) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate,
 func healthOf(t *testing.T, socket string) healthv1.HealthClient {
 	t.Helper()
 	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { conn.Close() })
 	return healthv1.NewHealthClient(conn)
 }
@@ -53,9 +51,7 @@ func TestHealthShowsWhetherACertificateIsThere(t *testing.T) {
 	cfg := config(t, authority.CA)
 	cfg.Authorities[0].Client = authority
 	a, err := agent.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx, stop := context.WithTimeout(t.Context(), patience)
 	defer stop()
 	ended := make(chan error, 1)
@@ -68,9 +64,7 @@ func TestHealthShowsWhetherACertificateIsThere(t *testing.T) {
 	}
 	client := healthOf(t, cfg.Socket.Path)
 	watch, err := client.Watch(t.Context(), &healthv1.HealthCheckRequest{}, grpc.WaitForReady(true))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	told := func(want healthv1.HealthCheckResponse_ServingStatus) {
 		t.Helper()
 		if got, err := watch.Recv(); err != nil || got.GetStatus() != want {
@@ -112,9 +106,7 @@ func TestHealthOfAnAgentWithoutCertificatesOfItsOwn(t *testing.T) {
 		t.Fatal("not the bundle")
 	}
 	a, err := agent.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ended := make(chan error, 1)
 	go func() { ended <- a.Run(t.Context()) }()
 	defer func() {
@@ -126,14 +118,10 @@ func TestHealthOfAnAgentWithoutCertificatesOfItsOwn(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	watch, err := healthOf(t, cfg.Socket.Path).Watch(ctx, &healthv1.HealthCheckRequest{}, grpc.WaitForReady(true))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for {
 		got, err := watch.Recv()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if got.GetStatus() == healthv1.HealthCheckResponse_SERVING {
 			return
 		}

@@ -80,9 +80,7 @@ func TestMultiIdentityAgentRefusesSharedSecrets(t *testing.T) {
 func fetchAs(t *testing.T, socket, token string, names ...string) *discoveryv3.DiscoveryResponse {
 	t.Helper()
 	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer conn.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -91,9 +89,7 @@ func fetchAs(t *testing.T, socket, token string, names ...string) *discoveryv3.D
 	}
 	answer, err := secretv3.NewSecretDiscoveryServiceClient(conn).FetchSecrets(ctx,
 		&discoveryv3.DiscoveryRequest{TypeUrl: sds.TypeURL, ResourceNames: names}, grpc.WaitForReady(true))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return answer
 }
 
@@ -135,9 +131,7 @@ func secretsAs(t *testing.T, socket, token string, names ...string) map[string]*
 	all := map[string]*tlsv3.Secret{}
 	for _, resource := range fetchAs(t, socket, token, names...).GetResources() {
 		var s tlsv3.Secret
-		if err := resource.UnmarshalTo(&s); err != nil {
-			t.Fatal(err)
-		}
+		must(t, resource.UnmarshalTo(&s))
 		all[s.GetName()] = &s
 	}
 	return all

@@ -17,24 +17,18 @@ import (
 
 func TestReservedNamesAreNotOrderedOnDemand(t *testing.T) {
 	any, err := names.New("**")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	cfg := config(t, catest.NewCA(catest.Options{}))
 	cfg.OnDemand = &ondemand.Config{
 		Rules:    []ondemand.Rule{{Name: "any", Patterns: any, Certificate: secret.Spec{Authorities: []string{"test"}, TTL: time.Hour}}},
 		Reserved: func(name string) bool { return name == "all" },
 	}
 	a, err := agent.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer a.Close()
 	for asked, want := range map[string]bool{"ALL": false, "Default": false, "a.example.org": true} {
 		stop, err := a.Secrets().Watch(secret.Caller{}, asked, func(string) {})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer stop()
 		if _, err := a.Secrets().Peek(secret.Caller{}, asked); errors.Is(err, secret.ErrUnknown) == want {
 			t.Errorf("%s: %v", asked, err)
@@ -44,9 +38,7 @@ func TestReservedNamesAreNotOrderedOnDemand(t *testing.T) {
 
 func TestConfiguredWildcardCoversNamesOnDemand(t *testing.T) {
 	any, err := names.New("**")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	issuer := catest.NewCA(catest.Options{})
 	cfg := config(t, issuer)
 	wild := pki.Identity{DNSNames: []string{"*.shop.example.org"}}
@@ -55,16 +47,12 @@ func TestConfiguredWildcardCoversNamesOnDemand(t *testing.T) {
 		Rules: []ondemand.Rule{{Name: "any", Patterns: any, Cover: []string{"wild"}, Certificate: secret.Spec{Authorities: []string{"test"}, TTL: time.Hour}}},
 	}
 	a, err := agent.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer a.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	want, err := secret.Get(ctx, a.Secrets(), secret.Caller{}, "wild")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for asked, covered := range map[string]bool{"a.shop.example.org": true, "B.shop.example.org": true, "a.example.org": false} {
 		got, err := secret.Get(ctx, a.Secrets(), secret.Caller{}, asked)
 		if err != nil || (got.Fingerprint == want.Fingerprint) != covered {
@@ -77,26 +65,20 @@ func TestConfiguredWildcardCoversNamesOnDemand(t *testing.T) {
 // one is served it, and must see its rotation.
 func TestNameThatWasRefusedIsWatchedForOthers(t *testing.T) {
 	any, err := names.New("**")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	cfg := config(t, catest.NewCA(catest.Options{}))
 	decider := &answer{}
 	cfg.OnDemand = &ondemand.Config{
 		Rules: []ondemand.Rule{{Name: "any", Patterns: any, Ask: decider, Names: 1, Certificate: secret.Spec{Authorities: []string{"test"}, TTL: time.Hour}}},
 	}
 	a, err := agent.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer a.Close()
 	const name = "a.example.org"
 	watch := func() (notices chan string, stop func()) {
 		notices = make(chan string, 100)
 		stop, err := a.Secrets().Watch(secret.Caller{}, name, func(name string) { notices <- name })
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return notices, stop
 	}
 	first, stop := watch()

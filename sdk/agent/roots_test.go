@@ -59,9 +59,7 @@ type followed struct {
 func follow(t *testing.T, socket, name string) followed {
 	t.Helper()
 	f := followed{newStream(t, socket), name}
-	if err := f.Send(&discoveryv3.DiscoveryRequest{ResourceNames: []string{name}}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, f.Send(&discoveryv3.DiscoveryRequest{ResourceNames: []string{name}}))
 	f.acknowledge(t, f.next(t))
 	return f
 }

@@ -31,9 +31,7 @@ func startShared(t *testing.T) (*agent.Agent, *grpc.ClientConn) {
 	cfg.WorkloadAPI.Path = cfg.Socket.Path
 	a := run(t, cfg)
 	conn, err := grpc.NewClient("unix:"+cfg.Socket.Path, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	if got := fetch(t, cfg.Socket.Path, "default", "ROOTCA"); len(got.GetResources()) != 2 {
 		t.Errorf("over SDS came %d secrets", len(got.GetResources()))
@@ -52,9 +50,7 @@ func deadline(t *testing.T) context.Context {
 func openSVIDs(ctx context.Context, t *testing.T, conn *grpc.ClientConn) grpc.ClientStream {
 	t.Helper()
 	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, svidMethod)
-	if err := errors.Join(err, stream.SendMsg(&workloadv1.X509SVIDRequest{}), stream.CloseSend()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(err, stream.SendMsg(&workloadv1.X509SVIDRequest{}), stream.CloseSend()))
 	return stream
 }
 
@@ -87,9 +83,7 @@ func TestSharedSocketEndsStreamsOfBoth(t *testing.T) {
 	a, conn := startShared(t)
 	stream := openSVIDs(metadata.AppendToOutgoingContext(deadline(t), "workload.spiffe.io", "true"), t, conn)
 	var got workloadv1.X509SVIDResponse
-	if err := errors.Join(stream.RecvMsg(&got), a.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(stream.RecvMsg(&got), a.Close()))
 	if err := stream.RecvMsg(&got); status.Code(err) != codes.Unavailable {
 		t.Errorf("the stream ended with %v", err)
 	}
@@ -101,17 +95,11 @@ func TestSocketAnswersHealthAndReflection(t *testing.T) {
 		t.Errorf("health: %v, %v", got, err)
 	}
 	stream, err := reflectionv1.NewServerReflectionClient(conn).ServerReflectionInfo(deadline(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ask := func(request *reflectionv1.ServerReflectionRequest) *reflectionv1.ServerReflectionResponse {
-		if err := stream.Send(request); err != nil {
-			t.Fatal(err)
-		}
+		must(t, stream.Send(request))
 		answer, err := stream.Recv()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return answer
 	}
 	var names []string

@@ -24,18 +24,14 @@ func TestEachSocketComesBack(t *testing.T) {
 	// A file that another program has put there stays, and is reported.
 	paths := []string{cfg.Socket.Path, cfg.WorkloadAPI.Path, cfg.Gateway.Socket.Path}
 	for _, path := range paths {
-		if err := errors.Join(os.WriteFile(path+"-new", nil, 0o600), os.Rename(path+"-new", path)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(os.WriteFile(path+"-new", nil, 0o600), os.Rename(path+"-new", path)))
 	}
 	for _, path := range paths {
 		until(t, path+" is reported", func() bool {
 			err := a.SocketErr()
 			return err != nil && strings.Contains(err.Error(), path)
 		})
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Remove(path))
 	}
 	until(t, "all are back", func() bool { return a.SocketErr() == nil })
 	fetch(t, cfg.Socket.Path, "default")

@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/countersign-dev/countersign/internal/test/fatal"
 	"github.com/countersign-dev/countersign/internal/test/logtest"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/filesecret"
@@ -46,12 +47,7 @@ func issueFor(t *testing.T, authority *catest.CA, ttl time.Duration) files {
 	return files{"cert-chain.pem": chain, "key.pem": key, "root-cert.pem": authority.Bundle().PEM()}
 }
 
-func must(t *testing.T, errs ...error) {
-	t.Helper()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
-}
+var must = fatal.If
 
 // folder makes a folder with the files, reached by no link.
 func folder(t *testing.T, f files) string {

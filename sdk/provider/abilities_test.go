@@ -44,9 +44,7 @@ func TestMethodsOfTheAuthorityAreItsAbilities(t *testing.T) {
 		if err := p.CertifiesNames(t.Context()); !errors.Is(err, ca.ErrNotConfigured) {
 			t.Errorf("without settings: %v", err)
 		}
-		if err := p.Configure(t.Context(), nil); err != nil {
-			t.Fatal(err)
-		}
+		must(t, p.Configure(t.Context(), nil))
 		if err := p.CertifiesNames(t.Context()); !errors.Is(err, allowed) {
 			t.Errorf("got %v, want %v", err, allowed)
 		}

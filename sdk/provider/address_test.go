@@ -20,13 +20,9 @@ type addressed struct {
 func TestTagsMarkAddressAndPattern(t *testing.T) {
 	made := provider.Define("marked", "1", func(context.Context, addressed) (*catest.CA, error) { return catest.NewCA(catest.Options{}), nil }).Provider()
 	m, err := made.Metadata(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var schema jsonschema.Schema
-	if err := json.Unmarshal([]byte(m.SettingsSchema), &schema); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(m.SettingsSchema), &schema))
 	pool := schema.Properties["pool"]
 	if pool == nil || pool.Extra["x-countersign-address"] != "text" || pool.Pattern != "^pools/[a-z]+$" {
 		t.Errorf("the schema is %s", m.SettingsSchema)

@@ -101,9 +101,7 @@ func TestHTTPCallReturnsBoundedBody(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		defer cancel()
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+path+"?token=sesame-two", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		req.Header.Set("Authorization", "Bearer sesame-one")
 		body, err := provider.DoHTTP(server.Client(), req)
 		return string(body), err
@@ -134,9 +132,7 @@ func TestRedirectToPlaintextIsNotFollowed(t *testing.T) {
 	server := httptest.NewTLSServer(http.RedirectHandler(plain.URL, http.StatusTemporaryRedirect))
 	defer server.Close()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL, strings.NewReader("csr"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	req.Header.Set("Authorization", "Bearer sesame")
 	if _, err = provider.DoHTTP(server.Client(), req); err == nil || asked || !strings.Contains(err.Error(), "redirect from https to http") {
 		t.Errorf("%v, asked: %t", err, asked)

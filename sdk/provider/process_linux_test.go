@@ -20,9 +20,7 @@ func TestProvidersMemoryIsClosedToItsUser(t *testing.T) {
 	})
 	for _, file := range []string{"environ", "mem", "maps", "exe"} {
 		info, err := os.Lstat(fmt.Sprintf("/proc/%d/%s", c.process.Pid, file))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if owner := info.Sys().(*syscall.Stat_t).Uid; owner != 0 {
 			t.Errorf("%s belongs to the user %d", file, owner)
 		}

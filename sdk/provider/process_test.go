@@ -68,9 +68,7 @@ func byHand(t *testing.T, channel bool, change ...func(*exec.Cmd)) *child {
 	// Not StderrPipe: Wait would close that one with the last records unread.
 	stderr, writeEnd, stderrErr := os.Pipe()
 	cmd.Stderr = writeEnd
-	if err := errors.Join(stdoutErr, stderrErr, cmd.Start(), writeEnd.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(stdoutErr, stderrErr, cmd.Start(), writeEnd.Close()))
 	c.process, c.log = cmd.Process, bufio.NewScanner(stderr)
 	c.log.Buffer(nil, 4<<20)
 	t.Cleanup(func() {
@@ -86,9 +84,7 @@ func byHand(t *testing.T, channel bool, change ...func(*exec.Cmd)) *child {
 	line, err := bufio.NewReader(stdout).ReadString('\n')
 	c.line = strings.TrimSpace(line)
 	go func() { c.ended <- cmd.Wait(); close(c.ended) }()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	c.Remote = wire.NewRemote(dial(t, conn, c.line), wire.RemoteOptions{})
 	return c
 }
@@ -96,9 +92,7 @@ func byHand(t *testing.T, channel bool, change ...func(*exec.Cmd)) *child {
 func socketPair(t *testing.T) (ours, theirs *os.File) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, fd := range fds {
 		unix.CloseOnExec(fd)
 	}
@@ -117,9 +111,7 @@ func dial(t *testing.T, conn net.Conn, line string) *grpc.ClientConn {
 		return new(net.Dialer).DialContext(ctx, "unix", strings.Split(line, "|")[3])
 	}
 	cc, err := grpc.NewClient("passthrough:///provider", grpc.WithContextDialer(dialer), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = cc.Close() })
 	return cc
 }
@@ -168,9 +160,7 @@ func TestInheritedChannelIsServedAndHiddenFromGrandchildren(t *testing.T) {
 	if want := "1|1|unix|fd:4|grpc"; c.line != want {
 		t.Errorf("handshake %q, want %q", c.line, want)
 	}
-	if err := c.Configure(ctx, nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Configure(ctx, nil))
 	if _, err := c.CSRSign(ctx, request(t)); err != nil {
 		t.Error(err)
 	}
@@ -182,15 +172,11 @@ func TestInheritedChannelIsServedAndHiddenFromGrandchildren(t *testing.T) {
 
 func TestProviderEndsAtOnceWithHost(t *testing.T) {
 	c := byHand(t, true)
-	if err := c.Configure(t.Context(), map[string]any{"await": "ctx"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Configure(t.Context(), map[string]any{"await": "ctx"}))
 	called := make(chan error, 1)
 	go func() { _, err := c.CSRSign(t.Context(), request(t)); called <- err }()
 	c.logged(t, "waiting") // not even a call in flight holds it
-	if err := c.lifeline.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.lifeline.Close())
 	if err := c.exit(t); err != nil {
 		t.Errorf("exit: %v", err)
 	}
@@ -203,9 +189,7 @@ func TestSIGTERMEndsCallsAndClosesAuthority(t *testing.T) {
 	for name, channel := range map[string]bool{"channel": true, "stock": false} {
 		t.Run(name, func(t *testing.T) {
 			c := byHand(t, channel)
-			if err := c.Configure(t.Context(), map[string]any{"await": "term"}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, c.Configure(t.Context(), map[string]any{"await": "term"}))
 			called, watched := make(chan error, 1), make(chan error, 1)
 			first := make(chan struct{})
 			go func() {
@@ -214,9 +198,7 @@ func TestSIGTERMEndsCallsAndClosesAuthority(t *testing.T) {
 			<-first
 			go func() { _, err := c.CSRSign(t.Context(), request(t)); called <- err }()
 			c.logged(t, "waiting")
-			if err := c.process.Signal(syscall.SIGTERM); err != nil {
-				t.Fatal(err)
-			}
+			must(t, c.process.Signal(syscall.SIGTERM))
 			if err := <-called; err != nil {
 				t.Errorf("the call in flight: %v", err)
 			}
@@ -250,9 +232,7 @@ func TestPrintedTextIsLoggedEvenWithoutStream(t *testing.T) {
 
 func TestRecordsAreReadableByHclog(t *testing.T) {
 	c := byHand(t, true)
-	if err := c.Configure(t.Context(), map[string]any{"greeting": "hello"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Configure(t.Context(), map[string]any{"greeting": "hello"}))
 	record := c.logged(t, "opened")
 	if record["@level"] != "warn" || record["greeting"] != "hello" {
 		t.Errorf("got %v", record)
@@ -265,9 +245,7 @@ func TestRecordsAreReadableByHclog(t *testing.T) {
 
 func TestPanicLogsStackWithoutToken(t *testing.T) {
 	c := byHand(t, true)
-	if err := c.Configure(t.Context(), map[string]any{"panic": true}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Configure(t.Context(), map[string]any{"panic": true}))
 	if _, err := c.CSRSign(t.Context(), request(t)); !errors.Is(err, ca.ErrInternal) {
 		t.Errorf("got %v", err)
 	}

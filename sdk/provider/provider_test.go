@@ -133,9 +133,7 @@ func start(t *testing.T, says string, autoMTLS bool, protocols ...wire.Protocol)
 	t.Helper()
 	proctest.NeedsProcess(t)
 	dir, err := os.MkdirTemp("", "provider")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), speaks+"="+says, promptExit)
 	sets := map[int]plugin.PluginSet{}
@@ -155,30 +153,20 @@ func start(t *testing.T, says string, autoMTLS bool, protocols ...wire.Protocol)
 func remote(t *testing.T, client *plugin.Client) *wire.Remote {
 	t.Helper()
 	protocol, err := client.Client()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	raw, err := protocol.Dispense(wire.PluginName)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return raw.(*wire.Remote)
 }
 
 func request(t *testing.T) ca.SignRequest {
 	t.Helper()
 	key, err := pki.GenerateKey("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	id, err := pki.NewIdentity("spiffe://example.org/web", []string{"web.example"}, []string{"10.0.0.1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	csr, err := pki.CreateCSR(key, id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return ca.SignRequest{ID: uuid.NewString(), CSR: csr, SubjectID: "spiffe://example.org/web", DNSNames: id.DNSNames, IPAddresses: id.IPAddresses, TTL: time.Hour, Token: "eyJ.secret"}
 }
 
@@ -186,16 +174,12 @@ func TestStockHostUsesEveryAbility(t *testing.T) {
 	for _, autoMTLS := range []bool{false, true} {
 		t.Run(fmt.Sprintf("AutoMTLS %v", autoMTLS), func(t *testing.T) {
 			client, err := start(t, "1", autoMTLS, wire.V1())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			r, ctx := remote(t, client), t.Context()
 			if _, err := r.CSRSign(ctx, request(t)); !errors.Is(err, ca.ErrNotConfigured) {
 				t.Errorf("before Configure: %v", err)
 			}
-			if err := r.Configure(ctx, map[string]any{"greeting": "hello"}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, r.Configure(ctx, map[string]any{"greeting": "hello"}))
 			metadata, err := r.Metadata(ctx)
 			if err != nil || len(metadata.Abilities) != 4 || !strings.Contains(metadata.SettingsSchema, "the text that it prints") {
 				t.Errorf("metadata %+v, %v", metadata, err)
@@ -239,16 +223,12 @@ func TestHighestCommonVersionIsSpoken(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if got := client.NegotiatedVersion(); got != c.want {
 			t.Errorf("provider %s, host of %d versions: %d, want %d", c.provider, len(c.host), got, c.want)
 		}
 		r := remote(t, client)
-		if err := r.Configure(t.Context(), nil); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.Configure(t.Context(), nil))
 		if _, err := r.CSRSign(t.Context(), request(t)); err != nil {
 			t.Errorf("sign in version %d: %v", c.want, err)
 		}
@@ -257,13 +237,9 @@ func TestHighestCommonVersionIsSpoken(t *testing.T) {
 
 func TestPanicIsAnErrorWithoutTokenAndProcessLives(t *testing.T) {
 	client, err := start(t, "1", false, wire.V1())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r := remote(t, client)
-	if err := r.Configure(t.Context(), map[string]any{"panic": true}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.Configure(t.Context(), map[string]any{"panic": true}))
 	for range 2 {
 		if _, err := r.CSRSign(t.Context(), request(t)); !errors.Is(err, ca.ErrInternal) || strings.Contains(err.Error(), "eyJ") {
 			t.Errorf("got %v", err)
@@ -323,18 +299,14 @@ func TestNewSettingsReplaceClientAfterItsCalls(t *testing.T) {
 		next++
 		return made[next-1], nil
 	}).Provider()
-	if err := p.Configure(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.Configure(t.Context(), nil))
 	ctx, cancel := context.WithCancel(t.Context())
 	over := make(chan error, 1)
 	go func() { _, err := p.CSRSign(ctx, request(t)); over <- err }()
 	for len(slow.Requests()) == 0 {
 		runtime.Gosched()
 	}
-	if err := p.Configure(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.Configure(t.Context(), nil))
 	if _, err := p.CSRSign(t.Context(), request(t)); err != nil {
 		t.Errorf("the new one: %v", err)
 	}

@@ -12,9 +12,7 @@ import (
 // The page for authors has a row for each field of what calls take and return.
 func TestReferenceHasEachField(t *testing.T) {
 	page, err := os.ReadFile("../../docs/provider-reference.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, of := range []reflect.Type{
 		reflect.TypeFor[provider.SignRequest](), reflect.TypeFor[provider.Certificate](), reflect.TypeFor[provider.Facts](),
 		reflect.TypeFor[provider.JWTRequest](), reflect.TypeFor[provider.TokenRequest](), reflect.TypeFor[provider.ExchangedToken](),

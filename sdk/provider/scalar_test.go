@@ -55,9 +55,7 @@ func TestTypedSettingsAreRead(t *testing.T) {
 		"hook": "https://hook.example", "file": "/etc/x", "roots": "/etc/roots.pem", "root_file": "SYSTEM",
 		"upstream": map[string]any{"server_name": "x"}, "pair": map[string]any{"cert_file": "c", "key_file": "k"},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for i, same := range []bool{
 		got.URL.JoinPath("sign").String() == "https://ca.example:8443/acme/sign", got.Plain.Host == "127.0.0.1", got.Timeout == 20*time.Second,
 		*got.Longest == 24*time.Hour, got.Waits["a"] == time.Second, got.Steps[0] == time.Minute && got.Steps[1] == 0, got.Limit == 512, got.Hook.Host == "hook.example",
@@ -114,16 +112,12 @@ func TestWrongTypedSettingIsNamedWithWhatIsAllowed(t *testing.T) {
 
 func TestSchemaDescribesTypes(t *testing.T) {
 	m, err := provider.Define("typed", "1", func(context.Context, typedSettings) (*catest.CA, error) { return nil, nil }).Provider().Metadata(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var schema struct {
 		Required   []string
 		Properties map[string]map[string]any
 	}
-	if err := json.Unmarshal([]byte(m.SettingsSchema), &schema); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(m.SettingsSchema), &schema))
 	for name, want := range map[string]map[string]any{
 		"url": {"type": "string", "format": "uri", "description": "where the CA is"}, "timeout": {"type": "string", "default": "20s"},
 		"limit": {"type": []any{"string", "integer"}, "default": "10MiB"}, "hook": {"writeOnly": true}, "longest": {"type": []any{"null", "string"}},
@@ -156,24 +150,18 @@ func TestFileAndCertificatesAreReadForEachUse(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
 	path := filepath.Join(t.TempDir(), "roots.pem")
 	inline, err := typed(t, map[string]any{"roots": string(authority.Bundle().PEM()), "file": path})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if certs, err := inline.Roots.Read(); err != nil || len(certs) != 1 {
 		t.Errorf("got %d, %v", len(certs), err)
 	}
 	got, err := typed(t, map[string]any{"roots": path})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := got.Roots.Read(); !os.IsNotExist(err) {
 		t.Errorf("got %v", err)
 	}
 	changed, stop := inline.File.Watch()
 	defer stop()
-	if err := os.WriteFile(path, authority.Bundle().PEM(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, authority.Bundle().PEM(), 0o600))
 	select {
 	case <-changed:
 	case <-time.After(2 * time.Minute):

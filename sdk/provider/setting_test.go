@@ -12,17 +12,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/countersign-dev/countersign/internal/test/fatal"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/provider/rest"
 	"github.com/countersign-dev/countersign/sdk/provider/setting"
 )
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = fatal.If
 
 // pairOf returns a certificate of a name, also in files.
 func pairOf(t *testing.T, authority *catest.CA, name string) (tls.Certificate, setting.KeyPair) {

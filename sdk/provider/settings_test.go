@@ -73,16 +73,12 @@ func define(got *described) *provider.Definition {
 
 func TestSchemaFollowsTags(t *testing.T) {
 	metadata, err := define(new(described)).Provider().Metadata(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var schema struct {
 		Required   []string
 		Properties map[string]map[string]any
 	}
-	if err := json.Unmarshal([]byte(metadata.SettingsSchema), &schema); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(metadata.SettingsSchema), &schema))
 	if want := []string{"address"}; !reflect.DeepEqual(schema.Required, want) {
 		t.Errorf("required are %q, want %q", schema.Required, want)
 	}

@@ -25,17 +25,13 @@ func TestSocketWithAutoMTLSAdmitsTheHostAndNoOther(t *testing.T) {
 	})
 	fields := strings.Split(c.line, "|")
 	cert, err := base64.RawStdEncoding.DecodeString(fields[5])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, peer := range []struct {
 		pair *selfsigned.Pair
 		want bool
 	}{{theirs, false}, {ours, true}} {
 		conn, err := grpc.NewClient("unix://"+fields[3], grpc.WithTransportCredentials(credentials.NewTLS(peer.pair.Accept(cert))))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer conn.Close()
 		_, err = healthv1.NewHealthClient(conn).Check(t.Context(), &healthv1.HealthCheckRequest{Service: wire.HealthService})
 		if (err == nil) != peer.want {
@@ -58,9 +54,7 @@ func TestMalformedHostCertificateIsRefused(t *testing.T) {
 func TestShutdownEndsProvider(t *testing.T) {
 	c := byHand(t, false)
 	conn := dial(t, nil, c.line)
-	if err := c.Configure(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Configure(t.Context(), nil))
 	_ = conn.Invoke(t.Context(), "/plugin.GRPCController/Shutdown", new(emptypb.Empty), new(emptypb.Empty)) // may end before the reply
 	c.logged(t, "closed")
 	if err := c.exit(t); err != nil {
@@ -71,8 +65,6 @@ func TestShutdownEndsProvider(t *testing.T) {
 func newPair(t *testing.T) *selfsigned.Pair {
 	t.Helper()
 	pair, err := selfsigned.New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return pair
 }

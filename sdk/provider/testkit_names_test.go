@@ -16,9 +16,7 @@ func TestNamesFromRequestPassTheCheckOfTheRequest(t *testing.T) {
 	req, key := testkit.Request(t, "spiffe://example.org/admin", "admin.example.org")
 	req.SubjectID, req.DNSNames = "spiffe://example.org/web", []string{"web.example.org"}
 	reply, err := authority.CSRSign(t.Context(), req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	testkit.Passes(t, reply, testkit.Check(t, req, key))
 	other := catest.NewCA(catest.Options{})
 	if reply, err = other.CSRSign(t.Context(), req); err != nil {

@@ -15,9 +15,7 @@ func install(t *testing.T, name string) (dir, path string) {
 	t.Helper()
 	dir = t.TempDir()
 	path = filepath.Join(dir, name)
-	if err := os.WriteFile(path, []byte("#!/bin/sh\necho \"$@\"\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte("#!/bin/sh\necho \"$@\"\n"), 0o700))
 	return dir, path
 }
 
@@ -48,9 +46,7 @@ func TestCheckHoldsReplyToItsRequest(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
 	req, key := testkit.Request(t, "spiffe://example.org/web", "web.example.org")
 	reply, err := authority.CSRSign(t.Context(), req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	testkit.Passes(t, reply, testkit.Check(t, req, key))
 	_, other := testkit.Request(t, "spiffe://example.org/web", "web.example.org")
 	check := testkit.Check(t, req, other)

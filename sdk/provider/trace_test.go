@@ -18,9 +18,7 @@ func TestDoHTTPSendsTrace(t *testing.T) {
 	defer server.Close()
 	for _, parent := range []string{"", tracetest.Remote} {
 		req, err := http.NewRequestWithContext(trace.WithParent(t.Context(), parent), http.MethodGet, server.URL, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if _, err := provider.DoHTTP(server.Client(), req); err != nil || len(req.Header) != 0 {
 			t.Errorf("%v, and the caller's header is %v", err, req.Header)
 		}

@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/countersign-dev/countersign/internal/test/fatal"
 	"github.com/countersign-dev/countersign/internal/test/logtest"
 	"github.com/countersign-dev/countersign/internal/test/secrettest"
 	"github.com/countersign-dev/countersign/sdk/catest"
@@ -144,12 +145,7 @@ func (b *bundle) says(words string) {
 	}
 }
 
-func must(t *testing.T, errs ...error) {
-	t.Helper()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
-}
+var must = fatal.If
 
 func TestChangedListIsPushedWithRoots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -23,9 +23,7 @@ import (
 func openADS(ctx context.Context, t *testing.T, conn *grpc.ClientConn, names ...string) *deltaClient {
 	t.Helper()
 	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	c := &deltaClient{stream, t, map[string]string{}}
 	c.subscribe(names...)
 	return c
@@ -74,9 +72,7 @@ func TestADSRefusesAnUnknownNameAloneAndServesItLater(t *testing.T) {
 func TestADSServesStateOfTheWorld(t *testing.T) {
 	conn := dial(t, start(t, secrettest.New(keyPair("1"), bundle("1")), sds.Config{}))
 	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(with(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	c := &client{stream, t, nil}
 	c.ask("default", "ROOTCA")
 	if got := c.get(); len(got) != 2 {
@@ -92,18 +88,14 @@ func TestADSRefusesOtherTypes(t *testing.T) {
 	if err == nil {
 		err = delta.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: clusters})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, err = delta.Recv()
 	wantRefusedType(t, err)
 	world, err := client.StreamAggregatedResources(with(t))
 	if err == nil {
 		err = world.Send(&discoveryv3.DiscoveryRequest{TypeUrl: clusters})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, err = world.Recv()
 	wantRefusedType(t, err)
 }

@@ -28,9 +28,7 @@ func openDelta(t *testing.T, conn *grpc.ClientConn, versions map[string]string, 
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
 	stream, err := secretv3.NewSecretDiscoveryServiceClient(conn).DeltaSecrets(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	c := &deltaClient{stream, t, map[string]string{}}
 	maps.Copy(c.versions, versions)
 	c.send(&discoveryv3.DeltaDiscoveryRequest{InitialResourceVersions: versions, ResourceNamesSubscribe: names})

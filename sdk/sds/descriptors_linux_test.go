@@ -45,16 +45,10 @@ func startWithFewDescriptors(t *testing.T) (socket string, pid int) {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env, cmd.Stderr = []string{asServer + "=" + socket}, os.Stderr
 	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, cmd.Start())
 	t.Cleanup(func() { _ = stdin.Close(); _ = cmd.Wait() })
 	if line, err := bufio.NewReader(stdout).ReadString('\n'); line != "serving\n" {
 		t.Fatalf("the server prints %q, %v", line, err)
@@ -74,17 +68,13 @@ func TestServerKeepsDescriptorsInReserve(t *testing.T) {
 	var taken []net.Conn
 	for range 2 * fewDescriptors {
 		conn, err := net.Dial("unix", socket)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer conn.Close()
 		taken = append(taken, conn)
 	}
 	refused := 0
 	for _, conn := range taken {
-		if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, conn.SetReadDeadline(time.Now().Add(patience)))
 		if n, err := conn.Read(make([]byte, 1)); n == 0 {
 			if refused++; os.IsTimeout(err) {
 				t.Fatal("a connection is neither taken nor refused")
@@ -115,9 +105,7 @@ func TestServerKeepsDescriptorsInReserve(t *testing.T) {
 func isTaken(t *testing.T, socket string) bool {
 	t.Helper()
 	conn, err := net.Dial("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer conn.Close()
 	n, _ := conn.Read(make([]byte, 1))
 	return n == 1

@@ -21,9 +21,7 @@ import (
 
 func TestDeviceBoundKeyIsRefusedAndOthersServed(t *testing.T) {
 	_, key, err := ed25519.GenerateKey(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	inDevice := &secret.Item{Name: "device", Kind: secret.KeyPair, Version: "1", Chain: []byte("chain"), KeyHandle: key}
 	var log bytes.Buffer
 	conn := dial(t, start(t, secrettest.New(inDevice, bundle("1")), sds.Config{Log: slog.New(slog.NewTextHandler(&log, nil))}))
@@ -45,9 +43,7 @@ func TestDeviceBoundKeyIsRefusedAndOthersServed(t *testing.T) {
 
 func TestDeviceBoundKeyIsUnknownToOtherServers(t *testing.T) {
 	_, key, err := ed25519.GenerateKey(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	inDevice := &secret.Item{Name: "device", Kind: secret.KeyPair, Version: "1", Chain: []byte("chain"), KeyHandle: key}
 	if _, err := sds.Resources(secrettest.New(inDevice)).Peek(secret.Caller{}, "device"); !errors.Is(err, xds.ErrUnknown) {
 		t.Errorf("got %v, want ErrUnknown", err)

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/countersign-dev/countersign/internal/test/fatal"
 	"github.com/countersign-dev/countersign/internal/test/proctest"
 	"github.com/countersign-dev/countersign/sdk/sds"
 	"github.com/countersign-dev/countersign/sdk/secret"
@@ -64,9 +65,7 @@ func startServer(t *testing.T, source secret.Source, cfg sds.Config) (server *sd
 		cfg.Path = filepath.Join(proctest.Folder(t), "socket")
 	}
 	server, err := sds.Listen(cfg, source)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve() }()
 	t.Cleanup(func() {
@@ -85,9 +84,7 @@ func startServer(t *testing.T, source secret.Source, cfg sds.Config) (server *sd
 func dial(t *testing.T, socket string) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
@@ -104,9 +101,7 @@ func open(t *testing.T, conn *grpc.ClientConn) *client {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
 	stream, err := secretv3.NewSecretDiscoveryServiceClient(conn).StreamSecrets(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return &client{SecretDiscoveryService_StreamSecretsClient: stream, t: t}
 }
 
@@ -141,3 +136,5 @@ func (c *client) get() map[string]*tlsv3.Secret {
 	}
 	return got
 }
+
+var must = fatal.If

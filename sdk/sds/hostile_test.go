@@ -78,9 +78,7 @@ func sendRaw(t *testing.T, socket, method string, message []byte) error {
 	defer cancel()
 	desc := &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}
 	stream, err := dial(t, socket).NewStream(ctx, desc, "/envoy.service.secret.v3.SecretDiscoveryService/"+method, grpc.ForceCodecV2(raw{}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_ = stream.SendMsg(message) // why it failed is what RecvMsg returns
 	return stream.RecvMsg(nil)
 }
@@ -89,9 +87,7 @@ func sendRaw(t *testing.T, socket, method string, message []byte) error {
 func encoded(t *testing.T, message proto.Message) []byte {
 	t.Helper()
 	out, err := proto.Marshal(message)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return out
 }
 
@@ -205,9 +201,7 @@ func TestUnreadConnectionDoesNotBlockClose(t *testing.T) {
 			frozen.Conn, err = net.Dial("unix", w.socket)
 			return frozen, err
 		}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	w = startWitness(t, sds.Config{})
 	c := open(t, conn)
@@ -271,14 +265,10 @@ func TestNonHTTP2ConnectionIsClosed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := startWitness(t, sds.Config{Handshake: 200 * time.Millisecond})
 			conn, err := net.Dial("unix", w.socket)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer conn.Close()
 			_, _ = io.WriteString(conn, sent) // may be cut short
-			if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, conn.SetReadDeadline(time.Now().Add(patience)))
 			if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Errorf("the connection is open after %s", patience)
 			}

@@ -43,9 +43,7 @@ func TestOnlyPolicyPeersAreAnswered(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := proctest.Folder(t)
-			if err := os.Chmod(dir, 0o755); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.Chmod(dir, 0o755))
 			var log logtest.Log
 			socket := start(t, secrettest.New(), sds.Config{Path: filepath.Join(dir, "socket"), Mode: 0o666, Policy: c.policy, Log: log.Logger()})
 			for range 3 {
@@ -72,9 +70,7 @@ func TestRefusedPeerIsAnsweredBeforeItsMessage(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	call, err := dial(t, socket).NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, secretv3.SecretDiscoveryService_FetchSecrets_FullMethodName)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := call.RecvMsg(&discoveryv3.DiscoveryResponse{}); status.Code(err) != codes.PermissionDenied {
 		t.Errorf("got %v", err)
 	}
@@ -84,9 +80,7 @@ func TestRefusedPeerIsAnsweredBeforeItsMessage(t *testing.T) {
 func askAs(t *testing.T, dir, socket string, uid uint32) string {
 	t.Helper()
 	self, err := os.ReadFile("/proc/self/exe")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	program := filepath.Join(dir, "ask")
 	if err := os.WriteFile(program, self, 0o755); err != nil { // where that user may read it
 		t.Fatal(err)

@@ -85,9 +85,7 @@ func answered[M any](t *testing.T, stream grpc.ServerStreamingClient[M], err err
 	if err == nil {
 		_, err = stream.Recv()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return func() codes.Code {
 		for err == nil { // health shows that the server closes before the stream ends
 			_, err = stream.Recv()

@@ -78,9 +78,7 @@ func TestSecretThatAClientRefusesTakesNoOtherOfTheStreamWithIt(t *testing.T) {
 			source := secrettest.New(revocable, leaf, item("edge", secret.KeyPair), item("far", secret.TrustBundle), item("near", secret.TrustBundle))
 			c := open(t, dial(t, start(t, source, sds.Config{})))
 			c.names = all
-			if err := c.Send(&discoveryv3.DiscoveryRequest{TypeUrl: sds.TypeURL, ResourceNames: all, Node: &corev3.Node{Id: "test"}}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, c.Send(&discoveryv3.DiscoveryRequest{TypeUrl: sds.TypeURL, ResourceNames: all, Node: &corev3.Node{Id: "test"}}))
 			good := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return name == bad })
 			for i, sent := range c.answerUntil(refuses, good...) {
 				if i > 0 {

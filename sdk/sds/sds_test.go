@@ -93,9 +93,7 @@ func TestUnknownNameIsLeftOutAndOthersServed(t *testing.T) {
 func TestCloseEndsStreamsWithUnavailable(t *testing.T) {
 	path := filepath.Join(proctest.Folder(t), "socket")
 	server, err := sds.Listen(sds.Config{Path: path}, secrettest.New(keyPair("1")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve() }()
 	c := open(t, dial(t, path))

@@ -149,9 +149,7 @@ func TestEndedStreamsAndFetchesLeave(t *testing.T) {
 	conn := dial(t, socket)
 	ctx, cancel := context.WithCancel(with(t, "authorization", "Bearer good-web"))
 	stream, err := secretv3.NewSecretDiscoveryServiceClient(conn).StreamSecrets(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	c := &client{SecretDiscoveryService_StreamSecretsClient: stream, t: t}
 	c.ask("default")
 	c.get()
@@ -182,9 +180,7 @@ func TestEndedRightEndsOnlyItsStream(t *testing.T) {
 	var streams []*client
 	for _, token := range []string{"good-web", "good-db"} {
 		stream, err := service.StreamSecrets(with(t, "authorization", "Bearer "+token))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		c := &client{SecretDiscoveryService_StreamSecretsClient: stream, t: t}
 		c.ask("default")
 		c.get()
@@ -207,9 +203,7 @@ func TestSilentStreamIsRecycled(t *testing.T) {
 	d, socket := startDoorman(t, sds.Config{Recycle: 50 * time.Millisecond})
 	service := secretv3.NewSecretDiscoveryServiceClient(dial(t, socket))
 	mute, err := service.StreamSecrets(with(t, "authorization", "Bearer good-web"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := mute.Recv(); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "no activity on this stream") {
 		t.Errorf("the stream ended with %v", err)
 	}

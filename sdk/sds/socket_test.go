@@ -67,12 +67,8 @@ func TestOnlyOwnDeadSocketIsReplaced(t *testing.T) {
 func TestReplacedSocketIsLeftAloneOnClose(t *testing.T) {
 	path := filepath.Join(proctest.Folder(t), "socket")
 	server, err := sds.Listen(sds.Config{Path: path}, secrettest.New())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, os.Remove(path))
 	writeFile(t, path)
 	if err := server.Close(t.Context()); err != nil {
 		t.Error(err)
@@ -85,18 +81,14 @@ func TestReplacedSocketIsLeftAloneOnClose(t *testing.T) {
 func listenPlain(t *testing.T, path string) *net.UnixListener {
 	t.Helper()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	return l
 }
 
 func writeFile(t *testing.T, path string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte("x"), 0o600))
 }
 
 func deadSocketOf(t *testing.T, path string, uid int) {
@@ -107,7 +99,5 @@ func deadSocketOf(t *testing.T, path string, uid int) {
 	l := listenPlain(t, path)
 	l.SetUnlinkOnClose(false)
 	_ = l.Close()
-	if err := os.Chown(path, uid, uid); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chown(path, uid, uid))
 }

@@ -43,9 +43,7 @@ func spireNames() *sds.SPIRE {
 func pairOf(t *testing.T, name, id, version string) *secret.Item {
 	t.Helper()
 	identity, err := pki.NewIdentity(id, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return &secret.Item{
 		Name: name, Kind: secret.KeyPair, Identity: identity, Version: version, Chain: []byte("chain " + version), Key: []byte("key " + version),
 		RootFingerprint: "root of " + name,
@@ -80,9 +78,7 @@ func trust(t *testing.T, s *tlsv3.Secret) map[string]string {
 		t.Errorf("the validator is %q, with CAs beside it: %v", name, context.TrustedCa != nil)
 	}
 	var config tlsv3.SPIFFECertValidatorConfig
-	if err := context.GetCustomValidatorConfig().GetTypedConfig().UnmarshalTo(&config); err != nil {
-		t.Fatal(err)
-	}
+	must(t, context.GetCustomValidatorConfig().GetTypedConfig().UnmarshalTo(&config))
 	all := map[string]string{}
 	for _, domain := range config.GetTrustDomains() {
 		all[domain.GetName()] = string(domain.GetTrustBundle().GetInlineBytes())
@@ -279,9 +275,7 @@ func TestAllWaitsForForeignBundlesAtTheStartAlone(t *testing.T) {
 		service, err := sds.NewService(sds.ServiceConfig{
 			Secrets: secrets, SPIRE: spireNames(), Admit: func(context.Context) (secret.Caller, error) { return secret.Caller{}, nil },
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer service.Close()
 		began := time.Now()
 		answer, err := service.FetchSecrets(t.Context(), &discoveryv3.DiscoveryRequest{ResourceNames: []string{"ALL"}})
@@ -343,9 +337,7 @@ func TestRootIsAcknowledgedByTheNamesOfEachSecretWithIt(t *testing.T) {
 	server, socket := startServer(t, h, sds.Config{SPIRE: spireNames(), Sessions: h})
 	for _, caller := range []string{"web", "edge"} {
 		stream, err := secretv3.NewSecretDiscoveryServiceClient(dial(t, socket)).StreamSecrets(with(t, "authorization", "Bearer "+caller))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		c := &client{SecretDiscoveryService_StreamSecretsClient: stream, t: t}
 		c.ask(ownTD)
 		c.collect(ownTD)

@@ -59,13 +59,9 @@ func withCA(t *testing.T, from *api, root *certtest.Pair, authority *catest.CA, 
 	p.Authority, err = spiresecret.NewAuthority(spiresecret.Config{Dial: from.dial, Log: p.log.Logger(), Secrets: []spiresecret.Spec{
 		{Name: "default", Kind: secret.KeyPair, SPIFFEID: web}, {Name: "roots", Kind: secret.TrustBundle, TrustDomain: "example.org"},
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	id, err := pki.NewIdentity(web, []string{"server"}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	both := []string{"spire", "ca"}
 	p.Manager, err = secret.New(secret.Config{
 		Authorities: []secret.Authority{
@@ -77,13 +73,9 @@ func withCA(t *testing.T, from *api, root *certtest.Pair, authority *catest.CA, 
 		},
 		Storage: stored, Observe: p.observe, Log: p.log.Logger(),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	stop, err := p.Watch(agent, "default", p.note)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p.note("default") // New may have served the first before Watch
 	t.Cleanup(stop)
 	t.Cleanup(p.close)

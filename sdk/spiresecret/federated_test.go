@@ -41,9 +41,7 @@ func TestEachTrustDomainIsServed(t *testing.T) {
 
 		changed := make(chan string, 1)
 		stop, err := r.Watch(agent, "spiffe://example.com", func(name string) { changed <- name })
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer stop()
 		from.send(of(t, own, web))
 		<-changed
@@ -83,9 +81,7 @@ func followDomains(t *testing.T, from *api) *reader {
 	r := &reader{t: t, log: &logtest.Log{}}
 	var err error
 	r.Source, err = spiresecret.New(spiresecret.Config{Dial: from.dial, Federated: true, Log: r.log.Logger()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := r.Close(); err != nil {
 			t.Error(err)

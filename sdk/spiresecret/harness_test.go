@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/countersign-dev/countersign/internal/test/certtest"
+	"github.com/countersign-dev/countersign/internal/test/fatal"
 	"github.com/countersign-dev/countersign/internal/test/logtest"
 	workloadv1 "github.com/countersign-dev/countersign/proto/spiffe/workload/v1"
 	"github.com/countersign-dev/countersign/sdk/secret"
@@ -158,9 +159,7 @@ func der(certs ...*certtest.Pair) (all []byte) {
 func svid(t *testing.T, id string, root *certtest.Pair, chain ...*certtest.Pair) *workloadv1.X509SVID {
 	t.Helper()
 	key, err := x509.MarshalPKCS8PrivateKey(chain[0].Key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return &workloadv1.X509SVID{SpiffeId: id, X509Svid: der(chain...), X509SvidKey: key, Bundle: der(root)}
 }
 
@@ -189,9 +188,7 @@ func reading(t *testing.T, from *api, specs ...spiresecret.Spec) *reader {
 	r := &reader{t: t, log: &logtest.Log{}}
 	var err error
 	r.Source, err = spiresecret.New(spiresecret.Config{Dial: from.dial, Secrets: specs, Observe: r.observe, Log: r.log.Logger()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := r.Close(); err != nil {
 			t.Error(err)
@@ -262,3 +259,5 @@ func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
+
+var must = fatal.If

@@ -22,13 +22,9 @@ func listOf(t *testing.T, root *certtest.Pair, number int64) (der, pem []byte) {
 	der, err := x509.CreateRevocationList(rand.Reader, &x509.RevocationList{
 		Number: big.NewInt(number), ThisUpdate: time.Now(), NextUpdate: time.Now().Add(time.Hour),
 	}, root.Cert, root.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	list, err := x509.ParseRevocationList(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return der, pki.EncodeCRLs([]*x509.RevocationList{list})
 }
 
@@ -123,16 +119,12 @@ func TestNewListOfWorkloadAPIIsPushed(t *testing.T) {
 			Bundles:  []revocation.Bundle{{Name: "ROOTCA", Feeds: []revocation.Feed{{Name: "spire", Follow: r.Revocations}}}},
 			NoEvents: true, Poll: time.Hour, Log: r.log.Logger(),
 		}, r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer set.Close()
 		synctest.Wait()
 		pushes := make(chan string, 10)
 		stop, err := set.Over(r).Watch(agent, "ROOTCA", func(name string) { pushes <- name })
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer stop()
 		from.send(&reply{Svids: sent.Svids, Crl: [][]byte{second}})
 		pass(time.Second)

@@ -301,10 +301,3 @@ func (f *follower) handshake() {
 		t.Error(err)
 	}
 }
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}

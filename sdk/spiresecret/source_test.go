@@ -26,9 +26,7 @@ import (
 func leafOf(t *testing.T, item *secret.Item) *x509.Certificate {
 	t.Helper()
 	certs, err := pki.ParseCertificates(item.Chain)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return certs[0]
 }
 
@@ -90,9 +88,7 @@ func TestRotationNotifiesRootsFirst(t *testing.T) {
 		var told []string
 		for _, name := range []string{"default", "ROOTCA"} {
 			stop, err := r.Watch(agent, name, func(name string) { told = append(told, name) })
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer stop()
 		}
 		was := r.held("default")
@@ -240,9 +236,7 @@ func TestServerThatHangsIsLeft(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, err := spiresecret.New(spiresecret.Config{Dial: dial(newAPI(t)), Log: slog.New(slog.DiscardHandler)})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				defer s.Close()
 				pass(31 * time.Second)
 				failure := s.Status()[0].Failure
@@ -420,9 +414,7 @@ func TestCloseNotifiesWatchersOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		stop, err := r.Watch(agent, "default", func(string) { t.Error("notified after stop") })
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		stop()
 		stop()
 		if err := errors.Join(r.Close(), r.Close()); err != nil || told != 1 {

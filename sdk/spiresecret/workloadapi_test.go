@@ -24,9 +24,7 @@ func pairOf(t *testing.T, root *certtest.Pair, name, id string) *secret.Item {
 	t.Helper()
 	leaf := root.Leaf(t, time.Hour, id)
 	key, err := pki.EncodeKey(leaf.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	chain := pki.EncodeCertificates(pki.NewBundle(leaf.Cert).Certificates())
 	return &secret.Item{Name: name, Kind: secret.KeyPair, Version: string(chain), Chain: chain, Key: key}
 }
@@ -48,9 +46,7 @@ func TestOurOwnWorkloadAPIIsASource(t *testing.T) {
 		{Name: "default", Kind: secret.KeyPair}, {Name: "other", Kind: secret.KeyPair, Hint: "internal"},
 		{Name: "ROOTCA", Kind: secret.TrustBundle}, {Name: "foreign", Kind: secret.TrustBundle, TrustDomain: "example.com"},
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer source.Close()
 	serve(t, socket, fakeSource) // the source has begun before it
 	for name, fingerprint := range map[string]string{"ROOTCA": pki.Fingerprint(own.Cert), "foreign": pki.Fingerprint(foreign.Cert)} {
@@ -72,9 +68,7 @@ func serve(t *testing.T, socket string, secrets secret.Source) {
 		Identities: []workloadapi.Identity{{Certificate: "default", Roots: "ROOTCA"}, {Certificate: "api", Roots: "ROOTCA", Hint: "internal"}},
 		Federated:  map[string]string{"example.com": "partner"},
 	}}, secrets)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve() }()
 	t.Cleanup(func() {
@@ -96,9 +90,7 @@ func await(t *testing.T, source secret.Source, name, old string) *secret.Item {
 		default:
 		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer stop()
 	for deadline := time.After(patience); ; {
 		item, err := source.Peek(agent, name)

@@ -210,7 +210,7 @@ var arrows = map[string][]string{
 	"kubernetes/meshroots":              {"kubernetes/owned", "kubernetes/signing", "internal/rotation", "internal/text", "sdk/pki"},
 	"kubernetes/livepods":               {"ra/istioca", "kubernetes/signing"},
 	"kubernetes/signing":                {"internal/clock", "internal/loglimit", "internal/rotation", "internal/text", "sdk/ca", "ra"},
-	"kubernetes/kubetest":               {"internal/test/certtest", "internal/test/proctest"},
+	"kubernetes/kubetest":               {"internal/test/certtest", "internal/test/fatal", "internal/test/proctest"},
 	"plugin-host":                       {"internal/clock", "internal/host/address", "internal/host/filewatch", "internal/host/reference", "internal/host/selfsigned", "internal/redact", "internal/rotation", "internal/text", "plugin-host/internal/attach", "plugin-host/internal/confine", "plugin-host/internal/process", "internal/host/verified", "sdk/ca", "sdk/provider/wire", "sdk/trace"},
 	"cmd/internal/otlp":                 {"internal/text", "internal/transport", "sdk/ca", "sdk/provider/setting", "sdk/trace"},
 	"plugin-host/lock":                  {"internal/host/address", "internal/host/reference", "internal/host/safefile", "internal/text", "internal/host/verified", "sdk/provider/wire"},

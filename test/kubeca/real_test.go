@@ -22,6 +22,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/countersign-dev/countersign/internal/test/fatal"
 	"github.com/countersign-dev/countersign/kubernetes/kubetest"
 	"github.com/countersign-dev/countersign/providers/kubernetes/kubeca"
 	"github.com/countersign-dev/countersign/sdk/ca"
@@ -83,12 +84,7 @@ func (s *site) open(settings kubeca.Settings) *kubeca.CA {
 	return c
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = fatal.If
 
 // left are the requests in the cluster.
 func (s *site) left() []certificatesv1.CertificateSigningRequest {

@@ -21,6 +21,7 @@ import (
 	"software.sslmate.com/src/go-pkcs12"
 
 	"github.com/countersign-dev/countersign/cmd/internal/output"
+	"github.com/countersign-dev/countersign/internal/test/fatal"
 	"github.com/countersign-dev/countersign/internal/test/secrettest"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
@@ -43,12 +44,7 @@ func TestMain(m *testing.M) {
 
 const patience = 2 * time.Minute
 
-func must(t *testing.T, errs ...error) {
-	t.Helper()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
-}
+var must = fatal.If
 
 func TestFilesFollowEveryRotation(t *testing.T) {
 	source, dir := newRotating(t), filepath.Join(t.TempDir(), "made", "here")

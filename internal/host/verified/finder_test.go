@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/countersign-dev/countersign/internal/host/verified"
+	"github.com/countersign-dev/countersign/internal/test/fatal"
 )
 
 // script is a provider that leaves a trace if it is ever run, which no finder does.
@@ -19,15 +20,9 @@ func folder(t *testing.T, files map[string]os.FileMode) string {
 	dir := t.TempDir()
 	for name, mode := range files {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(script), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chmod(path, mode); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must(t, os.WriteFile(path, []byte(script), 0o600))
+		must(t, os.Chmod(path, mode))
 	}
 	return dir
 }
@@ -140,12 +135,7 @@ func TestFoldersAreSearchedInOrder(t *testing.T) {
 	}
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = fatal.If
 
 func TestOnlyNamedVersionIsFound(t *testing.T) {
 	dir := folder(t, map[string]os.FileMode{

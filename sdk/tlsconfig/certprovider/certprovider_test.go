@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 	grpcprovider "google.golang.org/grpc/credentials/tls/certprovider"
 
+	"github.com/countersign-dev/countersign/internal/test/fatal"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/filesecret"
 	"github.com/countersign-dev/countersign/sdk/secret"
@@ -27,12 +28,7 @@ const id = "spiffe://example.org/web"
 
 var both = grpcprovider.BuildOptions{WantIdentity: true, WantRoot: true}
 
-func must(t *testing.T, errs ...error) {
-	t.Helper()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
-}
+var must = fatal.If
 
 // open makes a provider as grpc-go does from the bootstrap.
 func open(t *testing.T, config string, o grpcprovider.BuildOptions) grpcprovider.Provider {

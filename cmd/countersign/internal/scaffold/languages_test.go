@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/scaffold"
+	"github.com/countersign-dev/countersign/internal/test/fatal"
 	"github.com/countersign-dev/countersign/internal/test/proctest"
 	"github.com/countersign-dev/countersign/internal/test/programs"
 )
@@ -25,12 +26,7 @@ var languages = map[string]struct{ folder, interpreter string }{
 	"rust":   {"COUNTERSIGN_PROVIDER_RUST", "."},
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = fatal.If
 
 // A newcomer who follows the instructions ends with a provider whose own tests, the suite, pass: each
 // of the commands that `provider new` prints, and then the test.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/cmd/internal/overview"
+	"github.com/countersign-dev/countersign/internal/test/fatal"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/filesecret"
@@ -17,12 +18,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/spiresecret"
 )
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = fatal.If
 
 func TestStateThatCannotBeKeptIsShownUntilItCan(t *testing.T) {
 	r := &Recorder{}
