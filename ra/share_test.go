@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/test/background"
 	"github.com/countersign-dev/countersign/internal/test/ratest"
 	"github.com/countersign-dev/countersign/ra"
 	"github.com/countersign-dev/countersign/ra/share"
@@ -39,11 +40,9 @@ func newReplicas(t *testing.T, n int, authority *ratest.CA) *replicas {
 			a := &c.Authorities[0]
 			a.Client, a.Limits, a.Share = authority, ra.Limits{Rate: 6, Burst: 6}, func() float64 { return keeper.Share("ca") }
 		})
-		ctx, cancel := context.WithCancel(context.Background())
-		over := make(chan struct{})
-		go func() { defer close(over); keeper.Run(ctx) }()
+		stop := background.Run(keeper.Run)
 		out.all = append(out.all, h)
-		out.stop = append(out.stop, func() { cancel(); <-over; h.Close() })
+		out.stop = append(out.stop, func() { stop(); h.Close() })
 	}
 	time.Sleep(time.Minute) // until they have shares
 	return out

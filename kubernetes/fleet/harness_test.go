@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/countersign-dev/countersign/internal/test/background"
 	"github.com/countersign-dev/countersign/internal/test/logtest"
 	"github.com/countersign-dev/countersign/internal/test/proctest"
 )
@@ -113,16 +113,7 @@ func start(t testing.TB, local interface{ config() *rest.Config }, change ...fun
 	if r.Fleet, err = New(cfg); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		r.Run(ctx)
-	}()
-	r.end = sync.OnceFunc(func() {
-		cancel()
-		<-done
-	})
+	r.end = background.Run(r.Run)
 	t.Cleanup(r.end)
 	t.Cleanup(func() {
 		if strings.Contains(r.logged(), "credential-of-") {

@@ -1,7 +1,6 @@
 package istiodtls_test
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
@@ -16,6 +15,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/countersign-dev/countersign/internal/test/background"
+	"github.com/countersign-dev/countersign/internal/test/fatal"
 	"github.com/countersign-dev/countersign/internal/test/logtest"
 	"github.com/countersign-dev/countersign/internal/test/ratest"
 	"github.com/countersign-dev/countersign/kubernetes/istiodtls"
@@ -50,15 +51,14 @@ type site struct {
 	before func()                           // runs before a write; optional
 	after  func()                           // runs after a write; optional
 
-	stop context.CancelFunc
-	done chan struct{}
+	stop func()
 }
 
 // inBubble runs a test with a clock of its own.
 func inBubble(t *testing.T, change func(*istiodtls.Config), test func(s *site)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s := &site{t: t, api: kubetest.NewFake(), ca: catest.NewCA(catest.Options{Intermediates: 1})}
+		s := &site{t: t, stop: func() {}, api: kubetest.NewFake(), ca: catest.NewCA(catest.Options{Intermediates: 1})}
 		s.api.Before, s.api.After = s.beforeCall, s.afterCall
 		names := istiod.Names(system, "canary")
 		s.engine = ratest.Engine(t, ra.Config{
@@ -74,11 +74,7 @@ func inBubble(t *testing.T, change func(*istiodtls.Config), test func(s *site)) 
 			change(&s.cfg)
 		}
 		s.next()
-		defer func() {
-			if s.stop != nil {
-				s.end()
-			}
-		}()
+		defer func() { s.stop() }()
 		test(s)
 	})
 }
@@ -135,16 +131,8 @@ func (s *site) afterCall(c *kubetest.Call) {
 func (s *site) wrote() int { return s.api.Called("patch", "secrets") }
 
 func (s *site) start() {
-	ctx, cancel := context.WithCancel(s.t.Context())
-	s.stop, s.done = cancel, make(chan struct{})
-	go func() { defer close(s.done); s.Run(ctx) }()
+	s.stop = background.Run(s.Run)
 	s.pass(5 * time.Second)
-}
-
-func (s *site) end() {
-	s.stop()
-	<-s.done
-	s.stop = nil
 }
 
 func (s *site) pass(by time.Duration) {
@@ -221,9 +209,4 @@ func foreign(kind corev1.SecretType, has map[string]string) *corev1.Secret {
 	}
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = fatal.If

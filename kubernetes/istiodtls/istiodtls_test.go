@@ -60,7 +60,7 @@ func TestNextLeaderGoesOnWithWhatIsThere(t *testing.T) {
 		s.start()
 		first := s.serves()
 		for range 3 {
-			s.end()
+			s.stop()
 			s.next()
 			s.start()
 			if now := s.serves(); !now.Equal(first) {
@@ -86,7 +86,7 @@ func TestUnreadableStateCostsOneCertificate(t *testing.T) {
 			inBubble(t, nil, func(s *site) {
 				s.start()
 				first := s.serves()
-				s.end()
+				s.stop()
 				found := s.get()
 				found.Data["countersign-state"] = []byte(state)
 				s.put(found)
@@ -307,7 +307,7 @@ func TestEndIsQuiet(t *testing.T) {
 	inBubble(t, nil, func(s *site) {
 		s.start()
 		before := time.Now()
-		s.end()
+		s.stop()
 		if took := time.Since(before); took > 0 {
 			t.Errorf("took %s", took)
 		}

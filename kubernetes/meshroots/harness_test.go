@@ -1,7 +1,6 @@
 package meshroots_test
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/countersign-dev/countersign/internal/test/background"
 	"github.com/countersign-dev/countersign/internal/test/logtest"
 	"github.com/countersign-dev/countersign/kubernetes/kubetest"
 	"github.com/countersign-dev/countersign/kubernetes/meshroots"
@@ -42,8 +42,7 @@ type site struct {
 	after   func(namespace string)             // runs after a write; optional
 	alter   func(namespace string) (to string) // what an admission webhook makes of the roots; optional, and empty for nothing
 
-	stop context.CancelFunc
-	done chan struct{}
+	stop func()
 }
 
 // inBubble runs a test with a keeper for the namespaces with the label mesh=on, with a clock of
@@ -51,7 +50,7 @@ type site struct {
 func inBubble(t *testing.T, change func(*meshroots.Config), test func(s *site), objects ...runtime.Object) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s := &site{t: t, api: kubetest.NewFake()}
+		s := &site{t: t, stop: func() {}, api: kubetest.NewFake()}
 		for _, o := range objects {
 			s.api.Put(o)
 		}
@@ -73,11 +72,7 @@ func inBubble(t *testing.T, change func(*meshroots.Config), test func(s *site), 
 		if s.Keeper, err = meshroots.New(cfg); err != nil {
 			t.Fatal(err)
 		}
-		defer func() {
-			if s.stop != nil {
-				s.end()
-			}
-		}()
+		defer func() { s.stop() }()
 		test(s)
 	})
 }
@@ -119,16 +114,8 @@ func (s *site) afterCall(c *kubetest.Call) {
 }
 
 func (s *site) start() {
-	ctx, cancel := context.WithCancel(s.t.Context())
-	s.stop, s.done = cancel, make(chan struct{})
-	go func() { defer close(s.done); s.Run(ctx) }()
+	s.stop = background.Run(s.Run)
 	s.pass(3 * time.Second)
-}
-
-func (s *site) end() {
-	s.stop()
-	<-s.done
-	s.stop = nil
 }
 
 func (s *site) pass(by time.Duration) {

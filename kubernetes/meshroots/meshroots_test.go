@@ -408,7 +408,7 @@ func TestNextRunWritesNothing(t *testing.T) {
 		s.start()
 		before := s.wrote()
 		for range 2 {
-			s.end()
+			s.stop()
 			s.set(func() { s.written = nil })
 			s.start()
 			s.ready(each[0])
@@ -541,7 +541,7 @@ func TestEndIsQuiet(t *testing.T) {
 		s.has(each[0])
 		s.start()
 		before := time.Now()
-		s.end()
+		s.stop()
 		if took := time.Since(before); took > 0 {
 			t.Errorf("took %s", took)
 		}

@@ -133,7 +133,7 @@ func TestHourOfANamespaceOutlivesTheLeader(t *testing.T) {
 		lacking.Store(time.Now().UnixNano())
 		for range 3 {
 			s.pass(15 * time.Minute)
-			s.end()
+			s.stop()
 			s.Keeper, _ = meshroots.New(*cfg)
 			s.start()
 			if s.confirmed().Equal(both) {
@@ -146,7 +146,7 @@ func TestHourOfANamespaceOutlivesTheLeader(t *testing.T) {
 		}
 		// A record of a clock that was ahead does not count.
 		lacking.Store(time.Now().Add(time.Hour).UnixNano())
-		s.end()
+		s.stop()
 		s.set(func() { s.written = nil })
 		s.Keeper, _ = meshroots.New(*cfg)
 		s.start()

@@ -1,7 +1,6 @@
 package record_test
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -15,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/countersign-dev/countersign/internal/test/background"
 	"github.com/countersign-dev/countersign/kubernetes/kubetest"
 	"github.com/countersign-dev/countersign/kubernetes/record"
 	"github.com/countersign-dev/countersign/ra/share"
@@ -188,10 +188,7 @@ func TestReplicasShareOverTheLease(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			ctx, cancel := context.WithCancel(t.Context())
-			over := make(chan struct{})
-			go func() { defer close(over); keeper.Run(ctx) }()
-			keepers, ends = append(keepers, keeper), append(ends, func() { cancel(); <-over })
+			keepers, ends = append(keepers, keeper), append(ends, background.Run(keeper.Run))
 		}
 		time.Sleep(time.Minute)
 		if a, b := keepers[0].Share("ca"), keepers[1].Share("ca"); a < 0.48 || b < 0.48 {
@@ -215,13 +212,10 @@ func TestReplicaThatEndsWithoutALeaseMakesNone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		over := make(chan struct{})
-		go func() { defer close(over); keeper.Run(ctx) }()
+		stop := background.Run(keeper.Run)
 		time.Sleep(time.Minute)
 		f.Remove("leases", "ra", storeName)
-		cancel()
-		<-over
+		stop()
 		if record, version, err := storeIn(t, f, "leases").Load(t.Context()); err != nil || record != nil || version != "" {
 			t.Errorf("it left %q, version %q: %v", record, version, err)
 		}

@@ -10,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/countersign-dev/countersign/internal/test/background"
+	"github.com/countersign-dev/countersign/internal/test/fatal"
 	"github.com/countersign-dev/countersign/kubernetes/kubetest"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/kubeapi"
@@ -26,14 +28,11 @@ func TestCertificateOnDemandIsServedFromItsCopy(t *testing.T) {
 			API: kubeapi.Config{URL: "http://127.0.0.1", Transport: fake}, Namespace: "certificates", TLSSecrets: true, Log: slog.New(slog.DiscardHandler),
 		})
 		must(t, err)
-		ctx, stop := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() { defer close(done); _ = store.Changes(ctx, func(secret.Entry, bool) {}) }()
-		defer func() { stop(); <-done }()
+		defer background.Run(func(ctx context.Context) { _ = store.Changes(ctx, func(secret.Entry, bool) {}) })()
 		chain, key := catest.NewCA(catest.Options{}).Pair(0, "", name)
 		content, err := json.Marshal(map[string]any{"version": 1, "pair": map[string]any{"chain": chain, "key": key}})
 		must(t, err)
-		must(t, store.Store(ctx, secret.Entry{Name: name, Renew: time.Now(), Ends: time.Now().Add(time.Hour)}, secret.Record{Content: content}))
+		must(t, store.Store(t.Context(), secret.Entry{Name: name, Renew: time.Now(), Ends: time.Now().Add(time.Hour)}, secret.Record{Content: content}))
 		time.Sleep(2 * time.Second)
 
 		s := newScene(t, func(c *Config) {
@@ -59,9 +58,4 @@ func TestCertificateOnDemandIsServedFromItsCopy(t *testing.T) {
 	})
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = fatal.If

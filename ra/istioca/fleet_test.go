@@ -31,6 +31,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/countersign-dev/countersign/internal/test/background"
 	"github.com/countersign-dev/countersign/internal/test/figures"
 	"github.com/countersign-dev/countersign/internal/test/ratest"
 	security "github.com/countersign-dev/countersign/proto/istio/security/v1alpha1"
@@ -90,8 +91,7 @@ type run struct {
 type replica struct {
 	*istioca.Server
 	engine *ra.Engine
-	end    context.CancelFunc
-	over   chan struct{}
+	end    func()
 	dead   atomic.Bool
 }
 
@@ -121,7 +121,6 @@ func (f fleet) measure(tb testing.TB) cost {
 	for _, one := range r.replicas {
 		one.engine.Close()
 		one.end()
-		<-one.over
 	}
 	r.cost.calls, r.cost.refused = r.ca.calls, r.ca.refused
 	r.cost.used = float64(r.ca.early) / (f.quota * f.bound().Seconds())
@@ -130,7 +129,7 @@ func (f fleet) measure(tb testing.TB) cost {
 
 // open starts a replica.
 func (r *run) open() *replica {
-	out := &replica{over: make(chan struct{})}
+	out := &replica{}
 	keeper := must(share.New(share.Config{
 		Duration: time.Minute, // shorter ones cost the model more than they gain
 		Store:    fading{&r.record, &out.dead},
@@ -151,9 +150,7 @@ func (r *run) open() *replica {
 		Issuer: out.engine, Tokens: []authn.Named{{Name: "known", Authenticator: known{}}}, Pods: everywhere{}, TLS: &tls.Config{Certificates: make([]tls.Certificate, 1)},
 		NodeProxies: []istioca.Account{{Cluster: home, Namespace: "istio-system", ServiceAccount: "ztunnel"}}, Log: slog.New(slog.DiscardHandler),
 	}))
-	var ctx context.Context
-	ctx, out.end = context.WithCancel(context.Background())
-	go func() { defer close(out.over); keeper.Run(ctx) }()
+	out.end = background.Run(keeper.Run)
 	return out
 }
 

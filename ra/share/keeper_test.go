@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/test/background"
 	"github.com/countersign-dev/countersign/internal/test/logtest"
 )
 
@@ -92,8 +93,7 @@ func (s *store) text() string {
 type replica struct {
 	*Keeper
 	log  logtest.Log
-	stop context.CancelFunc
-	over chan struct{}
+	stop func()
 
 	mu      sync.Mutex
 	want    float64
@@ -102,16 +102,14 @@ type replica struct {
 
 func (s *store) replica(t *testing.T, want float64) *replica {
 	t.Helper()
-	r := &replica{want: want, over: make(chan struct{})}
+	r := &replica{want: want}
 	var err error
 	r.Keeper, err = New(Config{Store: s, Log: r.log.Logger(), Wants: r.wants, Changed: r.changed})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(context.Background())
-	r.stop = func() { stop(); <-r.over }
+	r.stop = background.Run(r.Run)
 	t.Cleanup(r.stop)
-	go func() { defer close(r.over); r.Run(ctx) }()
 	return r
 }
 
@@ -190,10 +188,7 @@ func TestIdleMembersWriteSeldom(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			ctx, cancel := context.WithCancel(t.Context())
-			over := make(chan struct{})
-			go func() { defer close(over); keeper.Run(ctx) }()
-			defer func() { cancel(); <-over }()
+			defer background.Run(keeper.Run)()
 			keepers = append(keepers, keeper)
 		}
 		time.Sleep(2 * time.Hour) // all floors are settled

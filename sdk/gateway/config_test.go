@@ -1,12 +1,12 @@
 package gateway_test
 
 import (
-	"context"
 	"net"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/test/background"
 	"github.com/countersign-dev/countersign/internal/test/certtest"
 	"github.com/countersign-dev/countersign/sdk/gateway"
 	"github.com/countersign-dev/countersign/sdk/secret"
@@ -50,9 +50,7 @@ func TestServiceIsDialledOverTCPByDefault(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() { defer close(ended); client.Run(ctx) }()
+	stop := background.Run(client.Run)
 	if _, err := client.Watch(secret.Caller{}, web, func(string) {}); err != nil {
 		t.Fatal(err)
 	}
@@ -63,8 +61,7 @@ func TestServiceIsDialledOverTCPByDefault(t *testing.T) {
 		}
 		conn.Close()
 	}
-	cancel()
-	<-ended
+	stop()
 }
 
 func TestTimesAreConfigurable(t *testing.T) {

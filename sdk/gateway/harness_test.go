@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/countersign-dev/countersign/internal/test/background"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/gateway"
 	"github.com/countersign-dev/countersign/sdk/secret"
@@ -62,10 +63,7 @@ func inWorld(t *testing.T, adjust func(*world, *gateway.Config), test func(w *wo
 		if w.client, err = gateway.New(cfg); err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan struct{})
-		go func() { defer close(ended); w.client.Run(ctx) }()
-		w.end = sync.OnceFunc(func() { cancel(); <-ended })
+		w.end = background.Run(w.client.Run)
 		defer w.end()
 		test(w)
 		w.end()

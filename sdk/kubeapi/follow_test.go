@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/test/background"
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
@@ -215,12 +216,9 @@ func TestFollowerListsOnceAndGoesOn(t *testing.T) {
 				return resp, err
 			})
 			f := &Follower{Client: c, Call: Call{Path: "/x"}, Observer: &got}
-			ctx, cancel := context.WithCancel(t.Context())
-			done := make(chan struct{})
-			go func() { defer close(done); f.Run(ctx) }()
+			stop := background.Run(f.Run)
 			time.Sleep(time.Minute)
-			cancel()
-			<-done
+			stop()
 			if all := joined(got.what); all != test.seen {
 				t.Errorf("%s: saw %s; want %s", name, all, test.seen)
 			}
@@ -242,12 +240,9 @@ func TestFollowerWaitsLongerWhileServerFails(t *testing.T) {
 			return replies(200, `{"metadata":{"resourceVersion":"5"}}`)
 		})
 		f := &Follower{Client: c, Call: Call{Path: "/x"}, Observer: &got}
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() { defer close(done); f.Run(ctx) }()
+		stop := background.Run(f.Run)
 		time.Sleep(10 * time.Minute)
-		cancel()
-		<-done
+		stop()
 		if n := len(got.waits); n < 50 || n > 120 || slices.Max(got.waits) > 10*time.Second || slices.Min(got.waits) < 500*time.Millisecond {
 			t.Errorf("%d waits: %v", n, got.waits)
 		}

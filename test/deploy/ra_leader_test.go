@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/countersign-dev/countersign/internal/test/background"
 	"github.com/countersign-dev/countersign/kubernetes/record"
 	"github.com/countersign-dev/countersign/kubernetes/signing/lease"
 )
@@ -19,19 +20,13 @@ func leads(t *testing.T, client kubernetes.Interface, identity string) (l *lease
 	t.Helper()
 	l, err := lease.New(lease.Config{Client: client, Namespace: raNamespace, Name: raAccount, Identity: identity, Duration: 3 * time.Second})
 	must(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	began, done := make(chan struct{}, 10), make(chan struct{})
-	go func() {
-		defer close(done)
+	began := make(chan struct{}, 10)
+	end = background.Run(func(ctx context.Context) {
 		l.Run(ctx, func(ctx context.Context) {
 			began <- struct{}{}
 			<-ctx.Done()
 		})
-	}()
-	end = func() {
-		cancel()
-		<-done
-	}
+	})
 	t.Cleanup(end)
 	select {
 	case <-began:

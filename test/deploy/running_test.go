@@ -3,7 +3,6 @@
 package deploy_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -11,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/countersign-dev/countersign/internal/test/background"
 	"github.com/countersign-dev/countersign/kubernetes/fleet"
 	"github.com/countersign-dev/countersign/kubernetes/kubeconfig"
 	"github.com/countersign-dev/countersign/kubernetes/kubetest"
@@ -46,10 +46,7 @@ func TestRealFleetRunsWithBaseRights(t *testing.T) {
 		Rules: kubeconfig.Rules{Servers: []string{"127.0.0.1"}},
 	})
 	must(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() { defer close(done); f.Run(ctx) }()
-	defer func() { cancel(); <-done }()
+	defer background.Run(f.Run)()
 	for _, id := range []string{"local", "remote"} {
 		soon(t, id, func() error { return seen(f, id) })
 	}

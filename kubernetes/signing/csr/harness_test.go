@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/countersign-dev/countersign/internal/test/background"
 	"github.com/countersign-dev/countersign/internal/test/logtest"
 	"github.com/countersign-dev/countersign/internal/test/ratest"
 	"github.com/countersign-dev/countersign/kubernetes/kubetest"
@@ -115,16 +116,7 @@ func rules() []ra.Rule {
 
 // run lets the door work until stop.
 func (c *cluster) run() {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		c.door.Run(ctx)
-	}()
-	c.stop = func() {
-		cancel()
-		<-done
-	}
+	c.stop = background.Run(c.door.Run)
 	synctest.Wait()
 	for range 30 { // client-go lists and watches in its own time
 		if c.door.Ready() == nil {

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/countersign-dev/countersign/internal/test/background"
 	"github.com/countersign-dev/countersign/internal/test/certtest"
 	"github.com/countersign-dev/countersign/internal/test/logtest"
 	"github.com/countersign-dev/countersign/kubernetes/kubetest"
@@ -53,10 +54,7 @@ func pemOf(certs ...*x509.Certificate) string { return string(pki.EncodeCertific
 
 // run has something run until the bubble ends.
 func run(t *testing.T, run func(context.Context)) {
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() { defer close(done); run(ctx) }()
-	t.Cleanup(func() { cancel(); <-done })
+	t.Cleanup(background.Run(run))
 	pass(time.Second)
 }
 

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 	coordinationv1 "k8s.io/api/coordination/v1"
 
+	"github.com/countersign-dev/countersign/internal/test/background"
 	"github.com/countersign-dev/countersign/internal/test/logtest"
 	"github.com/countersign-dev/countersign/kubernetes/kubetest"
 	"github.com/countersign-dev/countersign/sdk/ca"
@@ -90,9 +91,8 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 type replica struct {
 	*Lease
 	*wire
-	end  context.CancelFunc
-	done chan struct{}
-	log  logtest.Log
+	end context.CancelFunc
+	log logtest.Log
 
 	mu      sync.Mutex
 	ahead   time.Duration // of the wall clock
@@ -103,7 +103,7 @@ type replica struct {
 // replica begins to elect.
 func (s apiServer) replica(t *testing.T, name string, lead func(context.Context, *replica)) *replica {
 	t.Helper()
-	r := &replica{wire: &wire{server: s.Fake}, done: make(chan struct{})}
+	r := &replica{wire: &wire{server: s.Fake}}
 	var err error
 	r.Lease, err = New(Config{
 		Client: kubetest.ClientBy(r.wire, "http://server"), Namespace: "ra", Name: "countersign-ra", Identity: name, Now: r.now,
@@ -112,19 +112,13 @@ func (s apiServer) replica(t *testing.T, name string, lead func(context.Context,
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	r.end = func() {
-		cancel()
-		<-r.done
-	}
-	go func() {
-		defer close(r.done)
+	r.end = background.Run(func(ctx context.Context) {
 		r.Run(ctx, func(ctx context.Context) {
 			r.leads(true)
 			defer r.leads(false)
 			lead(ctx, r)
 		})
-	}()
+	})
 	t.Cleanup(r.end)
 	return r
 }

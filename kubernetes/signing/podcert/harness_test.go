@@ -1,7 +1,6 @@
 package podcert_test
 
 import (
-	"context"
 	"crypto"
 	"crypto/rand"
 	"crypto/x509"
@@ -20,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/countersign-dev/countersign/internal/test/background"
 	"github.com/countersign-dev/countersign/internal/test/logtest"
 	"github.com/countersign-dev/countersign/internal/test/ratest"
 	"github.com/countersign-dev/countersign/kubernetes/kubetest"
@@ -140,16 +140,7 @@ func (c *cluster) open() {
 
 // run lets the door work until stop.
 func (c *cluster) run() {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		c.door.Run(ctx)
-	}()
-	c.stop = func() {
-		cancel()
-		<-done
-	}
+	c.stop = background.Run(c.door.Run)
 	synctest.Wait()
 	for range 30 { // client-go lists and watches in its own time
 		if c.door.Ready() == nil {

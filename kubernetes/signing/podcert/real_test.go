@@ -3,7 +3,6 @@
 package podcert_test
 
 import (
-	"context"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/countersign-dev/countersign/internal/test/background"
 	"github.com/countersign-dev/countersign/internal/test/logtest"
 	"github.com/countersign-dev/countersign/internal/test/ratest"
 	"github.com/countersign-dev/countersign/kubernetes/kubetest"
@@ -89,16 +89,7 @@ func (r *real) run() {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		door.Run(ctx)
-	}()
-	r.t.Cleanup(func() {
-		cancel()
-		<-done
-	})
+	r.t.Cleanup(background.Run(door.Run))
 }
 
 // create makes a request like the honest one.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
 
+	"github.com/countersign-dev/countersign/internal/test/background"
 	"github.com/countersign-dev/countersign/internal/test/certtest"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
@@ -245,13 +246,10 @@ func TestBundleIsRefreshedByHintAndSoonerAfterFailure(t *testing.T) {
 			}
 			return published{roots: pki.NewBundle(root.Cert), refresh: 10 * time.Minute}, nil
 		}
-		ctx, end := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() { s.Run(ctx); close(done) }()
+		stop := background.Run(s.Run)
 		time.Sleep(20 * time.Minute)
 		synctest.Wait()
-		end()
-		<-done
+		stop()
 		waits := []time.Duration{0, 10 * time.Minute, firstRetry, 2 * firstRetry}
 		if len(times) != 5 && len(times) != 4 {
 			t.Fatalf("fetched at %v", times)
