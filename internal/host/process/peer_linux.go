@@ -76,7 +76,7 @@ func holdSince(pid int32, then time.Duration, ended func()) (*Held, error) {
 	start, err := h.start()
 	switch {
 	case errors.Is(err, ErrHidden):
-		return h, nil // nothing of it is used
+		return h, nil // its PID is not used
 	case err != nil:
 		return nil, errors.Join(err, h.Close())
 	case start > int64(then/(time.Second/userHZ)):
