@@ -39,16 +39,20 @@ func (s apiServer) meanwhile(do func()) {
 }
 
 // put writes past the store, also from within a request.
-func (s apiServer) put(key, value string) {
-	now := kubetest.Get[corev1.ConfigMap](s.Fake, "configmaps", "ra", recordsName)
-	if now == nil {
-		now = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ra", Name: recordsName}}
+func (s apiServer) put(key, value string) { s.putIn(recordsName, key, value) }
+
+func (s apiServer) putIn(name, key, value string) {
+	data := s.data(name)
+	data[key] = value
+	s.Put(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ra", Name: name}, Data: data})
+}
+
+// data is that of a ConfigMap.
+func (s apiServer) data(name string) map[string]string {
+	if now := kubetest.Get[corev1.ConfigMap](s.Fake, "configmaps", "ra", name); now != nil && now.Data != nil {
+		return now.Data
 	}
-	if now.Data == nil {
-		now.Data = map[string]string{}
-	}
-	now.Data[key] = value
-	s.Put(now)
+	return map[string]string{}
 }
 
 func (s apiServer) store(t *testing.T, held func() error) *record.Store {

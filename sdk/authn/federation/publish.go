@@ -48,11 +48,11 @@ type Publication struct {
 	// Numbered keeps the sequence number over restarts. Default: the first number is the time, so
 	// that it grows over a restart unless the clock goes back.
 	Numbered Numbered
-	// Number numbers the content in place of Numbered, for several servers of one trust domain: the
-	// same digest has the same number on all of them. New content has more than the last number,
-	// and least at least. Each request for the bundle asks, one at a time and with a deadline. After
-	// an error, clients get status 503. Default: nil.
-	Number func(ctx context.Context, digest string, least uint64) (uint64, error)
+	// Shared has several servers of one trust domain publish the same roots with one number, in place
+	// of Numbered. It gets the roots of this server, and returns what all publish; a new number is
+	// least, which is the time, or more. Each request for the bundle asks, one at a time and with a
+	// deadline. After an error, clients get status 503. It excludes keys of JWT-SVIDs. Default: nil.
+	Shared func(ctx context.Context, own *pki.Bundle, least uint64) (roots *pki.Bundle, number uint64, err error)
 	// Now is the wall clock. Default: the system clock.
 	Now func() time.Time
 }
@@ -165,14 +165,13 @@ func (p *Publisher) current(ctx context.Context) (body []byte, tag string, err e
 	if err != nil {
 		return nil, "", err
 	}
-	digest := digestOf(all, jwks)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	number, err := p.numberOf(ctx, digest)
+	all, number, err := p.numbered(ctx, all, jwks)
 	if err != nil {
 		return nil, "", err
 	}
-	if p.body == nil || p.digest != digest || p.number != number {
+	if digest := digestOf(all, jwks); p.body == nil || p.digest != digest || p.number != number {
 		if p.body, err = p.document(all, jwks, number); err != nil {
 			return nil, "", err
 		}
@@ -219,15 +218,24 @@ func digestOf(roots *pki.Bundle, jwks []byte) string {
 // numberTimeout bounds the store. Requests wait for it.
 const numberTimeout = 5 * time.Second
 
-// numberOf returns the number of the content: another content has more than the last number, and no
-// less than the time.
-func (p *Publisher) numberOf(ctx context.Context, digest string) (number uint64, err error) {
+// numbered returns the roots that are published, and the number.
+func (p *Publisher) numbered(ctx context.Context, roots *pki.Bundle, jwks []byte) (*pki.Bundle, uint64, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), numberTimeout)
 	defer cancel()
 	least := uint64(max(p.Now().Unix(), 0)) // #nosec G115 -- never negative
-	if p.Number != nil {
-		return p.Number(ctx, digest, least)
+	if p.Shared == nil {
+		number, err := p.numberOf(ctx, digestOf(roots, jwks), least)
+		return roots, number, err
 	}
+	if jwks != nil {
+		return nil, 0, errors.New("servers that share a bundle have no keys of JWT-SVIDs")
+	}
+	return p.Shared(ctx, roots, least)
+}
+
+// numberOf returns the number of the content: another content has more than the last number, and no
+// less than the time.
+func (p *Publisher) numberOf(ctx context.Context, digest string, least uint64) (number uint64, err error) {
 	if err := p.remember(ctx); err != nil || p.digest == digest {
 		return p.number, err
 	}

@@ -21,6 +21,10 @@ import (
 // readWithin is longer than two replicas can differ in what they read of the record of an authority.
 const readWithin = 10 * time.Second
 
+// bundleRecord is the ConfigMap with the bundle that all replicas publish. Records of authorities have
+// another one, as an authority may have any name.
+const bundleRecord = "countersign-ra-bundle"
+
 // bundle publishes the roots that the common record of an authority has: the same on all replicas.
 type bundle struct {
 	of       *service
@@ -45,11 +49,13 @@ func (s *service) openBundle() (err error) {
 	if s.dry {
 		return nil
 	}
-	number, err := record.Numbering(s.recorded(), readWithin, s.log)
+	object := s.recorded()
+	object.Name = bundleRecord
+	shared, err := record.Shared(record.Publishing{Object: object, Settle: readWithin, Forget: readWithin, Log: s.log})
 	if err != nil {
 		return err
 	}
-	s.bundle.endpoint, err = publish.Listen(c.Published, federation.Publication{TrustDomain: c.TrustDomain, Content: s.bundle.content, Number: number}, s.log)
+	s.bundle.endpoint, err = publish.Listen(c.Published, federation.Publication{TrustDomain: c.TrustDomain, Content: s.bundle.content, Shared: shared}, s.log)
 	return err
 }
 

@@ -1,10 +1,8 @@
 package program
 
 import (
-	"bytes"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-jose/go-jose/v4"
 	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
@@ -21,13 +18,13 @@ import (
 	"github.com/countersign-dev/countersign/kubernetes/record"
 )
 
-// reader reads bundle endpoints as two others do.
+// reader reads bundle endpoints.
 type reader struct {
 	*testing.T
 	client *http.Client
 }
 
-// newReader returns one that trusts a certificate. TLS is as in Istio's RetrieveSpiffeBundleRootCerts.
+// newReader returns one that trusts a certificate.
 func newReader(t *testing.T, trusts *certtest.Pair) reader {
 	t.Helper()
 	pool := x509.NewCertPool()
@@ -60,73 +57,52 @@ func (r reader) bundle(address string) *spiffebundle.Bundle {
 	return bundle
 }
 
-// ofIstio reads a bundle by the rules of Istio's RetrieveSpiffeBundleRootCerts (istio.io/istio/pkg/spiffe),
-// which istiod has for caCertificates.spiffeBundleUrl.
-func (r reader) ofIstio(address string) (roots []*x509.Certificate) {
-	r.Helper()
-	var document struct {
-		jose.JSONWebKeySet
-		Sequence    uint64 `json:"spiffe_sequence,omitempty"`
-		RefreshHint int    `json:"spiffe_refresh_hint,omitempty"`
-	}
-	if err := json.NewDecoder(bytes.NewReader(r.eventually(address))).Decode(&document); err != nil {
-		r.Fatal(err)
-	}
-	for i, key := range document.Keys {
-		if key.Use != "x509-svid" {
-			continue
-		}
-		if len(key.Certificates) != 1 {
-			r.Fatalf("entry %d has %d certificates, want 1", i, len(key.Certificates))
-		}
-		roots = append(roots, key.Certificates[0])
-	}
-	return roots
+// publisher starts a replica with a bundle endpoint that shows leaf, and returns its address. All have
+// the CA in a folder.
+func publisher(t *testing.T, api *apiServer, ca string, leaf *certtest.Pair) (address string) {
+	t.Helper()
+	chain, key := leaf.Files(t)
+	address = proctest.FreeAddress(t)
+	text := strings.ReplaceAll(usual, "DIR/ca", ca) + fmt.Sprintf("publish_bundle: {address: %q, profile: https_web, trust_domain: cluster.local, chain_file: %q, key_file: %q}\n", address, chain, key)
+	start(t, files(t, api, text))
+	return address
 }
 
 // Two replicas publish the same bundle with the same number, also the one that does not lead, and a
-// restart keeps it. Istio accepts it.
+// restart keeps it.
 func TestReplicasPublishOneBundle(t *testing.T) {
 	t.Parallel()
-	api := newAPIServer(t)
-	leaf := certtest.Loopback(t)
-	chain, key := leaf.Files(t)
-	ca := proctest.Folder(t) // all have one CA
-	begin := func() string {
-		address := proctest.FreeAddress(t)
-		text := strings.ReplaceAll(usual, "DIR/ca", ca) + fmt.Sprintf("publish_bundle: {address: %q, profile: https_web, trust_domain: cluster.local, chain_file: %q, key_file: %q}\n", address, chain, key)
-		start(t, files(t, api, text))
-		return address
-	}
+	api, ca, leaf := newAPIServer(t), proctest.Folder(t), certtest.Loopback(t)
 	r := newReader(t, leaf)
-	one, two := begin(), begin()
+	one, two := publisher(t, api, ca, leaf), publisher(t, api, ca, leaf)
 	first, second := r.bundle(one), r.bundle(two)
 	number, has := first.SequenceNumber()
 	if len(first.X509Authorities()) != 1 || !first.Equal(second) || !has || number < 1_700_000_000 {
 		t.Errorf("%v with %d, and %v", first, number, second)
 	}
 	const ahead = 9_000_000_000 // of the clock
-	setNumber(t, api, number, ahead)
-	again := r.bundle(begin())
+	changeRecord(t, api, fmt.Sprint(number), fmt.Sprint(ahead))
+	again := r.bundle(publisher(t, api, ca, leaf))
 	if n, _ := again.SequenceNumber(); n != ahead || !again.HasX509Authority(first.X509Authorities()[0]) {
 		t.Errorf("after a restart the number is %d, want that of the record, %d", n, uint64(ahead))
 	}
-	if roots := r.ofIstio(one); len(roots) != 1 || !first.HasX509Authority(roots[0]) {
-		t.Errorf("Istio reads %d roots, want that of the bundle", len(roots))
-	}
 }
 
-// setNumber replaces the number in the record of the published bundle.
-func setNumber(t *testing.T, api *apiServer, before, after uint64) {
+// changeRecord replaces a text in the record of the published bundle.
+func changeRecord(t *testing.T, api *apiServer, before, after string) {
 	t.Helper()
-	kept := api.get("configmaps", "countersign", "countersign-ra")
-	data, _ := kept.At("data").(map[string]any)
-	text, _ := data[record.BundleNumberKey].(string)
-	if !strings.Contains(text, fmt.Sprint(before)) {
-		t.Fatalf("the record of the number is %q, want %d", text, before)
+	kept := api.get("configmaps", "countersign", "countersign-ra-bundle")
+	text := bundleRecordOf(api)
+	if !strings.Contains(text, before) {
+		t.Fatalf("the record of the bundle is %q, want %q in it", text, before)
 	}
-	data[record.BundleNumberKey] = strings.ReplaceAll(text, fmt.Sprint(before), fmt.Sprint(after))
+	kept.At("data").(map[string]any)[record.BundleKey] = strings.ReplaceAll(text, before, after)
 	api.Put(kept)
+}
+
+func bundleRecordOf(api *apiServer) string {
+	text, _ := api.get("configmaps", "countersign", "countersign-ra-bundle").At("data", record.BundleKey).(string)
+	return text
 }
 
 // eventually waits for a document.

@@ -1,0 +1,7 @@
+package record
+
+// The times of [Recent].
+const (
+	ReadAgain = recent
+	AskAgain  = again
+)
