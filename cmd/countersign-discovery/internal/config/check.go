@@ -16,6 +16,7 @@ func (c *Config) check(p *settings.Problems) {
 	c.checkListen(p)
 	c.checkCertificate(p)
 	c.checkTrustDomains(p)
+	c.checkPublishBundle(p)
 	c.checkAuthenticators(p)
 	c.checkCluster(p)
 	c.checkSecrets(p)

@@ -31,11 +31,13 @@ type Config struct {
 	Secrets   Secrets  `json:"secrets"`
 	Access    Access   `json:"access"`
 	// Resources are listeners, routes, clusters, endpoints and DNS names from a folder.
-	Resources Resources       `json:"resources"`
-	Limits    Limits          `json:"limits"`
-	Times     Times           `json:"times"`
-	Status    settings.Status `json:"status"`
-	Log       agent.Log       `json:"log"`
+	Resources Resources `json:"resources"`
+	// PublishBundle is off without an address.
+	PublishBundle PublishBundle   `json:"publish_bundle"`
+	Limits        Limits          `json:"limits"`
+	Times         Times           `json:"times"`
+	Status        settings.Status `json:"status"`
+	Log           agent.Log       `json:"log"`
 
 	file   agent.File
 	signed *agent.Config // nil: the certificate is in files

@@ -27,8 +27,8 @@ type publisher struct {
 	asked atomic.Int32
 }
 
-// publish starts one that shows a certificate.
-func publish(t *testing.T, certificate tls.Certificate) *publisher {
+// startPublisher starts one that shows a certificate.
+func startPublisher(t *testing.T, certificate tls.Certificate) *publisher {
 	t.Helper()
 	p := &publisher{}
 	p.Server = httptest.NewUnstartedServer(http.HandlerFunc(p.serve))
@@ -89,7 +89,7 @@ func TestFederatedTrustDomainIsKnownAfterFetch(t *testing.T) {
 		"https_spiffe": {theirs.sign(t, certificate{id: server}), "server_id: '" + server + "', initial_file: DIR/initial.pem"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := publish(t, c.shows)
+			e := startPublisher(t, c.shows)
 			p := federated(t, map[string]string{"web.pem": string(webCA.PEM()), "initial.pem": string(theirs.PEM())}, "url: '"+e.URL+"/bundle', "+c.bundle)
 			later := theirs
 			if name == "https_web" { // nothing is known of it before
@@ -121,7 +121,7 @@ func TestFederatedTrustDomainIsKnownAfterFetch(t *testing.T) {
 func TestImpostorRootsAreIgnored(t *testing.T) {
 	t.Parallel()
 	theirs, impostor := newAuthority(t), newAuthority(t)
-	e := publish(t, impostor.sign(t, certificate{id: "spiffe://partner.example/bundles", ip: net.IPv4(127, 0, 0, 1)}))
+	e := startPublisher(t, impostor.sign(t, certificate{id: "spiffe://partner.example/bundles", ip: net.IPv4(127, 0, 0, 1)}))
 	e.roots.Store(&impostor)
 	p := federated(t, map[string]string{"initial.pem": string(theirs.PEM())},
 		"url: '"+e.URL+"/bundle', server_id: 'spiffe://partner.example/bundles', initial_file: DIR/initial.pem")

@@ -50,7 +50,7 @@ The exit code is 0 after SIGTERM or SIGINT, 2 if a setting is wrong (nothing was
 // serve starts everything in order of dependency, and stops it in reverse.
 func serve(ctx context.Context, c config.Config, file string, env environ.Vars, stderr io.Writer) (err error) {
 	life := daemon.NewLife(file, map[string]string{
-		"listen.tls": c.Listen.TLS, "listen.plaintext": c.Listen.Plaintext, "status.address": c.Status.Address, "status.probes": c.Status.Probes,
+		"listen.tls": c.Listen.TLS, "listen.plaintext": c.Listen.Plaintext, "publish_bundle.address": c.PublishBundle.Address, "status.address": c.Status.Address, "status.probes": c.Status.Probes,
 	})
 	life.WatchFile()
 	log, page, err := daemon.Begin(stderr, c.Log, c.Status)
@@ -71,6 +71,9 @@ func serve(ctx context.Context, c config.Config, file string, env environ.Vars, 
 	listeners, err := listen(c.Listen, log)
 	if err != nil {
 		return cli.Wrong(err)
+	}
+	if err := s.showBundle(); err != nil {
+		return err
 	}
 	s.metrics.watch(s)
 	page.Show(s.content())

@@ -12,6 +12,7 @@ import (
 	agent "github.com/countersign-dev/countersign/cmd/internal/config"
 	"github.com/countersign-dev/countersign/cmd/internal/daemon"
 	"github.com/countersign-dev/countersign/cmd/internal/environ"
+	"github.com/countersign-dev/countersign/cmd/internal/publish"
 	"github.com/countersign-dev/countersign/discovery"
 	"github.com/countersign-dev/countersign/discovery/folder"
 	"github.com/countersign-dev/countersign/kubernetes/fleet"
@@ -34,6 +35,7 @@ type service struct {
 	clusters  *clusters      // nil if Kubernetes is disabled
 	resources *folder.Folder // nil if not configured
 	server    *discovery.Server
+	bundle    *publish.Endpoint // nil: no roots are published
 
 	// dry is set to check the settings only: a pod's own account is not needed.
 	dry bool
@@ -47,7 +49,7 @@ type service struct {
 // fails.
 func (s *service) make(ctx context.Context) error {
 	s.changed.wake = make(chan struct{}, 1)
-	for _, part := range []func(context.Context) error{s.openFiles, s.openTrust, s.openClusters, s.openFolder, s.openServer} {
+	for _, part := range []func(context.Context) error{s.openFiles, s.openTrust, s.openClusters, s.openFolder, s.openServer, s.openBundle} {
 		if err := part(ctx); err != nil {
 			return err
 		}
@@ -201,13 +203,13 @@ func (s *service) close() error {
 		s.stop()
 	}
 	s.background.Wait()
+	errs := []error{s.bundle.Close()}
 	if s.trust != nil {
 		s.trust.Close()
 	}
 	if s.clusters != nil {
 		s.clusters.Close()
 	}
-	var errs []error
 	if s.signed != nil {
 		errs = append(errs, s.signed.Close())
 	}
