@@ -110,13 +110,17 @@ func TestChartLints(t *testing.T) {
 // images and configuration.
 func TestChartHasTheObjectsOfTheBases(t *testing.T) {
 	const all = withRequests + "\n"
-	everything := strings.Replace(all, "BASE/ra/istiod]", "BASE/ra/istiod, BASE/ra/cert-manager]", 1)
+	everything := strings.Replace(all, "BASE/ra/istiod,", "BASE/ra/istiod, BASE/ra/cert-manager,", 1)
+	const publishing = "config.publish_bundle.address=:8443"
 	for name, row := range map[string]struct{ chart, kustomization string }{
-		"ra":              {rendered(t, "ra"), "resources: [BASE/ra]"},
-		"ra, everything":  {rendered(t, "mesh", "--set", "ra.replicas=2", "--set-json", "ra.egressPorts=[]"), everything},
-		"ra, rights":      {rendered(t, "ra", "--set", "ra.rightsOnly=true"), "resources: [BASE/ra/rights]"},
-		"discovery":       {rendered(t, "discovery"), "resources: [BASE/discovery]"},
-		"node":            {rendered(t, "node", nodeBroker...), "resources: [BASE/node]"},
+		"ra":             {rendered(t, "ra"), "resources: [BASE/ra]"},
+		"ra, everything": {rendered(t, "mesh", "--set", "ra.replicas=2,ra."+publishing, "--set-json", "ra.egressPorts=[]"), everything},
+		"ra, rights":     {rendered(t, "ra", "--set", "ra.rightsOnly=true"), "resources: [BASE/ra/rights]"},
+		"discovery":      {rendered(t, "discovery"), "resources: [BASE/discovery]"},
+		"node":           {rendered(t, "node", nodeBroker...), "resources: [BASE/node]"},
+		"discovery, bundle": {
+			rendered(t, "discovery", "--set", "discovery."+publishing), "resources: [BASE/discovery]\ncomponents: [BASE/discovery/bundle-endpoint]",
+		},
 		"discovery, only": {rendered(t, "discovery", "--set", "discovery.rightsOnly=true"), "resources: [BASE/remote]"},
 	} {
 		got, want := comparable(t, row.chart), comparable(t, built(t, row.kustomization, nil))
@@ -201,6 +205,7 @@ func TestChartGrantsWhatTheConfigurationNeeds(t *testing.T) {
 		"ra.config.mesh.roots.enabled=true,ra.config.mesh.roots.as=cluster_trust_bundle": {"istio.io:istiod-ca:root-cert"},
 		"ra.config.mesh.istiod.enabled=true":                                             {"istiod-tls"},
 		"ra.config.remotes.secrets=true":                                                 {"name: countersign-ra-remotes\n"},
+		"ra.config.publish_bundle.address=:9443":                                         {"- port: https-bundle\n", "containerPort: 9443\n", "port: 9443\n", "- countersign-ra-bundle\n"},
 		"ra.config.istio.listen=:15012":                                                  {"tokenreviews", "port: grpc-ca\n", "kind: Service\n"},
 		"ra.config.cert_manager.authorities[0].name=vault":                               {"- certificaterequests\n", "kind: CustomResourceDefinition"},
 		"ra.config.signers[0].name=signers.example.org/other":                            {"in ['signers.example.org/other']", "- signers.example.org/other"},
@@ -208,7 +213,7 @@ func TestChartGrantsWhatTheConfigurationNeeds(t *testing.T) {
 	} {
 		text := rendered(t, "ra", "--set", set)
 		for _, s := range []string{
-			"certificatesigningrequests\n", "istio-ca-root-cert", "istio.io:istiod-ca:root-cert", "istiod-tls", "name: countersign-ra-remotes\n", "tokenreviews", "port: grpc-ca\n", "- certificaterequests\n",
+			"certificatesigningrequests\n", "istio-ca-root-cert", "istio.io:istiod-ca:root-cert", "istiod-tls", "name: countersign-ra-remotes\n", "tokenreviews", "port: grpc-ca\n", "- certificaterequests\n", "port: https-bundle\n",
 			"kind: CustomResourceDefinition", "- signers.example.org/other", "- example.com:mesh:it\n",
 		} {
 			if has, should := strings.Contains(text, s), strings.Contains(strings.Join(want, " "), s); has != should {
@@ -248,6 +253,7 @@ func TestChartRefusesContradictions(t *testing.T) {
 		{"node", "agent.config.workloads.verified_by=", "/agent/config/workloads/verified_by"},
 		{"node", "agent.config.providers=null", "set agent.config.providers, or CA_ADDR in agent.env"},
 		{"node", "agent.config.socket.path=/tmp/socket", "agent.config.socket.path"},
+		{"node", "agent.config.publish_bundle.address=:8443", "numbers of its own"},
 		{"node", "agent.config.broker.spiffe_id=spiffe://cluster.local/agent,agent.brokerFolder=/run/countersign-agent", "agent.brokerFolder is in agent.socketFolder"},
 		{"node", "agent.config.broker.spiffe_id=spiffe://cluster.local/agent,agent.brokerFolder=/run/countersign-agent/broker/", "agent.brokerFolder is in agent.socketFolder"},
 		{"node", "agent.config.status.metrics_secret=default,monitoring.podMonitor.enabled=true", "write a PodMonitor with your scraper's TLS settings"},
@@ -343,6 +349,20 @@ func TestChartSetsWhatClustersDifferIn(t *testing.T) {
 	}
 }
 
+// The Service of a bundle endpoint is for other meshes, and that of a CA is not.
+func TestChartExposesTheBundleAlone(t *testing.T) {
+	text := rendered(t, "mesh", "--set", "ra.config.publish_bundle.address=:8443,ra.bundleService.type=LoadBalancer")
+	types := map[string]corev1.ServiceType{}
+	for _, o := range objects(t, text, "Service") {
+		var s corev1.Service
+		must(t, json.Unmarshal(o.text, &s))
+		types[s.Name] = s.Spec.Type
+	}
+	if want := map[string]corev1.ServiceType{"countersign-ra": "", "countersign-ra-bundle": corev1.ServiceTypeLoadBalancer}; !reflect.DeepEqual(types, want) {
+		t.Errorf("the Services are %v, want %v", types, want)
+	}
+}
+
 // The pod of another chart pulls the agent's image, too.
 func TestChartNamesPullSecretsOfSidecars(t *testing.T) {
 	text := renderedWeb(t, "--set", "countersign.image.pullSecrets[0]=mirror")
@@ -356,7 +376,7 @@ func TestChartNamesPullSecretsOfSidecars(t *testing.T) {
 // An upgrade that reuses the values of a chart from before these values has none of them.
 func TestChartNeedsNoValuesThatCameLater(t *testing.T) {
 	unset := "commonLabels=null,commonAnnotations=null,extraObjects=null,image.pullSecrets=null"
-	for _, value := range []string{"serviceAccount", "podLabels", "podAnnotations", "service", "disruptionBudget", "strategy", "probes"} {
+	for _, value := range []string{"serviceAccount", "podLabels", "podAnnotations", "service", "bundleService", "disruptionBudget", "strategy", "probes"} {
 		unset += ",ra." + value + "=null"
 	}
 	if got, want := rendered(t, "mesh", "--set", unset), rendered(t, "mesh"); got != want {

@@ -176,6 +176,7 @@ apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 namespace: mesh
 resources: [BASE/discovery]
+components: [BASE/discovery/bundle-endpoint]
 images: [{name: countersign, newName: example.org/countersign, newTag: "1"}]
 `
 

@@ -36,7 +36,7 @@ apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 namespace: mesh
 resources: [BASE/ra]
-components: [BASE/ra/requests, BASE/ra/approval, BASE/ra/remotes, BASE/ra/istio, BASE/ra/mesh, BASE/ra/istiod]
+components: [BASE/ra/requests, BASE/ra/approval, BASE/ra/remotes, BASE/ra/istio, BASE/ra/mesh, BASE/ra/istiod, BASE/ra/bundle-endpoint]
 images: [{name: countersign, newName: example.org/countersign, newTag: "1"}]
 configMapGenerator:
   - name: countersign-ra-config

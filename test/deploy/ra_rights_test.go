@@ -34,10 +34,11 @@ const (
 	raAccount   = "countersign-ra"
 	raSigner    = "example.com/mesh"
 	raBundle    = "example.com:mesh:bundle"
+	raPublished = "countersign-ra-bundle"
 )
 
 // withRequests is the base with all rights of countersign-ra.
-const withRequests = "resources: [BASE/ra]\ncomponents: [BASE/ra/requests, BASE/ra/approval, BASE/ra/remotes, BASE/ra/istio, BASE/ra/mesh, BASE/ra/istiod]"
+const withRequests = "resources: [BASE/ra]\ncomponents: [BASE/ra/requests, BASE/ra/approval, BASE/ra/remotes, BASE/ra/istio, BASE/ra/mesh, BASE/ra/istiod, BASE/ra/bundle-endpoint]"
 
 // raNeed is something that countersign-ra does, and the verbs of others that it takes besides.
 type raNeed struct {
@@ -148,6 +149,13 @@ var raNeeds = map[string]raNeed{
 	}},
 	"countersign-ra-replicas: update configmaps": {do: func(ctx context.Context, c kubernetes.Interface) error {
 		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: raRenewals}}
+		return got(c.CoreV1().ConfigMaps(raNamespace).Update(ctx, m, metav1.UpdateOptions{DryRun: dry}))
+	}},
+	"countersign-ra-bundle: get configmaps": {do: func(ctx context.Context, c kubernetes.Interface) error {
+		return got(c.CoreV1().ConfigMaps(raNamespace).Get(ctx, raPublished, metav1.GetOptions{}))
+	}},
+	"countersign-ra-bundle: update configmaps": {do: func(ctx context.Context, c kubernetes.Interface) error {
+		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: raPublished}}
 		return got(c.CoreV1().ConfigMaps(raNamespace).Update(ctx, m, metav1.UpdateOptions{DryRun: dry}))
 	}},
 	"countersign-ra-istio: create tokenreviews": {do: func(ctx context.Context, c kubernetes.Interface) error {

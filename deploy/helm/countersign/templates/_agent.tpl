@@ -33,6 +33,9 @@
 {{- if not (or $workloads.verified_by $workloads.peers .config.broker) -}}
 {{- fail "agent.config.workloads is not set: an agent of a node gives each workload its own identity; write workloads: {verified_by: token_review}." -}}
 {{- end -}}
+{{- if dig "publish_bundle" "address" "" .config -}}
+{{- fail "agent.config.publish_bundle: the agent of each node would publish with numbers of its own: publish from ra, from discovery, or from an agent of its own." -}}
+{{- end -}}
 {{- if ne .config.socket.path "/run/countersign-agent/socket" -}}
 {{- fail "agent.config.socket.path is not where the chart mounts agent.socketFolder: remove it." -}}
 {{- end -}}

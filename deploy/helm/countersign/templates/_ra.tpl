@@ -42,6 +42,7 @@
 {{- if dig "cert_manager" "authorities" list $config }}{{ $files = concat $files (list "ra/cert-manager/types.yaml" "ra/cert-manager/rights.yaml") }}{{ end -}}
 {{- if dig "remotes" "secrets" false $config }}{{ $files = append $files "ra/remotes/remotes.yaml" }}{{ end -}}
 {{- if dig "istio" "listen" "" $config }}{{ $files = concat $files (list "ra/replicas/replicas.yaml" "ra/istio/service.yaml") }}{{ end -}}
+{{- if dig "publish_bundle" "address" "" $config }}{{ $files = concat $files (list "ra/bundle-endpoint/rights.yaml" "ra/bundle-endpoint/service.yaml") }}{{ end -}}
 {{- if gt (int .part.replicas) 1 }}{{ $files = append $files "ra/disruption.yaml" }}{{ end -}}
 {{- if .root.Values.networkPolicy.enabled }}{{ $files = append $files "ra/network.yaml" }}{{ end -}}
 {{- end -}}
@@ -83,10 +84,6 @@
 {{- if dig "istio" "listen" "" .config -}}
 {{- $rule := first $object.spec.ingress -}}
 {{- $_ := set $rule "ports" (append $rule.ports (dict "port" "grpc-ca")) -}}
-{{- end -}}
-{{- with dig "publish_bundle" "address" "" .config | include "countersign.port" }}
-{{- $rule := first $object.spec.ingress -}}
-{{- $_ := set $rule "ports" (append $rule.ports (dict "port" (int .))) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -5,7 +5,7 @@ with it. Call it with the dict root, part, object. It prints nothing.
 {{- define "countersign.values" -}}
 {{- $part := .part -}}
 {{- $object := .object -}}
-{{- $service := $part.service | default dict -}}
+{{- $service := eq (include "countersign.bundle.service" $object) "yes" | ternary $part.bundleService $part.service | default dict -}}
 {{- if eq $object.kind "ServiceAccount" -}}
 {{- include "countersign.metadata" (dict "metadata" $object.metadata "values" $part.serviceAccount) -}}
 {{- else if eq $object.kind "Service" -}}
