@@ -61,6 +61,9 @@ func (t Token) UnverifiedSubject() string {
 	return claims.Subject
 }
 
+// UnverifiedPayload returns the claims before they are verified: those of an own token only.
+func (t Token) UnverifiedPayload() []byte { return t.signed.UnsafePayloadWithoutVerification() }
+
 // Payload returns the claims if one of the keys has signed them.
 func (t Token) Payload(keys []jose.JSONWebKey) ([]byte, error) {
 	for _, key := range keys {

@@ -30,9 +30,6 @@ import (
 )
 
 const (
-	defaultTTL     = 5 * time.Minute
-	minTTL, maxTTL = 30 * time.Second, time.Hour
-
 	maxAudiences = 64
 	maxAudience  = 2048 // bytes
 	// maxAllAudiences bounds them together, in JSON: a token with more does not fit into 16 KiB, and
@@ -69,13 +66,13 @@ type Config struct {
 
 // check validates the configuration and returns it with defaults applied.
 func (c Config) check() (Config, error) {
-	c.TTL = cmp.Or(c.TTL, defaultTTL)
-	switch {
-	case c.Signer == nil:
+	if c.Signer == nil {
 		return c, errors.New("jwtsvid: Config.Signer is nil")
-	case c.TTL < minTTL || c.TTL > maxTTL:
-		return c, fmt.Errorf("jwtsvid: the TTL is %s: must be %s to %s", c.TTL, minTTL, maxTTL)
 	}
+	if err := CheckTTL(c.TTL); err != nil {
+		return c, fmt.Errorf("jwtsvid: the TTL is %s: %w", c.TTL, err)
+	}
+	c.TTL = cmp.Or(c.TTL, tokensource.DefaultTTL)
 	if err := CheckAudiences(c.Audiences); err != nil {
 		return c, fmt.Errorf("jwtsvid: %w", err)
 	}
@@ -86,12 +83,7 @@ func (c Config) check() (Config, error) {
 }
 
 // CheckTTL returns an error if a lifetime may not be asked for. Zero is the default.
-func CheckTTL(ttl time.Duration) error {
-	if ttl != 0 && (ttl < minTTL || ttl > maxTTL) {
-		return fmt.Errorf("must be %s to %s", minTTL, maxTTL)
-	}
-	return nil
-}
+func CheckTTL(ttl time.Duration) error { return tokensource.CheckTTL(ttl) }
 
 // CheckAudiences returns an error if these audiences are invalid in [Config].
 func CheckAudiences(rule []string) error {

@@ -48,7 +48,7 @@ type JWTBundles interface {
 // FetchJWTSVID returns JWT-SVIDs of all identities of the caller, or of the one it asks for.
 func (s *Service) FetchJWTSVID(ctx context.Context, in *workloadv1.JWTSVIDRequest) (*workloadv1.JWTSVIDResponse, error) {
 	before := s.ends.Load()
-	caller, err := s.jwtCaller(ctx, s.offer.JWT != nil)
+	caller, err := s.callerOf(ctx, "JWT-SVIDs", s.offer.JWT != nil)
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +115,7 @@ func (s *Service) FetchJWTBundles(_ *workloadv1.JWTBundlesRequest, to grpc.Serve
 // ValidateJWTSVID validates a JWT-SVID of one of the caller's own trust domains, or of a federated
 // one.
 func (s *Service) ValidateJWTSVID(ctx context.Context, in *workloadv1.ValidateJWTSVIDRequest) (*workloadv1.ValidateJWTSVIDResponse, error) {
-	if _, err := s.jwtCaller(ctx, s.offer.JWT != nil || s.offer.FederatedJWT != nil); err != nil {
+	if _, err := s.callerOf(ctx, "JWT-SVIDs", s.offer.JWT != nil || s.offer.FederatedJWT != nil); err != nil {
 		return nil, err
 	}
 	v, err := s.viewOf(ctx, view.domainsVersion, func(view) bool { return true })
@@ -152,11 +152,11 @@ func (s *Service) validate(v view, token ca.Token, audience string) (id string, 
 	return s.offer.JWT.Validate(token, audience, own)
 }
 
-// jwtCaller returns the caller of a call that may not be offered.
-func (s *Service) jwtCaller(ctx context.Context, offered bool) (secret.Caller, error) {
+// callerOf returns the caller of a call that may not be offered.
+func (s *Service) callerOf(ctx context.Context, what string, offered bool) (secret.Caller, error) {
 	caller, err := s.caller(ctx)
 	if err == nil && !offered {
-		err = status.Error(codes.Unimplemented, "JWT-SVIDs are not offered here; X.509-SVIDs are")
+		err = status.Errorf(codes.Unimplemented, "%s are not offered here; X.509-SVIDs are", what)
 	}
 	return caller, err
 }

@@ -26,6 +26,11 @@ func newStream(caller secret.Caller) *stream {
 // caller leaves or nothing is configured for it any more. The first time waits until the view is
 // whole, but not beyond the startup.
 func (s *Service) follow(ctx context.Context, version func(view) string, whole func(view) bool, send func(view) error) error {
+	return s.attach(ctx, func(st *stream) error { return s.serve(ctx, st, s.look, version, whole, send) })
+}
+
+// attach serves a stream of the caller, which each change of a secret wakes.
+func (s *Service) attach(ctx context.Context, serve func(*stream) error) error {
 	before := s.ends.Load()
 	caller, err := s.caller(ctx)
 	if err != nil {
@@ -41,7 +46,7 @@ func (s *Service) follow(ctx context.Context, version func(view) string, whole f
 	if err != nil {
 		return err
 	}
-	return s.serve(ctx, st, version, whole, send)
+	return serve(st)
 }
 
 // firstWait is how long a stream may wait for its first reply. Clients retry after an error,
@@ -50,10 +55,10 @@ const firstWait = 5 * time.Second
 
 // serve waits for the first reply, and ends the stream when what was sent has expired without a
 // successor: the client keeps it, and learns from the error that it is alone with that.
-func (s *Service) serve(ctx context.Context, st *stream, version func(view) string, whole func(view) bool, send func(view) error) error {
+func (s *Service) serve(ctx context.Context, st *stream, look func(secret.Caller) (view, error), version func(view) string, whole func(view) bool, send func(view) error) error {
 	sent, late := "", time.Now().Add(firstWait)
 	for {
-		v, err := s.look(st.caller)
+		v, err := look(st.caller)
 		if err != nil {
 			return err
 		}
@@ -107,7 +112,7 @@ func (st *stream) wait(ctx context.Context, until time.Time, now func() time.Tim
 	}
 }
 
-// watch wakes the stream after each change of an offered secret or of the JWT keys.
+// watch wakes the stream after each change of an offered secret or of the keys of tokens.
 func (s *Service) watch(st *stream) (stop func(), err error) {
 	var stops []func()
 	stop = func() {
@@ -120,6 +125,9 @@ func (s *Service) watch(st *stream) (stop func(), err error) {
 	}
 	if s.offer.FederatedJWT != nil {
 		stops = append(stops, s.offer.FederatedJWT.Watch(func() { st.wake("") }))
+	}
+	if s.offer.WIT != nil {
+		stops = append(stops, s.offer.WIT.Watch(func() { st.wake("") }))
 	}
 	for _, name := range s.names {
 		one, err := s.secrets.Watch(st.caller, name, st.wake)

@@ -27,7 +27,8 @@ type view struct {
 	waits, rootsWait bool
 	// pending means that some identity of the caller is not available yet.
 	pending bool
-	// ends is when the first of the certificates expires; zero without any.
+	wits    []liveWIT // of a stream of WIT-SVIDs
+	// ends is when the first of the certificates or WIT-SVIDs expires; zero without any.
 	ends time.Time
 }
 

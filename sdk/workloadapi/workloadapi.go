@@ -2,7 +2,8 @@
 // clients such as go-spiffe, java-spiffe, rust-spiffe and spiffe-helper get certificates
 // from any CA. The agent calls [Listen] for a unix socket, an embedder [NewService] for its
 // own gRPC server. It serves X.509-SVIDs and trust bundles, and JWT-SVIDs if [Offer].JWT signs
-// them; else their bundles are empty, and the other two calls return Unimplemented.
+// them; else their bundles are empty, and the other two calls return Unimplemented. WIT-SVIDs, which
+// are experimental, are served if [Offer].WIT keeps them; else their two calls return Unimplemented.
 //
 // The protocol: https://github.com/spiffe/spiffe/blob/main/standards/SPIFFE_Workload_API.md
 package workloadapi
@@ -39,6 +40,9 @@ type Offer struct {
 	// JWT signs JWT-SVIDs for the identities, and its keys are those of their trust domains.
 	// Default: no JWT-SVIDs.
 	JWT JWTSource
+	// WIT keeps WIT-SVIDs for the identities, and its keys are those of their trust domains.
+	// Experimental. Default: no WIT-SVIDs.
+	WIT WITSource
 	// FederatedJWT has the JWT keys of the trust domains in Federated. Default: none.
 	FederatedJWT JWTBundles
 }

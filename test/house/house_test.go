@@ -149,6 +149,7 @@ var arrows = map[string][]string{
 	"sdk/broker":                        {"internal/host/process", "internal/loglimit", "internal/recent", "internal/text", "internal/tokenbucket", "proto/spiffe/workload/v1", "sdk/ca", "sdk/internal/grpcsocket", "sdk/internal/unixcaller", "sdk/pki", "sdk/secret", "sdk/tlsconfig", "sdk/workloadapi"},
 	"sdk/broker/pods":                   {"internal/text", "internal/watchers", "sdk/broker", "sdk/ca", "sdk/kubeapi"},
 	"sdk/jwtsvid":                       {"internal/clock", "internal/jws", "internal/redact", "internal/text", "internal/watchers", "sdk/ca", "sdk/internal/tokensource", "sdk/trace"},
+	"sdk/witsvid":                       {"internal/clock", "internal/jws", "internal/redact", "internal/rotation", "internal/text", "internal/watchers", "sdk/ca", "sdk/internal/share", "sdk/internal/tokensource", "sdk/pki", "sdk/trace"},
 	"sdk/internal/tokensource":          {"internal/clock", "internal/holder", "internal/jws", "internal/loglimit", "internal/redact", "internal/rotation", "internal/text", "internal/watchers", "sdk/ca", "sdk/pki", "sdk/trace"},
 	"sdk/unixpeer":                      {"internal/host/process"},
 	"sdk/internal/grpcsocket":           {"internal/host/errno", "internal/host/unixsocket", "internal/inbound", "internal/loglimit", "internal/strangers", "internal/text", "sdk/internal/reflection", "sdk/unixpeer"},

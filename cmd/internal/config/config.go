@@ -42,6 +42,9 @@ type Config struct {
 	Status        Status        `json:"status"`
 	Proxy         Proxy         `json:"proxy"`
 	Log           Log           `json:"log"`
+	// Experimental names features that follow drafts and change or go without notice: wit-svid (the
+	// Workload API's WIT-SVIDs, from workload_api.jwt_svid.provider). Default: none.
+	Experimental []string `json:"experimental"`
 	// DrainTimeout is how long streams may take to end after SIGTERM. Default: 5s.
 	DrainTimeout Duration `json:"drain_timeout"`
 

@@ -205,9 +205,9 @@ func (c *Config) signed(secrets []Secret) []Secret {
 	return slices.DeleteFunc(secrets, func(s Secret) bool { return c.answered(s.Name) })
 }
 
-// needsProvider reports whether a secret or a JWT-SVID has to be signed.
+// needsProvider reports whether a secret, a JWT-SVID or a WIT-SVID has to be signed.
 func (c *Config) needsProvider() bool {
 	needed := func(name string) bool { return !c.answered(name) && !c.spireAlone(name) }
 	others := slices.ContainsFunc(c.Secrets, func(s Secret) bool { return needed(s.Name) })
-	return others || needed(DefaultSecret) || needed(RootCA) || c.WorkloadAPI.JWTSVID.On()
+	return others || needed(DefaultSecret) || needed(RootCA) || c.WorkloadAPI.JWTSVID.On() || c.ServesWIT()
 }

@@ -20,8 +20,8 @@ import (
 // workloads.peers: who may act for which workload is the operator's, too. 9 are of store: the folder
 // of several machines and their key, or the namespace in Kubernetes and how an agent outside of the
 // cluster gets there. 5 are of publish_bundle in countersign-ra: its trust domain, whose roots, and the
-// certificate; 2 in countersign-discovery: which trust domain.
-const mostKeys = 477
+// certificate; 2 in countersign-discovery: which trust domain. One names the experiments.
+const mostKeys = 478
 
 // Each key counts, a section's name included. The section providers is the same in all three
 // programs, so it counts once, as does what each publish_bundle has (config.Published).

@@ -87,6 +87,33 @@ func (c *Config) completeWorkloadAPI(p *problems) {
 		c.refer(p, "workload_api.federated."+domain, w.Federated[domain], TrustBundle)
 	}
 	c.completeJWTSVID(p, &w.JWTSVID)
+	c.completeExperimental(p)
+}
+
+// WITSVID is the experiment of WIT-SVIDs.
+const WITSVID = "wit-svid"
+
+// ServesWIT reports whether the Workload API has WIT-SVIDs.
+func (c *Config) ServesWIT() bool { return slices.Contains(c.Experimental, WITSVID) }
+
+// WITProvider is the name of the provider that signs WIT-SVIDs.
+func (c *Config) WITProvider() string {
+	return cmp.Or(c.WorkloadAPI.JWTSVID.Provider, c.DefaultProvider)
+}
+
+func (c *Config) completeExperimental(p *problems) {
+	for _, name := range c.Experimental {
+		if name != WITSVID {
+			c.say(p, "experimental", name, "this version has one experiment: "+WITSVID)
+		}
+	}
+	switch {
+	case !c.ServesWIT():
+	case c.WorkloadAPI.Socket == "":
+		c.say(p, "experimental", WITSVID, "the Workload API serves WIT-SVIDs; write workload_api.socket")
+	default:
+		c.warn("experimental has %s, which follows drafts: a later version may change or drop it without notice", WITSVID)
+	}
 }
 
 func (c *Config) completeJWTSVID(p *problems, j *JWTSVID) {

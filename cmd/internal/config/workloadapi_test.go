@@ -83,3 +83,23 @@ func TestWrongWorkloadAPIIsRefused(t *testing.T) {
 		}
 	}
 }
+
+func TestExperimentIsOffUnlessNamed(t *testing.T) {
+	const socket = working + "workload_api: {socket: /run/w/s}\n"
+	c, _ := mustLoad(t, socket, nil)
+	if c.ServesWIT() {
+		t.Error("it is on")
+	}
+	c, _ = mustLoad(t, socket+"experimental: [wit-svid]\n", nil)
+	if !c.ServesWIT() || c.WITProvider() != c.DefaultProvider || !strings.Contains(strings.Join(c.Warnings(), "\n"), "experimental has wit-svid") {
+		t.Errorf("provider %q, warnings %q", c.WITProvider(), c.Warnings())
+	}
+	for settings, want := range map[string]string{
+		socket + "experimental: [wit-svid, wit]\n": `experimental is "wit": this version has one experiment: wit-svid`,
+		working + "experimental: [wit-svid]\n":     "write workload_api.socket",
+	} {
+		if _, _, err := load(settings, nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v; want %s", settings, err, want)
+		}
+	}
+}

@@ -11,7 +11,7 @@ func (s *Source) KeepMany(n int) int {
 	defer s.mu.Unlock()
 	now := s.now()
 	for i := range n {
-		s.keep(strconv.Itoa(i), &holding{ends: now.Wall.Add(time.Minute)}, now)
+		s.keep(strconv.Itoa(i), &holding{reply: Reply{Ends: now.Wall.Add(time.Minute)}}, now)
 	}
 	return len(s.held)
 }

@@ -27,10 +27,10 @@ const (
 
 // holding is the last token of an order, or the reason why it is missing.
 type holding struct {
-	reply       Reply
-	signer      jose.JSONWebKey // which has signed it
-	renew, ends time.Time
-	refusal     outage // of this order alone
+	reply   Reply
+	signer  jose.JSONWebKey // which has signed it
+	renew   time.Time
+	refusal outage // of this order alone
 }
 
 // Fetch returns a token that works. Of several callers for the same order, one call goes to the
@@ -112,7 +112,7 @@ func (s *Source) look(o Order, now rotation.Time) (held Reply, due bool, err err
 
 // works reports whether a token can be given out.
 func (s *Source) works(h *holding, now rotation.Time) bool {
-	return h.reply.Token != "" && now.Wall.Before(h.ends.Add(-leastLeft)) && s.publishes(h.signer)
+	return h.reply.Token != "" && now.Wall.Before(h.reply.Ends.Add(-leastLeft)) && s.publishes(h.signer)
 }
 
 // publishes reports whether the authority still publishes a key: a token signed with another key
@@ -160,7 +160,7 @@ func (s *Source) renew(o Order) (Reply, error) {
 	if s.ctx.Err() != nil {
 		return Reply{}, s.closed()
 	}
-	got.renew = s.cfg.Kind.renewal(asked.Wall, got.ends)
+	got.renew = s.cfg.Kind.renewal(asked.Wall, got.reply.Ends)
 	s.settle(o, got, err, before)
 	return got.reply, err
 }
@@ -249,7 +249,7 @@ func (s *Source) refuse(o Order, err error, now rotation.Time) time.Time {
 	if was := s.held[o.key()]; was != nil {
 		*h = *was
 	}
-	next := h.refusal.extend(err, now, h.ends.Sub(now.Wall), h.refusal.count)
+	next := h.refusal.extend(err, now, h.reply.Ends.Sub(now.Wall), h.refusal.count)
 	s.keep(o.key(), h, now)
 	return next
 }
@@ -262,12 +262,16 @@ func (s *Source) keep(key string, h *holding, now rotation.Time) {
 	s.held[key] = h
 }
 
-// victim returns one that is over, of a few at random, or else the last of these.
+// victim returns one that is over, of a few at random, or else the last of these. What is maintained
+// stays.
 func (s *Source) victim(now rotation.Time) (key string) {
 	looked := 0
 	for other, h := range s.held {
+		if s.maintained[other] > 0 {
+			continue
+		}
 		key = other
-		if looked++; looked == 16 || !now.Wall.Before(h.ends) && h.refusal.pause.Over(now) {
+		if looked++; looked == 16 || !now.Wall.Before(h.reply.Ends) && h.refusal.pause.Over(now) {
 			break
 		}
 	}

@@ -41,6 +41,19 @@ type Kind struct {
 	ParseKeys func(jwks []byte) (jws.Keys, error)
 }
 
+// DefaultTTL is the lifetime to ask for.
+const DefaultTTL = 5 * time.Minute
+
+const minTTL, maxTTL = 30 * time.Second, time.Hour
+
+// CheckTTL returns an error if a lifetime may not be asked for. Zero is the default.
+func CheckTTL(ttl time.Duration) error {
+	if ttl != 0 && (ttl < minTTL || ttl > maxTTL) {
+		return fmt.Errorf("must be %s to %s", minTTL, maxTTL)
+	}
+	return nil
+}
+
 // Parse reads a token of a stranger up to its signature.
 func (k Kind) Parse(token ca.Token) (jws.Token, error) {
 	// The base64 decoder skips line breaks.
@@ -81,15 +94,15 @@ func ReadClaims(payload []byte, now time.Time) (Claims, error) {
 	if err := json.Unmarshal(payload, &c); err != nil {
 		return c, fmt.Errorf("its claims are malformed: %w", err)
 	}
-	if err := c.CheckTimes(now); err != nil {
+	if err := c.CheckTimes(now, 0); err != nil {
 		return c, err
 	}
 	_, err := pki.ParseSPIFFEID(c.Subject)
 	return c, err
 }
 
-// CheckTimes returns an error unless the claims are of now.
-func (c Claims) CheckTimes(now time.Time) error {
+// CheckTimes returns an error unless the claims are of now, or have expired within grace.
+func (c Claims) CheckTimes(now time.Time, grace time.Duration) error {
 	for name, claim := range map[string]*float64{"exp": c.Expiry, "nbf": c.NotBefore, "iat": c.IssuedAt} {
 		if claim != nil && !jws.IsTime(*claim) {
 			return fmt.Errorf("its claim %s is not a time", name)
@@ -98,7 +111,7 @@ func (c Claims) CheckTimes(now time.Time) error {
 	switch {
 	case c.Expiry == nil:
 		return errors.New("it has no expiry")
-	case !now.Before(c.Ends()):
+	case !now.Before(c.Ends().Add(grace)):
 		return fmt.Errorf("it expired at %s", clock.Stamp(c.Ends()))
 	case c.NotBefore != nil && now.Add(Leeway).Before(jws.At(*c.NotBefore)):
 		return fmt.Errorf("it is not valid before %s", clock.Stamp(jws.At(*c.NotBefore)))
@@ -135,14 +148,15 @@ func (s *Source) checkToken(ctx context.Context, o Order, r Reply) (got holding,
 	if err != nil {
 		return got, err
 	}
-	got = holding{reply: r, signer: keys[0], ends: c.Ends()} // each has a kid of its own
+	r.Ends = c.Ends()
+	got = holding{reply: r, signer: keys[0]} // each has a kid of its own
 	switch {
 	case c.Subject != o.ID:
 		return got, fmt.Errorf("its subject is %.256q, not %q", c.Subject, o.ID)
-	case got.ends.After(now.Add(s.cfg.TTL + Leeway)):
-		return got, fmt.Errorf("it lives until %s, longer than asked for", clock.Stamp(got.ends))
-	case !got.ends.After(now.Add(leastLeft)):
-		return got, fmt.Errorf("it ends at %s, too early to be used", clock.Stamp(got.ends))
+	case got.reply.Ends.After(now.Add(s.cfg.TTL + Leeway)):
+		return got, fmt.Errorf("it lives until %s, longer than asked for", clock.Stamp(got.reply.Ends))
+	case !got.reply.Ends.After(now.Add(leastLeft)):
+		return got, fmt.Errorf("it ends at %s, too early to be used", clock.Stamp(got.reply.Ends))
 	}
 	return got, s.cfg.Check(o, r, c, payload)
 }

@@ -75,6 +75,7 @@ func (o Order) key() string { return o.ID + "\x00" + strings.Join(o.Audiences, "
 type Reply struct {
 	Token ca.Token
 	Key   crypto.Signer
+	Ends  time.Time // once it is verified
 }
 
 // Source holds tokens and the authority's keys. Its methods are safe for concurrent use.
@@ -97,6 +98,7 @@ type Source struct {
 	record     record
 	budgets    map[string]*loglimit.Bucket // by holder
 	signing    map[string]int              // calls in flight, by Order.key
+	maintained map[string]int              // calls of Maintain, by Order.key
 	watchers   watchers.Set[func()]
 	changed    chan struct{} // closed when the keys change, and replaced
 }
@@ -104,7 +106,7 @@ type Source struct {
 // New starts to follow the authority's keys. Call [Source.Close].
 func New(cfg Config) *Source {
 	s := &Source{
-		cfg: cfg.withDefaults(), slots: make(chan struct{}, maxCalls), held: map[string]*holding{}, identities: map[string]*outage{}, budgets: map[string]*loglimit.Bucket{}, signing: map[string]int{}, changed: make(chan struct{}), record: newRecord(),
+		cfg: cfg.withDefaults(), slots: make(chan struct{}, maxCalls), held: map[string]*holding{}, identities: map[string]*outage{}, budgets: map[string]*loglimit.Bucket{}, signing: map[string]int{}, maintained: map[string]int{}, changed: make(chan struct{}), record: newRecord(),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.wg.Go(s.follow)

@@ -102,7 +102,7 @@ func (s *Source) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, h := range s.held {
-		if h.reply.Token != "" && now.Before(h.ends.Add(-leastLeft)) {
+		if h.reply.Token != "" && now.Before(h.reply.Ends.Add(-leastLeft)) {
 			out.Held++
 		}
 	}

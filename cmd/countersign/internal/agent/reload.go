@@ -211,10 +211,14 @@ func (r *reloader) adopt(all []secret.Authority, late map[string]*pluginhost.Pla
 			r.providers.stream.Take(name, workloads.ExchangeOf(r.providers.tokens, name))
 		}
 	}
-	r.followJWT()
+	r.followTokens()
 }
 
-func (r *reloader) followJWT() { r.jwts.follow(slices.Collect(maps.Values(r.inForce))) }
+func (r *reloader) followTokens() {
+	all := slices.Collect(maps.Values(r.inForce))
+	r.jwts.follow(all)
+	r.wits.follow(all)
+}
 
 // settle applies the rest, which has been checked, and stops what is no longer needed.
 func (r *reloader) settle(c config.Config, cfg agent.Config) error {

@@ -46,6 +46,7 @@ type start struct {
 	foreign   *federated
 	state     secret.Storage // of state.dir; nil: none
 	jwts      *jwtSVIDs
+	wits      *witSVIDs
 	others    secret.Source // of files and of a Workload API
 	demand    *demand.Rules // nil in an agent of many identities, and with --once
 	child     *proxyChild
@@ -228,6 +229,10 @@ func (s *start) openSources(context.Context) (err error) {
 		return err
 	}
 	s.later(s.jwts.close)
+	if s.wits, err = openWITSVIDs(&s.c, &s.cfg, s.log); err != nil {
+		return err
+	}
+	s.later(s.wits.close)
 	s.others = secret.First(files, s.spire)
 	if !s.c.Workloads.On() {
 		s.cfg.Sources = append(s.cfg.Sources, files, s.spire)
@@ -263,7 +268,7 @@ func (s *start) begin(ctx context.Context, level *slog.LevelVar) (stop func()) {
 	s.bundle.show(s.agent.Secrets(), s.jwts)
 	s.providers.recorder.Outputs(outputs.Described(s.c))
 	s.providers.recorder.KeepsState(s.c.State.Dir)
-	showAgent(s.page, s.out, s.agent, s.providers, s.counts, s.child, s.jwts, machineOf(s.c, s.in.FileName()), s.log)
+	showAgent(s.page, s.out, s.agent, s.providers, s.counts, s.child, s.jwts, s.wits, machineOf(s.c, s.in.FileName()), s.log)
 	stops := []func(){
 		returnMemory(s.agent),
 		watchStreams(&s.providers.recorder, s.namesConfigured, s.log),

@@ -144,7 +144,7 @@ func (s *switches) commit(one step) error {
 	name := one.authority.Name
 	s.inForce[name] = one.authority
 	s.providers.stream.Take(name, workloads.ExchangeOf(s.providers.tokens, name))
-	s.followJWT()
+	s.followTokens()
 	s.enforcePolicy() // the provider may run as another user
 	s.log.Info("authority has its new client and rules", "provider", name)
 	return nil

@@ -29,23 +29,28 @@ const (
 
 // JWTSVIDsOf describes those of a provider.
 func JWTSVIDsOf(provider string, audiences []string, s jwtsvid.Status) *JWTSVIDs {
-	j := &JWTSVIDs{Provider: provider, State: jwtOffered, Audiences: audiences, Status: s}
-	switch {
-	case s.Missing:
-		j.State = jwtUnable
-	case len(s.Keys) == 0 && s.KeysFailure == nil:
-		j.State = jwtWaiting
-	case len(s.Keys) == 0:
-		j.State = jwtNoKeys
-	case s.KeysFailure != nil:
-		j.State = jwtNotFollowed
-	case s.Failing:
-		j.State = jwtFailing
-	}
-	return j
+	return &JWTSVIDs{Provider: provider, State: stateOfTokens(len(s.Keys), s.Missing, s.KeysFailure != nil, s.Failing), Audiences: audiences, Status: s}
 }
 
-func (j *JWTSVIDs) badge() badge {
+func stateOfTokens(keys int, missing, behind, failing bool) string {
+	switch {
+	case missing:
+		return jwtUnable
+	case keys == 0 && !behind:
+		return jwtWaiting
+	case keys == 0:
+		return jwtNoKeys
+	case behind:
+		return jwtNotFollowed
+	case failing:
+		return jwtFailing
+	}
+	return jwtOffered
+}
+
+func (j *JWTSVIDs) badge() badge { return badgeOfTokens(j.State) }
+
+func badgeOfTokens(state string) badge {
 	return map[string]badge{
 		jwtOffered:     {"offered", good},
 		jwtWaiting:     {"waiting for the provider's keys", fair},
@@ -53,18 +58,22 @@ func (j *JWTSVIDs) badge() badge {
 		jwtNotFollowed: {"offered; changes of the keys are not known", fair},
 		jwtNoKeys:      {"not offered: no keys are known", bad},
 		jwtUnable:      {"not offered: the provider signs none", bad},
-	}[j.State]
+	}[state]
 }
 
 // trouble is a sentence about what is wrong, or empty.
 func (j *JWTSVIDs) trouble() string {
-	if j == nil || j.State == jwtOffered || j.State == jwtWaiting {
+	if j == nil {
 		return ""
 	}
+	return troubleOfTokens("JWT-SVID", j.State)
+}
+
+func troubleOfTokens(kind, state string) string {
 	return map[string]string{
-		jwtFailing: "A JWT-SVID could not be signed.", jwtNotFollowed: "The keys of JWT-SVIDs are not followed.",
-		jwtNoKeys: "JWT-SVIDs have no keys.", jwtUnable: "The provider of JWT-SVIDs signs none.",
-	}[j.State]
+		jwtFailing: "A " + kind + " could not be signed.", jwtNotFollowed: "The keys of " + kind + "s are not followed.",
+		jwtNoKeys: kind + "s have no keys.", jwtUnable: "The provider of " + kind + "s signs none.",
+	}[state]
 }
 
 func (m *markup) jwtSVIDs(j *JWTSVIDs) {
@@ -73,12 +82,8 @@ func (m *markup) jwtSVIDs(j *JWTSVIDs) {
 	}
 	m.section("jwt-svids", "JWT-SVIDs", func() {
 		m.badge(j.badge())
-		failures := 0
-		for _, n := range j.Failures {
-			failures += n
-		}
 		m.numbers([]number{
-			{"Keys", len(j.Keys)}, {"Held", j.Held}, {"Signed", j.Signed}, {"Failed requests", failures}, {"Audiences refused", j.Refused},
+			{"Keys", len(j.Keys)}, {"Held", j.Held}, {"Signed", j.Signed}, {"Failed requests", sumOf(j.Failures)}, {"Audiences refused", j.Refused},
 		})
 		m.put("<dl class=\"facts\">\n")
 		m.fact("Provider", clean(j.Provider))

@@ -105,6 +105,9 @@ func (r Report) problems() (all []fault) {
 	if trouble := r.JWTSVIDs.trouble(); trouble != "" {
 		say(r.JWTSVIDs.badge().Grade, trouble, "jwt-svids")
 	}
+	if trouble := r.WITSVIDs.trouble(); trouble != "" {
+		say(badgeOfTokens(r.WITSVIDs.State).Grade, trouble, "wit-svids")
+	}
 	if trouble := r.onDemandTrouble(); trouble.Words != "" {
 		say(trouble.Grade, trouble.Words, "on-demand")
 	}

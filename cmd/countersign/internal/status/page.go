@@ -26,6 +26,7 @@ func write(r Report, opened string) *markup {
 	m.workloads(r.Workloads)
 	m.onDemand(r.OnDemand)
 	m.jwtSVIDs(r.JWTSVIDs)
+	m.witSVIDs(r.WITSVIDs)
 	m.gateway(r.Gateway)
 	m.outputs(r)
 	m.errors(r)

@@ -650,6 +650,249 @@ func (x *ValidateJWTSVIDResponse) GetClaims() *structpb.Struct {
 	return nil
 }
 
+type WITSVIDRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Optional. The one identity that is asked for.
+	SpiffeId      string `protobuf:"bytes,1,opt,name=spiffe_id,json=spiffeId,proto3" json:"spiffe_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WITSVIDRequest) Reset() {
+	*x = WITSVIDRequest{}
+	mi := &file_spiffe_workload_v1_workload_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WITSVIDRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WITSVIDRequest) ProtoMessage() {}
+
+func (x *WITSVIDRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_spiffe_workload_v1_workload_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WITSVIDRequest.ProtoReflect.Descriptor instead.
+func (*WITSVIDRequest) Descriptor() ([]byte, []int) {
+	return file_spiffe_workload_v1_workload_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *WITSVIDRequest) GetSpiffeId() string {
+	if x != nil {
+		return x.SpiffeId
+	}
+	return ""
+}
+
+type WITSVIDResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Required.
+	Svids         []*WITSVID `protobuf:"bytes,1,rep,name=svids,proto3" json:"svids,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WITSVIDResponse) Reset() {
+	*x = WITSVIDResponse{}
+	mi := &file_spiffe_workload_v1_workload_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WITSVIDResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WITSVIDResponse) ProtoMessage() {}
+
+func (x *WITSVIDResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_spiffe_workload_v1_workload_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WITSVIDResponse.ProtoReflect.Descriptor instead.
+func (*WITSVIDResponse) Descriptor() ([]byte, []int) {
+	return file_spiffe_workload_v1_workload_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *WITSVIDResponse) GetSvids() []*WITSVID {
+	if x != nil {
+		return x.Svids
+	}
+	return nil
+}
+
+type WITSVID struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Required.
+	SpiffeId string `protobuf:"bytes,1,opt,name=spiffe_id,json=spiffeId,proto3" json:"spiffe_id,omitempty"`
+	// Required. JWS, compact.
+	WitSvid string `protobuf:"bytes,2,opt,name=wit_svid,json=witSvid,proto3" json:"wit_svid,omitempty"`
+	// Required. The private key that the WIT-SVID is bound to, a JWK.
+	WitSvidKey string `protobuf:"bytes,3,opt,name=wit_svid_key,json=witSvidKey,proto3" json:"wit_svid_key,omitempty"`
+	// Optional.
+	Hint          string `protobuf:"bytes,4,opt,name=hint,proto3" json:"hint,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WITSVID) Reset() {
+	*x = WITSVID{}
+	mi := &file_spiffe_workload_v1_workload_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WITSVID) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WITSVID) ProtoMessage() {}
+
+func (x *WITSVID) ProtoReflect() protoreflect.Message {
+	mi := &file_spiffe_workload_v1_workload_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WITSVID.ProtoReflect.Descriptor instead.
+func (*WITSVID) Descriptor() ([]byte, []int) {
+	return file_spiffe_workload_v1_workload_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *WITSVID) GetSpiffeId() string {
+	if x != nil {
+		return x.SpiffeId
+	}
+	return ""
+}
+
+func (x *WITSVID) GetWitSvid() string {
+	if x != nil {
+		return x.WitSvid
+	}
+	return ""
+}
+
+func (x *WITSVID) GetWitSvidKey() string {
+	if x != nil {
+		return x.WitSvidKey
+	}
+	return ""
+}
+
+func (x *WITSVID) GetHint() string {
+	if x != nil {
+		return x.Hint
+	}
+	return ""
+}
+
+type WITBundlesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WITBundlesRequest) Reset() {
+	*x = WITBundlesRequest{}
+	mi := &file_spiffe_workload_v1_workload_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WITBundlesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WITBundlesRequest) ProtoMessage() {}
+
+func (x *WITBundlesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_spiffe_workload_v1_workload_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WITBundlesRequest.ProtoReflect.Descriptor instead.
+func (*WITBundlesRequest) Descriptor() ([]byte, []int) {
+	return file_spiffe_workload_v1_workload_proto_rawDescGZIP(), []int{15}
+}
+
+type WITBundlesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Required. JWK sets by the trust domain's SPIFFE ID.
+	Bundles       map[string]string `protobuf:"bytes,1,rep,name=bundles,proto3" json:"bundles,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WITBundlesResponse) Reset() {
+	*x = WITBundlesResponse{}
+	mi := &file_spiffe_workload_v1_workload_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WITBundlesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WITBundlesResponse) ProtoMessage() {}
+
+func (x *WITBundlesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_spiffe_workload_v1_workload_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WITBundlesResponse.ProtoReflect.Descriptor instead.
+func (*WITBundlesResponse) Descriptor() ([]byte, []int) {
+	return file_spiffe_workload_v1_workload_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *WITBundlesResponse) GetBundles() map[string]string {
+	if x != nil {
+		return x.Bundles
+	}
+	return nil
+}
+
 var File_spiffe_workload_v1_workload_proto protoreflect.FileDescriptor
 
 const file_spiffe_workload_v1_workload_proto_rawDesc = "" +
@@ -696,13 +939,31 @@ const file_spiffe_workload_v1_workload_proto_rawDesc = "" +
 	"\x04svid\x18\x02 \x01(\tR\x04svid\"g\n" +
 	"\x17ValidateJWTSVIDResponse\x12\x1b\n" +
 	"\tspiffe_id\x18\x01 \x01(\tR\bspiffeId\x12/\n" +
-	"\x06claims\x18\x02 \x01(\v2\x17.google.protobuf.StructR\x06claims2\xfa\x04\n" +
+	"\x06claims\x18\x02 \x01(\v2\x17.google.protobuf.StructR\x06claims\"-\n" +
+	"\x0eWITSVIDRequest\x12\x1b\n" +
+	"\tspiffe_id\x18\x01 \x01(\tR\bspiffeId\"P\n" +
+	"\x0fWITSVIDResponse\x12=\n" +
+	"\x05svids\x18\x01 \x03(\v2'.countersign.spiffe.workload.v1.WITSVIDR\x05svids\"w\n" +
+	"\aWITSVID\x12\x1b\n" +
+	"\tspiffe_id\x18\x01 \x01(\tR\bspiffeId\x12\x19\n" +
+	"\bwit_svid\x18\x02 \x01(\tR\awitSvid\x12 \n" +
+	"\fwit_svid_key\x18\x03 \x01(\tR\n" +
+	"witSvidKey\x12\x12\n" +
+	"\x04hint\x18\x04 \x01(\tR\x04hint\"\x13\n" +
+	"\x11WITBundlesRequest\"\xab\x01\n" +
+	"\x12WITBundlesResponse\x12Y\n" +
+	"\abundles\x18\x01 \x03(\v2?.countersign.spiffe.workload.v1.WITBundlesResponse.BundlesEntryR\abundles\x1a:\n" +
+	"\fBundlesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x012\xe9\x06\n" +
 	"\x11SpiffeWorkloadAPI\x12t\n" +
 	"\rFetchX509SVID\x12/.countersign.spiffe.workload.v1.X509SVIDRequest\x1a0.countersign.spiffe.workload.v1.X509SVIDResponse0\x01\x12}\n" +
 	"\x10FetchX509Bundles\x122.countersign.spiffe.workload.v1.X509BundlesRequest\x1a3.countersign.spiffe.workload.v1.X509BundlesResponse0\x01\x12o\n" +
 	"\fFetchJWTSVID\x12..countersign.spiffe.workload.v1.JWTSVIDRequest\x1a/.countersign.spiffe.workload.v1.JWTSVIDResponse\x12z\n" +
 	"\x0fFetchJWTBundles\x121.countersign.spiffe.workload.v1.JWTBundlesRequest\x1a2.countersign.spiffe.workload.v1.JWTBundlesResponse0\x01\x12\x82\x01\n" +
-	"\x0fValidateJWTSVID\x126.countersign.spiffe.workload.v1.ValidateJWTSVIDRequest\x1a7.countersign.spiffe.workload.v1.ValidateJWTSVIDResponseBLZJgithub.com/countersign-dev/countersign/proto/spiffe/workload/v1;workloadv1b\x06proto3"
+	"\x0fValidateJWTSVID\x126.countersign.spiffe.workload.v1.ValidateJWTSVIDRequest\x1a7.countersign.spiffe.workload.v1.ValidateJWTSVIDResponse\x12q\n" +
+	"\fFetchWITSVID\x12..countersign.spiffe.workload.v1.WITSVIDRequest\x1a/.countersign.spiffe.workload.v1.WITSVIDResponse0\x01\x12z\n" +
+	"\x0fFetchWITBundles\x121.countersign.spiffe.workload.v1.WITBundlesRequest\x1a2.countersign.spiffe.workload.v1.WITBundlesResponse0\x01BLZJgithub.com/countersign-dev/countersign/proto/spiffe/workload/v1;workloadv1b\x06proto3"
 
 var (
 	file_spiffe_workload_v1_workload_proto_rawDescOnce sync.Once
@@ -716,7 +977,7 @@ func file_spiffe_workload_v1_workload_proto_rawDescGZIP() []byte {
 	return file_spiffe_workload_v1_workload_proto_rawDescData
 }
 
-var file_spiffe_workload_v1_workload_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_spiffe_workload_v1_workload_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_spiffe_workload_v1_workload_proto_goTypes = []any{
 	(*X509SVIDRequest)(nil),         // 0: countersign.spiffe.workload.v1.X509SVIDRequest
 	(*X509SVIDResponse)(nil),        // 1: countersign.spiffe.workload.v1.X509SVIDResponse
@@ -730,33 +991,45 @@ var file_spiffe_workload_v1_workload_proto_goTypes = []any{
 	(*JWTBundlesResponse)(nil),      // 9: countersign.spiffe.workload.v1.JWTBundlesResponse
 	(*ValidateJWTSVIDRequest)(nil),  // 10: countersign.spiffe.workload.v1.ValidateJWTSVIDRequest
 	(*ValidateJWTSVIDResponse)(nil), // 11: countersign.spiffe.workload.v1.ValidateJWTSVIDResponse
-	nil,                             // 12: countersign.spiffe.workload.v1.X509SVIDResponse.FederatedBundlesEntry
-	nil,                             // 13: countersign.spiffe.workload.v1.X509BundlesResponse.BundlesEntry
-	nil,                             // 14: countersign.spiffe.workload.v1.JWTBundlesResponse.BundlesEntry
-	(*structpb.Struct)(nil),         // 15: google.protobuf.Struct
+	(*WITSVIDRequest)(nil),          // 12: countersign.spiffe.workload.v1.WITSVIDRequest
+	(*WITSVIDResponse)(nil),         // 13: countersign.spiffe.workload.v1.WITSVIDResponse
+	(*WITSVID)(nil),                 // 14: countersign.spiffe.workload.v1.WITSVID
+	(*WITBundlesRequest)(nil),       // 15: countersign.spiffe.workload.v1.WITBundlesRequest
+	(*WITBundlesResponse)(nil),      // 16: countersign.spiffe.workload.v1.WITBundlesResponse
+	nil,                             // 17: countersign.spiffe.workload.v1.X509SVIDResponse.FederatedBundlesEntry
+	nil,                             // 18: countersign.spiffe.workload.v1.X509BundlesResponse.BundlesEntry
+	nil,                             // 19: countersign.spiffe.workload.v1.JWTBundlesResponse.BundlesEntry
+	nil,                             // 20: countersign.spiffe.workload.v1.WITBundlesResponse.BundlesEntry
+	(*structpb.Struct)(nil),         // 21: google.protobuf.Struct
 }
 var file_spiffe_workload_v1_workload_proto_depIdxs = []int32{
 	2,  // 0: countersign.spiffe.workload.v1.X509SVIDResponse.svids:type_name -> countersign.spiffe.workload.v1.X509SVID
-	12, // 1: countersign.spiffe.workload.v1.X509SVIDResponse.federated_bundles:type_name -> countersign.spiffe.workload.v1.X509SVIDResponse.FederatedBundlesEntry
-	13, // 2: countersign.spiffe.workload.v1.X509BundlesResponse.bundles:type_name -> countersign.spiffe.workload.v1.X509BundlesResponse.BundlesEntry
+	17, // 1: countersign.spiffe.workload.v1.X509SVIDResponse.federated_bundles:type_name -> countersign.spiffe.workload.v1.X509SVIDResponse.FederatedBundlesEntry
+	18, // 2: countersign.spiffe.workload.v1.X509BundlesResponse.bundles:type_name -> countersign.spiffe.workload.v1.X509BundlesResponse.BundlesEntry
 	7,  // 3: countersign.spiffe.workload.v1.JWTSVIDResponse.svids:type_name -> countersign.spiffe.workload.v1.JWTSVID
-	14, // 4: countersign.spiffe.workload.v1.JWTBundlesResponse.bundles:type_name -> countersign.spiffe.workload.v1.JWTBundlesResponse.BundlesEntry
-	15, // 5: countersign.spiffe.workload.v1.ValidateJWTSVIDResponse.claims:type_name -> google.protobuf.Struct
-	0,  // 6: countersign.spiffe.workload.v1.SpiffeWorkloadAPI.FetchX509SVID:input_type -> countersign.spiffe.workload.v1.X509SVIDRequest
-	3,  // 7: countersign.spiffe.workload.v1.SpiffeWorkloadAPI.FetchX509Bundles:input_type -> countersign.spiffe.workload.v1.X509BundlesRequest
-	5,  // 8: countersign.spiffe.workload.v1.SpiffeWorkloadAPI.FetchJWTSVID:input_type -> countersign.spiffe.workload.v1.JWTSVIDRequest
-	8,  // 9: countersign.spiffe.workload.v1.SpiffeWorkloadAPI.FetchJWTBundles:input_type -> countersign.spiffe.workload.v1.JWTBundlesRequest
-	10, // 10: countersign.spiffe.workload.v1.SpiffeWorkloadAPI.ValidateJWTSVID:input_type -> countersign.spiffe.workload.v1.ValidateJWTSVIDRequest
-	1,  // 11: countersign.spiffe.workload.v1.SpiffeWorkloadAPI.FetchX509SVID:output_type -> countersign.spiffe.workload.v1.X509SVIDResponse
-	4,  // 12: countersign.spiffe.workload.v1.SpiffeWorkloadAPI.FetchX509Bundles:output_type -> countersign.spiffe.workload.v1.X509BundlesResponse
-	6,  // 13: countersign.spiffe.workload.v1.SpiffeWorkloadAPI.FetchJWTSVID:output_type -> countersign.spiffe.workload.v1.JWTSVIDResponse
-	9,  // 14: countersign.spiffe.workload.v1.SpiffeWorkloadAPI.FetchJWTBundles:output_type -> countersign.spiffe.workload.v1.JWTBundlesResponse
-	11, // 15: countersign.spiffe.workload.v1.SpiffeWorkloadAPI.ValidateJWTSVID:output_type -> countersign.spiffe.workload.v1.ValidateJWTSVIDResponse
-	11, // [11:16] is the sub-list for method output_type
-	6,  // [6:11] is the sub-list for method input_type
-	6,  // [6:6] is the sub-list for extension type_name
-	6,  // [6:6] is the sub-list for extension extendee
-	0,  // [0:6] is the sub-list for field type_name
+	19, // 4: countersign.spiffe.workload.v1.JWTBundlesResponse.bundles:type_name -> countersign.spiffe.workload.v1.JWTBundlesResponse.BundlesEntry
+	21, // 5: countersign.spiffe.workload.v1.ValidateJWTSVIDResponse.claims:type_name -> google.protobuf.Struct
+	14, // 6: countersign.spiffe.workload.v1.WITSVIDResponse.svids:type_name -> countersign.spiffe.workload.v1.WITSVID
+	20, // 7: countersign.spiffe.workload.v1.WITBundlesResponse.bundles:type_name -> countersign.spiffe.workload.v1.WITBundlesResponse.BundlesEntry
+	0,  // 8: countersign.spiffe.workload.v1.SpiffeWorkloadAPI.FetchX509SVID:input_type -> countersign.spiffe.workload.v1.X509SVIDRequest
+	3,  // 9: countersign.spiffe.workload.v1.SpiffeWorkloadAPI.FetchX509Bundles:input_type -> countersign.spiffe.workload.v1.X509BundlesRequest
+	5,  // 10: countersign.spiffe.workload.v1.SpiffeWorkloadAPI.FetchJWTSVID:input_type -> countersign.spiffe.workload.v1.JWTSVIDRequest
+	8,  // 11: countersign.spiffe.workload.v1.SpiffeWorkloadAPI.FetchJWTBundles:input_type -> countersign.spiffe.workload.v1.JWTBundlesRequest
+	10, // 12: countersign.spiffe.workload.v1.SpiffeWorkloadAPI.ValidateJWTSVID:input_type -> countersign.spiffe.workload.v1.ValidateJWTSVIDRequest
+	12, // 13: countersign.spiffe.workload.v1.SpiffeWorkloadAPI.FetchWITSVID:input_type -> countersign.spiffe.workload.v1.WITSVIDRequest
+	15, // 14: countersign.spiffe.workload.v1.SpiffeWorkloadAPI.FetchWITBundles:input_type -> countersign.spiffe.workload.v1.WITBundlesRequest
+	1,  // 15: countersign.spiffe.workload.v1.SpiffeWorkloadAPI.FetchX509SVID:output_type -> countersign.spiffe.workload.v1.X509SVIDResponse
+	4,  // 16: countersign.spiffe.workload.v1.SpiffeWorkloadAPI.FetchX509Bundles:output_type -> countersign.spiffe.workload.v1.X509BundlesResponse
+	6,  // 17: countersign.spiffe.workload.v1.SpiffeWorkloadAPI.FetchJWTSVID:output_type -> countersign.spiffe.workload.v1.JWTSVIDResponse
+	9,  // 18: countersign.spiffe.workload.v1.SpiffeWorkloadAPI.FetchJWTBundles:output_type -> countersign.spiffe.workload.v1.JWTBundlesResponse
+	11, // 19: countersign.spiffe.workload.v1.SpiffeWorkloadAPI.ValidateJWTSVID:output_type -> countersign.spiffe.workload.v1.ValidateJWTSVIDResponse
+	13, // 20: countersign.spiffe.workload.v1.SpiffeWorkloadAPI.FetchWITSVID:output_type -> countersign.spiffe.workload.v1.WITSVIDResponse
+	16, // 21: countersign.spiffe.workload.v1.SpiffeWorkloadAPI.FetchWITBundles:output_type -> countersign.spiffe.workload.v1.WITBundlesResponse
+	15, // [15:22] is the sub-list for method output_type
+	8,  // [8:15] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_spiffe_workload_v1_workload_proto_init() }
@@ -770,7 +1043,7 @@ func file_spiffe_workload_v1_workload_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_spiffe_workload_v1_workload_proto_rawDesc), len(file_spiffe_workload_v1_workload_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   15,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

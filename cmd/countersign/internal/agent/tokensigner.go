@@ -1,0 +1,128 @@
+package agent
+
+import (
+	"context"
+	"sync"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+// tokenSigner is the entry of a provider that signs tokens: its client, of type S, and its tokens. A
+// reload may give it another client.
+type tokenSigner[S comparable] struct {
+	provider string
+	removed  S // the client of a provider that is not configured any more, until it is again
+
+	mu       sync.Mutex
+	from     *signerEntry[S]
+	replaced chan struct{} // closed when from is another
+}
+
+type signerEntry[S comparable] struct {
+	client S
+	tokens secret.Authority
+}
+
+func newTokenSigner[S comparable](provider string, removed S, authorities []secret.Authority) *tokenSigner[S] {
+	t := &tokenSigner[S]{provider: provider, removed: removed, replaced: make(chan struct{})}
+	t.follow(authorities)
+	return t
+}
+
+// follow takes over the client and the tokens of the provider's entry after a reload.
+func (t *tokenSigner[S]) follow(authorities []secret.Authority) {
+	next := &signerEntry[S]{client: t.removed}
+	for _, a := range authorities {
+		if client, ok := a.Client.(S); ok && a.Name == t.provider {
+			next = &signerEntry[S]{client, a}
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.from == nil || t.from.client != next.client {
+		close(t.replaced)
+		t.replaced = make(chan struct{})
+	}
+	t.from = next
+}
+
+func (t *tokenSigner[S]) now() (from *signerEntry[S], replaced <-chan struct{}) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.from, t.replaced
+}
+
+func (t *tokenSigner[S]) client() S {
+	from, _ := t.now()
+	return from.client
+}
+
+// watch calls f with the client, and with the next one when it is replaced.
+func (t *tokenSigner[S]) watch(ctx context.Context, f func(context.Context, S) error) error {
+	for {
+		from, replaced := t.now()
+		err := until(ctx, replaced, func(ctx context.Context) error { return f(ctx, from.client) })
+		select {
+		case <-ctx.Done():
+			return err
+		case <-replaced:
+		default:
+			return err
+		}
+	}
+}
+
+// until calls f with a context that also ends when over is closed.
+func until(ctx context.Context, over <-chan struct{}, f func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-over:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return f(ctx)
+}
+
+// token reads the token anew if its authority was replaced meanwhile: another one must not get it.
+func (t *tokenSigner[S]) token(ctx context.Context) (bearer ca.Bearer, err error) {
+	for {
+		from, replaced := t.now()
+		if from.tokens.Token == nil {
+			return ca.Bearer{}, nil
+		}
+		bearer, err = from.tokens.Token(ctx)
+		select {
+		case <-replaced:
+		default:
+			return bearer, err
+		}
+	}
+}
+
+func (t *tokenSigner[S]) rejected(token ca.Token) {
+	if from, _ := t.now(); from.tokens.TokenRejected != nil {
+		from.tokens.TokenRejected(token)
+	}
+}
+
+// removed is the client of a provider that is not configured any more.
+type removed struct{}
+
+var errRemoved = ca.Errorf(ca.Unavailable, "the provider was removed from the configuration")
+
+func (removed) SignJWT(context.Context, ca.JWTRequest) (ca.Token, error) { return "", errRemoved }
+
+func (removed) SignWIT(context.Context, ca.WITRequest) (ca.Token, error) { return "", errRemoved }
+
+func (removed) WatchJWTKeys(ctx context.Context, _ func([]byte) error) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (r removed) WatchWITKeys(ctx context.Context, changed func([]byte) error) error {
+	return r.WatchJWTKeys(ctx, changed)
+}
