@@ -51,6 +51,27 @@ func (*advising) WatchJWTKeys(ctx context.Context, changed func([]byte) error) e
 	return ctx.Err()
 }
 
+func (*advising) SignWIT(_ context.Context, req provider.WITRequest) (provider.Token, error) {
+	return provider.Token(req.SubjectID + " with " + string(req.PublicKey)), nil
+}
+
+func (*advising) WatchWITKeys(ctx context.Context, changed func([]byte) error) error {
+	if err := changed([]byte("keys of WIT-SVIDs")); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// publicJWK is the key of RFC 7517, appendix A.1.
+const publicJWK = `{"kty":"EC","alg":"ES256","crv":"P-256","x":"MKBCTNIcKUSDii11ySs3526iDZ8AiTo7Tu6KPAqv7D4","y":"4Etl6SRW2YiLUrN5vfvVHuhp7x8PxltmWWlbbM4IFyM"}`
+
+func witRequest() provider.WITRequest {
+	return provider.WITRequest{
+		ID: jwtRequest().ID, SubjectID: jwtRequest().SubjectID, PublicKey: []byte(publicJWK), TTL: jwtRequest().TTL,
+	}
+}
+
 func jwtRequest() provider.JWTRequest {
 	return provider.JWTRequest{
 		ID: "7b3bd6a1-4b5d-4a8e-9a3e-0c7d2f1e9b10", SubjectID: "spiffe://example.org/web", Audiences: []string{"db"}, TTL: time.Minute,
@@ -75,6 +96,19 @@ func TestAbilitiesCrossTheBoundaryToAProcess(t *testing.T) {
 	}
 	if token, err := p.SignJWT(t.Context(), jwtRequest()); err != nil || token != "spiffe://example.org/web for db" {
 		t.Errorf("JWT-SVID: %v", err)
+	}
+	if token, err := p.SignWIT(t.Context(), witRequest()); err != nil || token != "spiffe://example.org/web with "+publicJWK {
+		t.Errorf("WIT-SVID: %v", err)
+	}
+	enough := errors.New("enough")
+	err = p.WatchWITKeys(t.Context(), func(jwks []byte) error {
+		if string(jwks) != "keys of WIT-SVIDs" {
+			t.Errorf("WIT keys: %q", jwks)
+		}
+		return enough
+	})
+	if !errors.Is(err, enough) {
+		t.Errorf("WIT keys: %v", err)
 	}
 }
 
@@ -122,5 +156,11 @@ func TestMissingAbilitiesAreUnimplemented(t *testing.T) {
 	}
 	if err := p.WatchJWTKeys(t.Context(), func([]byte) error { return nil }); !errors.Is(err, ca.ErrUnimplemented) {
 		t.Errorf("JWT keys: %v", err)
+	}
+	if _, err := p.SignWIT(t.Context(), witRequest()); !errors.Is(err, ca.ErrUnimplemented) {
+		t.Errorf("WIT-SVID: %v", err)
+	}
+	if err := p.WatchWITKeys(t.Context(), func([]byte) error { return nil }); !errors.Is(err, ca.ErrUnimplemented) {
+		t.Errorf("WIT keys: %v", err)
 	}
 }

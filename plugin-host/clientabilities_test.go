@@ -37,6 +37,7 @@ func TestAbilityThatIsNotDeclaredIsNotCalled(t *testing.T) {
 			"Revocations":  func() error { _, err := w.p.Revocations(t.Context()); return err },
 			"RenewalInfo":  func() error { _, err := w.p.RenewalInfo(t.Context(), nil); return err },
 			"WatchJWTKeys": func() error { return w.p.WatchJWTKeys(t.Context(), ignore) },
+			"WatchWITKeys": func() error { return w.p.WatchWITKeys(t.Context(), ignore) },
 		} {
 			if err := call(); !errors.Is(err, ca.ErrUnimplemented) {
 				t.Errorf("%s: %v", name, err)
@@ -64,6 +65,9 @@ func TestProviderThatNeedsATokenIsNotAskedWithoutOne(t *testing.T) {
 		}
 		if _, err := w.p.SignJWT(t.Context(), ca.JWTRequest{}); !errors.Is(err, ca.ErrUnauthenticated) {
 			t.Errorf("a JWT-SVID without a token: %v", err)
+		}
+		if _, err := w.p.SignWIT(t.Context(), ca.WITRequest{}); !errors.Is(err, ca.ErrUnauthenticated) {
+			t.Errorf("a WIT-SVID without a token: %v", err)
 		}
 		if _, err := w.p.CSRSign(t.Context(), ca.SignRequest{Token: "eyJ.token"}); err != nil || w.lives[0].calls.Load() != 1 {
 			t.Errorf("with a token: %v", err)

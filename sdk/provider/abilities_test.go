@@ -34,11 +34,19 @@ func (*certifier) WatchJWTKeys(_ context.Context, changed func([]byte) error) er
 	return changed([]byte("{}"))
 }
 
+func (*certifier) SignWIT(context.Context, provider.WITRequest) (provider.Token, error) {
+	return "w.i.t", nil
+}
+
+func (*certifier) WatchWITKeys(_ context.Context, changed func([]byte) error) error {
+	return changed([]byte("{}"))
+}
+
 func TestMethodsOfTheAuthorityAreItsAbilities(t *testing.T) {
 	for _, allowed := range []error{nil, provider.Errorf(provider.Invalid, "the settings let the CSR decide")} {
 		p := provider.Define("acme", "1.0.0", func(context.Context, struct{}) (*certifier, error) { return &certifier{allowed}, nil }).Provider()
 		m, err := p.Metadata(t.Context())
-		if err != nil || !m.Has(wire.NamesFromRequest) || !m.Has(wire.RenewalInfo) || !m.Has(wire.RevocationSource) || !m.Has(wire.JWTSVID) || m.Has(wire.RootSource) {
+		if err != nil || !m.Has(wire.NamesFromRequest) || !m.Has(wire.RenewalInfo) || !m.Has(wire.RevocationSource) || !m.Has(wire.JWTSVID) || !m.Has(wire.WITSVID) || m.Has(wire.RootSource) {
 			t.Errorf("%v, %v", m.Abilities, err)
 		}
 		if err := p.CertifiesNames(t.Context()); !errors.Is(err, ca.ErrNotConfigured) {
@@ -57,6 +65,10 @@ func TestMethodsOfTheAuthorityAreItsAbilities(t *testing.T) {
 		token, err := p.SignJWT(t.Context(), provider.JWTRequest{})
 		if err != nil || token != "a.b.c" || p.WatchJWTKeys(t.Context(), func([]byte) error { return nil }) != nil {
 			t.Errorf("JWT-SVIDs: %v", err)
+		}
+		token, err = p.SignWIT(t.Context(), provider.WITRequest{})
+		if err != nil || token != "w.i.t" || p.WatchWITKeys(t.Context(), func([]byte) error { return nil }) != nil {
+			t.Errorf("WIT-SVIDs: %v", err)
 		}
 	}
 }

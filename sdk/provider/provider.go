@@ -5,7 +5,8 @@
 //	func main() { provider.Main("acme", "1.0.0", Open) }
 //
 // Further abilities of the authority ([RootSource], [RootWatcher], [TokenExchanger],
-// [NameCertifier], [RenewalAdvisor], [RevocationSource], [JWTSigner], [io.Closer]) are found by the
+// [NameCertifier], [RenewalAdvisor], [RevocationSource], [JWTSigner], [WITSigner],
+// [io.Closer]) are found by the
 // methods of the type. Wrap an error in the function for what it means to the host: [Denied],
 // [Unavailable], [RetryAfter] and so on.
 //

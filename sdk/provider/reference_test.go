@@ -15,7 +15,7 @@ func TestReferenceHasEachField(t *testing.T) {
 	must(t, err)
 	for _, of := range []reflect.Type{
 		reflect.TypeFor[provider.SignRequest](), reflect.TypeFor[provider.Certificate](), reflect.TypeFor[provider.Facts](),
-		reflect.TypeFor[provider.JWTRequest](), reflect.TypeFor[provider.TokenRequest](), reflect.TypeFor[provider.ExchangedToken](),
+		reflect.TypeFor[provider.JWTRequest](), reflect.TypeFor[provider.WITRequest](), reflect.TypeFor[provider.TokenRequest](), reflect.TypeFor[provider.ExchangedToken](),
 		reflect.TypeFor[provider.RenewalInfo](), reflect.TypeFor[provider.Diagnostic](), reflect.TypeFor[provider.Error](),
 	} {
 		_, table, found := strings.Cut(string(page), "| `"+of.Name()+"` | is |\n")

@@ -61,6 +61,7 @@ type (
 	exchanges func(context.Context, ca.TokenRequest) (ca.ExchangedToken, error)
 	advises   func(context.Context, []byte) (ca.RenewalInfo, error)
 	jwts      func(context.Context, ca.JWTRequest) (ca.Token, error)
+	wits      func(context.Context, ca.WITRequest) (ca.Token, error)
 )
 
 // authority keeps every rule. A mutant replaces one of its methods.
@@ -75,6 +76,9 @@ type authority struct {
 	jwt      jwts
 	keys     watches
 	claims   func(map[string]any) // changes those of a good JWT-SVID
+	wit      wits
+	witKeys  watches
+	confirms func(map[string]any) // changes the claims of a good WIT-SVID
 }
 
 func newAuthority(opts catest.Options) *authority {
@@ -84,6 +88,7 @@ func newAuthority(opts catest.Options) *authority {
 	lists := sync.OnceValue(func() []byte { return bytes.Join(a.CRLs(catest.CRL{Number: 1}), nil) })
 	a.revoke = func(context.Context) ([]byte, error) { return lists(), nil }
 	a.jwt, a.keys, a.claims = a.goodJWT, a.goodKeys, func(map[string]any) {}
+	a.wit, a.witKeys, a.confirms = a.goodWIT, following(goodWITKeys("good-wit")), func(map[string]any) {}
 	return a
 }
 
@@ -124,6 +129,14 @@ func (a *authority) SignJWT(ctx context.Context, req ca.JWTRequest) (ca.Token, e
 
 func (a *authority) WatchJWTKeys(ctx context.Context, changed func([]byte) error) error {
 	return a.keys(ctx, changed)
+}
+
+func (a *authority) SignWIT(ctx context.Context, req ca.WITRequest) (ca.Token, error) {
+	return a.wit(ctx, req)
+}
+
+func (a *authority) WatchWITKeys(ctx context.Context, changed func([]byte) error) error {
+	return a.witKeys(ctx, changed)
 }
 
 func (a *authority) CertifiesNames(context.Context) error { return nil }
@@ -279,6 +292,8 @@ type outer struct {
 	revoke    func(error) error
 	certifies func(error) error
 	jwt       func(error) error
+	wit       func(error) error
+	witKeys   func(error) error
 	keys      func(error) error
 	closed    chan struct{}
 }
@@ -388,6 +403,15 @@ func (o *outer) SignJWT(ctx context.Context, req ca.JWTRequest) (ca.Token, error
 
 func (o *outer) WatchJWTKeys(ctx context.Context, changed func([]byte) error) error {
 	return through(o.keys, o.Provider.WatchJWTKeys(ctx, changed))
+}
+
+func (o *outer) SignWIT(ctx context.Context, req ca.WITRequest) (ca.Token, error) {
+	token, err := o.Provider.SignWIT(ctx, req)
+	return token, through(o.wit, err)
+}
+
+func (o *outer) WatchWITKeys(ctx context.Context, changed func([]byte) error) error {
+	return through(o.witKeys, o.Provider.WatchWITKeys(ctx, changed))
 }
 
 // instead answers another error in the place of one.

@@ -33,11 +33,12 @@ const (
 	Renewal       Level = "renewal-info"
 	Revocation    Level = "revocation-source"
 	JWTSVID       Level = "jwt-svid"
+	WITSVID       Level = "wit-svid" // experimental
 )
 
 // Levels returns all levels.
 func Levels() []Level {
-	return []Level{Behaviour, Settings, Sign, Roots, RootWatch, TokenExchange, RequestNames, Renewal, Revocation, JWTSVID}
+	return []Level{Behaviour, Settings, Sign, Roots, RootWatch, TokenExchange, RequestNames, Renewal, Revocation, JWTSVID, WITSVID}
 }
 
 // Check is one rule.
@@ -56,7 +57,7 @@ type Check struct {
 // Checks returns the checks that need no process, in order.
 func Checks() []Check {
 	return slices.Concat(metadataChecks(), protocolChecks(), settingsChecks(), signChecks(), refusalChecks(),
-		faultChecks(), rootChecks(), watchChecks(), tokenChecks(), nameChecks(), renewalChecks(), revocationChecks(), jwtChecks())
+		faultChecks(), rootChecks(), watchChecks(), tokenChecks(), nameChecks(), renewalChecks(), revocationChecks(), jwtChecks(), witChecks())
 }
 
 // Outcome is the outcome of a check.

@@ -105,6 +105,13 @@ func (s *Session) jwtKeys(ctx context.Context) (jws.Keys, error) {
 
 func jwtKeysAreUsable(ctx context.Context, s *Session) error {
 	keys, err := s.jwtKeys(ctx)
+	if err != nil {
+		return err
+	}
+	return uniqueIDs(keys)
+}
+
+func uniqueIDs(keys jws.Keys) error {
 	seen := map[string]bool{}
 	for _, key := range keys {
 		if key.KeyID == "" || seen[key.KeyID] {
@@ -112,7 +119,7 @@ func jwtKeysAreUsable(ctx context.Context, s *Session) error {
 		}
 		seen[key.KeyID] = true
 	}
-	return err
+	return nil
 }
 
 // jwtClaims are the claims of a token that a published key has signed.
@@ -121,22 +128,27 @@ func (s *Session) jwtClaims(ctx context.Context) (claims map[string]any, err err
 	if err != nil {
 		return nil, err
 	}
-	parsed, err := jws.Parse(token.Reveal(), jws.SVIDAlgorithms)
-	if err != nil {
-		return nil, err
-	}
-	if parsed.KeyID == "" {
-		return nil, errors.New("its header has no kid")
-	}
 	keys, err := s.jwtKeys(ctx)
 	if err != nil {
 		return nil, err
 	}
+	_, claims, err = verified(token, keys)
+	return claims, err
+}
+
+// verified returns a token and its claims, if one of the keys has signed it.
+func verified(token ca.Token, keys jws.Keys) (parsed jws.Token, claims map[string]any, err error) {
+	if parsed, err = jws.Parse(token.Reveal(), jws.SVIDAlgorithms); err != nil {
+		return parsed, nil, err
+	}
+	if parsed.KeyID == "" {
+		return parsed, nil, errors.New("its header has no kid")
+	}
 	payload, err := parsed.Payload(keys.Find(parsed.KeyID, parsed.Algorithm))
 	if err != nil {
-		return nil, err
+		return parsed, nil, err
 	}
-	return claims, errors.Join(err, json.Unmarshal(payload, &claims))
+	return parsed, claims, json.Unmarshal(payload, &claims)
 }
 
 func jwtVerifies(ctx context.Context, s *Session) error {
@@ -177,6 +189,10 @@ func jwtExpires(ctx context.Context, s *Session) error {
 	if err != nil {
 		return err
 	}
+	return expires(claims)
+}
+
+func expires(claims map[string]any) error {
 	seconds, ok := claims["exp"].(float64)
 	if !ok || !jws.IsTime(seconds) {
 		return fmt.Errorf("the claim exp is %.64q", fmt.Sprint(claims["exp"]))
@@ -189,6 +205,13 @@ func jwtExpires(ctx context.Context, s *Session) error {
 
 func jwtIsValidNow(ctx context.Context, s *Session) error {
 	claims, err := s.jwtClaims(ctx)
+	if err != nil {
+		return err
+	}
+	return validNow(claims)
+}
+
+func validNow(claims map[string]any) error {
 	for _, name := range []string{"iat", "nbf"} {
 		claim, there := claims[name]
 		seconds, ok := claim.(float64)
@@ -196,7 +219,7 @@ func jwtIsValidNow(ctx context.Context, s *Session) error {
 			return fmt.Errorf("the claim %s is %.64q", name, fmt.Sprint(claim))
 		}
 	}
-	return err
+	return nil
 }
 
 func jwtOfRefusedIdentity(ctx context.Context, s *Session) error {
@@ -233,12 +256,15 @@ func jwtWatchIsQuiet(ctx context.Context, s *Session) error {
 	if err != nil {
 		return err
 	}
+	return staysQuiet(w, func() { _, _ = s.jwtKeys(ctx) })
+}
+
+func staysQuiet(w *watching, control func()) error {
 	defer w.close()
 	first, err := w.first()
 	if err != nil {
 		return err
 	}
-	control := func() { _, _ = s.jwtKeys(ctx) }
 	switch disturbed := inTime(quiet, control, func() bool { return w.ended() || len(w.told) > 0 }); {
 	case disturbed && len(w.told) > 0:
 		if next := <-w.told; string(next) == string(first) {

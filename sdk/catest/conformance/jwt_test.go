@@ -27,8 +27,12 @@ var jwtKey = sync.OnceValue(func() *ecdsa.PrivateKey {
 
 // jwtBy is a token of these claims that the key of the good authority has signed.
 func jwtBy(kid string, claims map[string]any) (ca.Token, error) {
-	options := (&jose.SignerOptions{}).WithHeader("kid", kid)
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jwtKey()}, options)
+	return svidBy(jwtKey(), kid, "JWT", claims)
+}
+
+func svidBy(key *ecdsa.PrivateKey, kid string, typ jose.ContentType, claims map[string]any) (ca.Token, error) {
+	options := (&jose.SignerOptions{}).WithHeader("kid", kid).WithType(typ)
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: key}, options)
 	if err != nil {
 		return "", err
 	}
@@ -67,11 +71,44 @@ func goodJWKS(kids ...string) []byte {
 }
 
 func (a *authority) goodKeys(ctx context.Context, changed func([]byte) error) error {
-	if err := changed(goodJWKS("good")); err != nil {
+	return following(goodJWKS("good"))(ctx, changed)
+}
+
+// following sends one set of keys and stays open.
+func following(jwks []byte) watches {
+	return func(ctx context.Context, changed func([]byte) error) error {
+		if err := changed(jwks); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	}
+}
+
+// repeating sends one set of keys over and over.
+func repeating(jwks []byte) watches {
+	return func(ctx context.Context, changed func([]byte) error) error {
+		for {
+			if err := changed(jwks); err != nil {
+				return err
+			}
+			select {
+			case <-time.After(10 * time.Millisecond):
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	}
+}
+
+// lingering keeps a watch that was cancelled running.
+func lingering(o *outer) func(error) error {
+	return func(err error) error {
+		if errors.Is(err, context.Canceled) {
+			o.linger()
+		}
 		return err
 	}
-	<-ctx.Done()
-	return ctx.Err()
 }
 
 // claiming has the claims of JWT-SVIDs changed.
@@ -95,15 +132,7 @@ func watchingKeys(watch watches) func() wire.Provider {
 
 func jwtMutants() map[string]func() wire.Provider {
 	full := crowded()
-	sending := func(jwks []byte) func() wire.Provider {
-		return watchingKeys(func(ctx context.Context, changed func([]byte) error) error {
-			if err := changed(jwks); err != nil {
-				return err
-			}
-			<-ctx.Done()
-			return ctx.Err()
-		})
-	}
+	sending := func(jwks []byte) func() wire.Provider { return watchingKeys(following(jwks)) }
 	strangers := func(kid string) func() wire.Provider {
 		return signingJWTs(func(req ca.JWTRequest, token ca.Token, err error) (ca.Token, error) {
 			if err != nil {
@@ -145,25 +174,7 @@ func jwtMutants() map[string]func() wire.Provider {
 		"JWT-11": watchingKeys(func(_ context.Context, changed func([]byte) error) error {
 			return errors.Join(changed(goodJWKS("good")), provider.Errorf(provider.Unavailable, "that is all"))
 		}),
-		"JWT-11/repeats": watchingKeys(func(ctx context.Context, changed func([]byte) error) error {
-			for {
-				if err := changed(goodJWKS("good")); err != nil {
-					return err
-				}
-				select {
-				case <-time.After(10 * time.Millisecond):
-				case <-ctx.Done():
-					return ctx.Err()
-				}
-			}
-		}),
-		"JWT-12": wrapped(func(o *outer) {
-			o.keys = func(err error) error {
-				if errors.Is(err, context.Canceled) {
-					o.linger()
-				}
-				return err
-			}
-		}),
+		"JWT-11/repeats": watchingKeys(repeating(goodJWKS("good"))),
+		"JWT-12":         wrapped(func(o *outer) { o.keys = lingering(o) }),
 	}
 }

@@ -129,6 +129,8 @@ func asked(ctx context.Context, s *Session, i *Instance, ability wire.Ability) e
 		_, err = i.Revocations(ctx)
 	case wire.JWTSVID:
 		_, err = i.SignJWT(ctx, s.jwtRequest("spiffe://"+strangeName+"/nobody"))
+	case wire.WITSVID:
+		_, err = i.SignWIT(ctx, s.witRequest("spiffe://"+strangeName+"/nobody"))
 	}
 	return err
 }
@@ -176,7 +178,7 @@ func eachAbility(ctx context.Context, s *Session, on bool, judge func(*Instance,
 	if err != nil {
 		return err
 	}
-	for _, ability := range []wire.Ability{wire.RootSource, wire.RootWatcher, wire.TokenExchanger, wire.NamesFromRequest, wire.RenewalInfo, wire.RevocationSource, wire.JWTSVID} {
+	for _, ability := range []wire.Ability{wire.RootSource, wire.RootWatcher, wire.TokenExchanger, wire.NamesFromRequest, wire.RenewalInfo, wire.RevocationSource, wire.JWTSVID, wire.WITSVID} {
 		if (m.Has(ability) && !s.Kit.off(ability)) != on {
 			continue
 		}

@@ -77,7 +77,7 @@ func failedOf(results []Result) []string {
 // Each of these breaks exactly one rule. A name after a slash distinguishes mutants of one rule.
 func mutants() map[string]func() wire.Provider {
 	all := map[string]func() wire.Provider{}
-	for _, some := range []map[string]func() wire.Provider{outerMutants(), schemaMutants(), chainMutants(), signMutants(), refusalMutants(), faultMutants(), rootMutants(), watchMutants(), tokenMutants(), nameMutants(), renewalMutants(), revocationMutants(), jwtMutants()} {
+	for _, some := range []map[string]func() wire.Provider{outerMutants(), schemaMutants(), chainMutants(), signMutants(), refusalMutants(), faultMutants(), rootMutants(), watchMutants(), tokenMutants(), nameMutants(), renewalMutants(), revocationMutants(), jwtMutants(), witMutants()} {
 		maps.Copy(all, some)
 	}
 	return all
@@ -186,6 +186,7 @@ func outerMutants() map[string]func() wire.Provider {
 			o.certifies = func(error) error { return ca.ErrUnimplemented }
 		}),
 		"JWT-09":   wrapped(func(o *outer) { o.jwt = unavailable }),
+		"WIT-12":   wrapped(func(o *outer) { o.wit = unavailable }),
 		"RENEW-07": wrapped(func(o *outer) { o.advise = unavailable }),
 		"CRL-06":   wrapped(func(o *outer) { o.revoke = unavailable }),
 		"PROTO-01": wrapped(func(o *outer) { o.sign = unavailable }),

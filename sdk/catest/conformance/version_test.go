@@ -22,7 +22,7 @@ func TestVersion2RenamesNoAbility(t *testing.T) {
 	want := []string{
 		"countersign.provider.v1.JwtSvid", "countersign.provider.v1.Provider", "countersign.provider.v1.RenewalInfo",
 		"countersign.provider.v1.RevocationSource", "countersign.provider.v1.RootSource", "countersign.provider.v1.RootWatcher",
-		"countersign.provider.v1.TokenExchanger", "countersign.provider.v2.CertificateAuthority",
+		"countersign.provider.v1.TokenExchanger", "countersign.provider.v1.WitSvid", "countersign.provider.v2.CertificateAuthority",
 	}
 	if !slices.Equal(names, want) {
 		t.Errorf("it serves %q, want %q", names, want)
