@@ -58,7 +58,7 @@ func (a *account) permit(allowed []Reference) {
 	a.allowed = allowed
 	for c := range a.open {
 		if !slices.Contains(allowed, c.kind()) {
-			c.over(a.refusal(c.kind()))
+			c.End(a.refusal(c.kind()))
 		}
 	}
 }

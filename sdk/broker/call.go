@@ -8,69 +8,46 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/exp/proto/spiffe/broker"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/countersign-dev/countersign/sdk/internal/workload"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
 // call is a stream or call of a broker. The goroutine of its handler owns it.
 type call struct {
+	*workload.Call
 	server    *Server
 	reference *anypb.Any
-	over      context.CancelCauseFunc // ends it, with why
-
-	admitted bool // or refused
-	workload Workload
-	caller   secret.Caller
-	err      error
-	ends     []func() // releases what it holds
 }
 
-// callKey is the context key of a *call.
-type callKey struct{}
-
-// serve has the Workload API answer a call as the workload of a reference. It does so in a context that
-// ends with the workload, and asks [admit] for the caller once it has checked the header.
+// serve has the Workload API answer a call as the workload of a reference, in a context that ends with
+// the workload. The caller is asked for once the header was checked.
 func (s *Server) serve(ctx context.Context, reference *broker.WorkloadReference, answer func(context.Context, *call) error) error {
-	within, over := context.WithCancelCause(ctx)
-	defer over(nil)
-	c := &call{server: s, reference: reference.GetReference(), over: over}
-	defer c.close()
-	err := answer(context.WithValue(within, callKey{}, c), c)
+	c := &call{server: s, reference: reference.GetReference()}
+	over, err := workload.Serve(ctx, c.admit, func(ctx context.Context, one *workload.Call) error {
+		c.Call = one
+		return answer(ctx, c)
+	})
 	switch {
-	case within.Err() != nil && ctx.Err() == nil:
+	case over:
 		s.observe(Ended)
-		return context.Cause(within)
-	case !c.admitted && err != nil:
+	case !c.Admitted() && err != nil:
 		s.observe(outcomeOf(err))
 	}
 	return err
 }
 
-func (c *call) close() {
-	for _, end := range slices.Backward(c.ends) {
-		end()
+// admit makes a call one of its workload, or returns the status that refuses it.
+func (c *call) admit(ctx context.Context, _ *workload.Call) error {
+	err := c.resolve(ctx)
+	if err != nil {
+		err = statusOf(ctx, err)
 	}
-}
-
-// admit returns the workload of a call as a caller. The Workload API may ask more than once.
-func admit(ctx context.Context) (secret.Caller, error) {
-	c, ok := ctx.Value(callKey{}).(*call)
-	if !ok {
-		return secret.Caller{}, status.Error(codes.Internal, "not a call of the Broker API")
-	}
-	if !c.admitted {
-		c.admitted = true
-		if c.err = c.resolve(ctx); c.err != nil {
-			c.err = statusOf(ctx, c.err)
-		}
-		c.server.observe(outcomeOf(c.err))
-	}
-	return c.caller, c.err
+	c.server.observe(outcomeOf(err))
+	return err
 }
 
 // resolve finds and holds the workload, and joins its identity.
@@ -83,7 +60,7 @@ func (c *call) resolve(ctx context.Context) error {
 		c.server.refused(a, c.reference, err)
 		return err
 	}
-	c.server.log.Info("a broker gets the secrets of a workload", "broker", a.id, "workload", c.workload.Name, "spiffe_id", c.workload.SPIFFEID)
+	c.server.log.Info("a broker gets the secrets of a workload", "broker", a.id, "workload", c.Workload().Name, "spiffe_id", c.Workload().SPIFFEID)
 	return nil
 }
 
@@ -92,14 +69,15 @@ func (c *call) hold(ctx context.Context, a *account) error {
 	if err != nil {
 		return err
 	}
-	c.ends = append(c.ends, leave)
+	c.Defer(leave)
 	if err := c.look(ctx, a); err != nil {
 		return err
 	}
-	if c.workload.SPIFFEID == c.server.own {
-		return Refuse(WorkloadNotEntitled, "%s is this agent", c.workload.Name)
+	w := c.Workload()
+	if w.SPIFFEID == c.server.own {
+		return Refuse(WorkloadNotEntitled, "%s is this agent", w.Name)
 	}
-	if err := a.spend(c.workload.SPIFFEID, time.Now()); err != nil {
+	if err := a.spend(w.SPIFFEID, time.Now()); err != nil {
 		return err
 	}
 	return c.join(a)
@@ -120,13 +98,14 @@ func (c *call) look(ctx context.Context, a *account) error {
 	if err := a.begin(c.kind(), key, searchRate(resolver), time.Now()); err != nil {
 		return err
 	}
-	if c.workload, err = resolver.Resolve(ctx, c.reference, c.over); err != nil {
+	w, err := resolver.Resolve(ctx, c.reference, c.End)
+	if err != nil {
 		if outcomeOf(err) == NotFound {
 			a.miss(c.kind(), key, time.Now())
 		}
 		return err
 	}
-	c.ends = append(c.ends, c.workload.Release)
+	c.Hold(workload.Workload(w))
 	return nil
 }
 
@@ -140,22 +119,17 @@ func searchRate(r Resolver) float64 {
 
 // join occupies a stream's places.
 func (c *call) join(a *account) error {
-	free, err := a.take(c.workload)
+	free, err := a.take(Workload(c.Workload()))
 	if err != nil {
 		return err
 	}
-	c.ends = append(c.ends, free)
-	if c.caller, err = c.server.sessions.JoinAs(secret.Caller{}, c.workload.SPIFFEID); err != nil {
-		return err
-	}
-	c.ends = append(c.ends, func() { c.server.sessions.Leave(c.caller) })
-	return nil
+	c.Defer(free)
+	return c.Join(func(id string) (secret.Caller, error) { return c.server.sessions.JoinAs(secret.Caller{}, id) }, c.server.sessions.Leave)
 }
 
 // check returns why nothing more may be sent, or nil.
 func (c *call) check() error {
-	err := c.workload.Check()
-	if err != nil {
+	if err := c.Check(); err != nil {
 		return statusOf(context.Background(), err)
 	}
 	return nil

@@ -12,9 +12,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/spiffe/go-spiffe/v2/exp/proto/spiffe/broker"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/countersign-dev/countersign/sdk/internal/workload"
 )
 
 // A stream that waits for its turn costs memory, too.
@@ -34,9 +37,8 @@ func TestStreamsThatWaitAreLimited(t *testing.T) {
 		ctx, cancel := context.WithTimeout(peer.NewContext(t.Context(), &peer.Peer{AuthInfo: credentials.TLSInfo{SPIFFEID: id}}), time.Minute)
 		defer cancel()
 		ask := func() error {
-			c := &call{server: s, reference: &anypb.Any{TypeUrl: "type.googleapis.com/" + string(PID)}}
-			defer c.close()
-			return c.resolve(ctx)
+			reference := &broker.WorkloadReference{Reference: &anypb.Any{TypeUrl: "type.googleapis.com/" + string(PID)}}
+			return s.serve(ctx, reference, func(ctx context.Context, _ *call) error { _, err := workload.Admit(ctx); return err })
 		}
 		var waiting sync.WaitGroup
 		for range maxStreams {

@@ -16,6 +16,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/internal/grpcsocket"
 	"github.com/countersign-dev/countersign/sdk/internal/unixcaller"
+	"github.com/countersign-dev/countersign/sdk/internal/workload"
 	"github.com/countersign-dev/countersign/sdk/tlsconfig"
 	"github.com/countersign-dev/countersign/sdk/workloadapi"
 )
@@ -56,7 +57,7 @@ func Listen(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.api, err = workloadapi.NewService(workloadapi.ServiceConfig{Offer: cfg.Offer, Secrets: cfg.Secrets, Admit: admit, Header: header, Log: s.log}); err != nil {
+	if s.api, err = workloadapi.NewService(workloadapi.ServiceConfig{Offer: cfg.Offer, Secrets: cfg.Secrets, Admit: workload.Admit, Header: header, Log: s.log}); err != nil {
 		return nil, err
 	}
 	cfg.TLS.Peer = s.authorize

@@ -1,7 +1,7 @@
 // Package workload answers calls for workloads that are held: the caller of a secret source is an
 // identity that the server has established, a call ends with its workload, and the workload is checked
-// before each message. Use [Serve] or [Calls]; have the service that answers call [Admit]. The
-// goroutine of a call's handler owns a Call.
+// before each message. Use [Serve] or [Calls]; have the service that answers call [Admit]. The Broker
+// API and the Workload API of many identities share it. The goroutine of a call's handler owns a Call.
 package workload
 
 import (
