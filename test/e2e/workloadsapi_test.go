@@ -193,10 +193,9 @@ func TestUsersOfOneWorkloadAPIHaveTheirOwnIdentities(t *testing.T) {
 					t.Errorf("/metrics has no %s", want)
 				}
 			}
+			programs["web"].Kill()
 			programs["db"].Kill()
-			poll(t, "the end of its streams", func() bool {
-				return !strings.Contains(getPage(t, a.status, "/metrics"), `countersign_workload_api_calls_total{outcome="ended"} 0`)
-			})
+			poll(t, "the end of their streams", func() bool { return a.workloads(t)["streams"] == 0.0 })
 		})
 	}
 }
