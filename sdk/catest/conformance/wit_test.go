@@ -117,7 +117,7 @@ func witMutants() map[string]func() wire.Provider {
 	return map[string]func() wire.Provider{
 		"WIT-01": signingWITs(func(_ *authority, _ ca.WITRequest, token ca.Token, err error) (ca.Token, error) {
 			if err == nil {
-				err = provider.Errorf(provider.Unavailable, "nobody is there")
+				err = provider.Errorf(provider.Unavailable, "the CA is away")
 			}
 			return token, err
 		}),

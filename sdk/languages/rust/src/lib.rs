@@ -10,7 +10,7 @@ mod error;
 mod host;
 mod http;
 mod messages;
-#[allow(missing_docs, clippy::all, clippy::pedantic)]
+#[allow(dead_code, missing_docs, clippy::all, clippy::pedantic)] // dead: WitSvid, which has no method here
 mod proto;
 mod service;
 mod settings;
