@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -31,9 +32,7 @@ func witOf(t testing.TB, id string, changes claimSet) (wit ca.Token, key []byte)
 func proofOf(wit ca.Token, changes claimSet) claimSet {
 	sum := sha256.Sum256([]byte(wit.Reveal()))
 	claims := claimSet{"aud": service, "exp": time.Now().Add(time.Minute).Unix(), "jti": "one", "wth": base64.RawURLEncoding.EncodeToString(sum[:])}
-	for name, value := range changes {
-		claims[name] = value
-	}
+	maps.Copy(claims, changes)
 	return claims
 }
 

@@ -46,7 +46,7 @@ func (s *Service) FetchWITSVID(in *workloadv1.WITSVIDRequest, to grpc.ServerStre
 	}
 	return s.attach(to.Context(), func(st *stream) error {
 		w := &witStream{service: s, asked: in.GetSpiffeId(), notify: func() { st.wake("") }, stops: map[string]func(){}}
-		defer w.keep(nil)
+		defer w.end()
 		return s.serve(to.Context(), st, w.look, view.witsVersion, func(view) bool { return true }, func(v view) error { return to.Send(v.witSVIDs()) })
 	})
 }
@@ -122,11 +122,16 @@ func (w *witStream) keep(identities []liveIdentity) error {
 			delete(w.stops, h.pair.id)
 		}
 	}
+	w.end()
+	w.stops = next
+	return failed
+}
+
+// end stops following the identities in stops.
+func (w *witStream) end() {
 	for _, stop := range w.stops {
 		stop()
 	}
-	w.stops = next
-	return failed
 }
 
 // join adds the WIT-SVIDs that are held to the view.

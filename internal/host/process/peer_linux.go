@@ -39,26 +39,29 @@ func HoldPeer(conn *net.UnixConn, pid int32, accepted time.Duration, ended func(
 	}
 	fd, err := peerFD(conn)
 	switch {
-	case err == nil:
-		return hold(h, fd, ended)
 	case errors.Is(err, unix.ESRCH), errors.Is(err, unix.EINVAL): // the latter before Linux 6.16
 		return nil, fmt.Errorf("%d: %w", pid, ErrNotFound)
-	case !errors.Is(err, unix.ENOPROTOOPT):
+	case err != nil:
 		return nil, fmt.Errorf("failed to hold process %d: %w", pid, errno.Explain(err))
+	case fd >= 0:
+		return hold(h, fd, ended)
 	case h.hidden != nil:
 		return h, nil
 	}
 	return holdSince(pid, accepted, ended)
 }
 
-// peerFD returns a pidfd of the process that opened a connection.
+// peerFD returns a pidfd of the process that opened a connection, or -1 before Linux 6.5.
 func peerFD(conn *net.UnixConn) (fd int, err error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return -1, err
 	}
 	failed := raw.Control(func(socket uintptr) { fd, err = unix.GetsockoptInt(int(socket), unix.SOL_SOCKET, unix.SO_PEERPIDFD) })
-	if err = errors.Join(failed, err); err != nil {
+	switch err = errors.Join(failed, err); {
+	case errors.Is(err, unix.ENOPROTOOPT):
+		return -1, nil
+	case err != nil:
 		return -1, err
 	}
 	if err := unix.SetNonblock(fd, true); err != nil {

@@ -1,6 +1,8 @@
 package config
 
 import (
+	"slices"
+
 	agent "github.com/countersign-dev/countersign/cmd/internal/config"
 	"github.com/countersign-dev/countersign/cmd/internal/settings"
 )
@@ -50,10 +52,7 @@ func (c *Config) checkPublished(p *settings.Problems) {
 	if *name == "" && len(own) == 1 {
 		*name = own[0]
 	}
-	for _, known := range own {
-		if known == *name {
-			return
-		}
+	if !slices.Contains(own, *name) {
+		p.Say(path, *name, allowed)
 	}
-	p.Say(path, *name, allowed)
 }
