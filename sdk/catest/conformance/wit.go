@@ -32,7 +32,7 @@ func witChecks() []Check {
 	return []Check{
 		{"WIT-01", WITSVID, "It signs a WIT-SVID.", "That is the purpose of the ability, which is experimental.", good, witIsSigned},
 		{"WIT-02", WITSVID, "A watch sends the keys immediately: a JWK set of public keys, each with the use wit-svid and its own kid.", "Verifiers skip a key of another use.", good, witKeysAreUsable},
-		{"WIT-03", WITSVID, "A published key, named by the kid, has signed it, by an RS, PS or ES algorithm.", "The host verifies it, as everybody does.", []string{"WIT-01", "WIT-02"}, witVerifies},
+		{"WIT-03", WITSVID, "A published key, named by the kid, has signed it, by an RS, PS or ES algorithm.", "The host verifies it, as every verifier does.", []string{"WIT-01", "WIT-02"}, witVerifies},
 		{"WIT-04", WITSVID, "Its header has the type wit+jwt.", "The type keeps it from being accepted as a bearer token.", signed, witHasType},
 		{"WIT-05", WITSVID, "Its subject is the one asked for.", "The host refuses any other.", signed, witHasSubject},
 		{"WIT-06", WITSVID, "Its claim cnf has the public key of the request with its alg, as jwk, and nothing else.", "The workload proves that it has this key.", signed, witConfirmsKey},
