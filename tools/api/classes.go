@@ -71,6 +71,7 @@ var classes = map[string]class{
 	"sdk/revocation":         experimental,
 	"sdk/state":              experimental,
 	"sdk/token/exchange":     experimental,
+	"sdk/witsvid":            experimental,
 
 	"plugin-host/debugger":     programs,
 	"plugin-host/providertest": programs,
