@@ -62,7 +62,7 @@ func (l letters) record(version, number, names string) string {
 	return `{"version":` + version + `,"number":` + number + `,"roots":"` + strings.ReplaceAll(string(l.bundle(names).PEM()), "\n", `\n`) + `"}`
 }
 
-// are asserts what a replica publishes, once it reads the record again. The clock says now.
+// are asserts what a replica publishes once it reads the record again, at the time now (Unix, in seconds).
 func (l letters) are(t *testing.T, shared publishes, own string, now uint64, want string, number uint64) {
 	t.Helper()
 	time.Sleep(record.ReadAgain)
@@ -141,7 +141,7 @@ func TestReplicasThatPublishAtOnceAgree(t *testing.T) {
 	})
 }
 
-// A running replica restores what it has read, whatever its clock says: a ConfigMap that was deleted,
+// A running replica restores what it has read, whatever time its clock shows: a ConfigMap that was deleted,
 // or replaced by an old copy.
 func TestLostRecordDoesNotSetTheNumberBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

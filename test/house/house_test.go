@@ -225,7 +225,7 @@ var arrows = map[string][]string{
 	"kubernetes/certmanager":            {"kubernetes/certmanager/v1alpha1", "kubernetes/signing", "internal/rotation", "internal/text", "sdk/ca", "sdk/pki", "ra"},
 	"kubernetes/certmanager/v1alpha1":   {},
 
-	"kubernetes/record":              {"internal/peers", "internal/text", "ra/share", "sdk/ca"},
+	"kubernetes/record":              {"internal/peers", "internal/text", "ra/share", "sdk/ca", "sdk/pki"},
 	"kubernetes/signing/real":        {},
 	"kubernetes/certmanager/real":    {},
 	"kubernetes/signing/podcert":     {"kubernetes/signing", "internal/clock", "internal/text", "sdk/ca", "ra"},
