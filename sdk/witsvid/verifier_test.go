@@ -203,6 +203,9 @@ func TestClockThatIsSetForwardAndBackForgetsNoProof(t *testing.T) {
 func TestSenderFillsNoOthersMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := newVerifier(t, witsvid.VerifierConfig{})
+		if got := v.BoundReplays("example.org", 8, 64); got != [2]int{256, 65536} {
+			t.Errorf("a sender has %d places, and all share %d", got[0], got[1])
+		}
 		flood, _ := witOf(t, "spiffe://example.org/flood", nil)
 		send := func(jti string) error {
 			_, err := v.Verify(flood, sign(t, keys()["b"], "", "wpt+jwt", proofOf(flood, claimSet{"jti": jti})), service)
@@ -211,7 +214,9 @@ func TestSenderFillsNoOthersMemory(t *testing.T) {
 		if err := send("first"); err != nil {
 			t.Fatal(err)
 		}
-		v.FillReplays("example.org", "spiffe://example.org/flood")
+		if taken := v.FillReplays("example.org", "spiffe://example.org/flood"); taken != 7+32 { // half of those that are left
+			t.Errorf("the sender has %d places more", taken)
+		}
 		if err := send("more"); !errors.Is(err, ca.ErrRateLimited) {
 			t.Error(err)
 		}
@@ -219,7 +224,7 @@ func TestSenderFillsNoOthersMemory(t *testing.T) {
 			t.Errorf("an old proof again: %v", err)
 		}
 		wit, key := witOf(t, web, nil)
-		for range 256 {
+		for range 8 {
 			if _, err := v.Verify(wit, prove(t, wit, key), service); err != nil {
 				t.Fatal(err)
 			}
@@ -234,11 +239,27 @@ func TestSenderFillsNoOthersMemory(t *testing.T) {
 func TestSendersAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := newVerifier(t, witsvid.VerifierConfig{})
-		for i := range 1025 {
-			wit, key := witOf(t, fmt.Sprintf("spiffe://example.org/%d", i), nil)
-			if _, err := v.Verify(wit, prove(t, wit, key), service); i == 1024 && !errors.Is(err, ca.ErrRateLimited) || i < 1024 && err != nil {
-				t.Fatal(i, err)
-			}
+		early, key := witOf(t, "spiffe://example.org/early", nil)
+		late, _ := witOf(t, "spiffe://example.org/late", nil)
+		send := func(wit ca.Token) error {
+			_, err := v.Verify(wit, prove(t, wit, key), service)
+			return err
+		}
+		if err := send(early); err != nil {
+			t.Fatal(err)
+		}
+		if n := v.FillSenders("example.org"); n != 1023 {
+			t.Errorf("%d senders more are remembered", n)
+		}
+		if err := send(late); !errors.Is(err, ca.ErrRateLimited) {
+			t.Errorf("one sender too many: %v", err)
+		}
+		if err := send(early); err != nil {
+			t.Errorf("a sender that is remembered: %v", err)
+		}
+		time.Sleep(2 * time.Minute)
+		if err := send(late); err != nil {
+			t.Errorf("after the proofs of the others have ended: %v", err)
 		}
 	})
 }
