@@ -64,6 +64,7 @@ type agentConfig struct {
 	oneSocket   bool             // the Workload API is on the socket of SDS
 	spire       map[string]any   // nil: it is off
 	endpoints   []map[string]any // of foreign trust domains' bundles
+	experiments []string         // that are on
 	domain      string           // its trust domain; empty: trustDomain
 	publish     map[string]any   // the agent's own bundle endpoint; nil: it is off
 	validator   string           // socket.spiffe_validator; empty: the default
@@ -190,8 +191,9 @@ func (a *agent) writeConfig(t *testing.T, c agentConfig) {
 		"providers":    a.providerEntries(t, c),
 		"proxy":        c.proxy,
 		"workload_api": c.workloadAPI, "spire": c.spire, "bundle_endpoints": c.endpoints,
-		"gateway": a.gatewayEntry(c),
-		"state":   a.stateEntry(t, c),
+		"experimental": c.experiments,
+		"gateway":      a.gatewayEntry(c),
+		"state":        a.stateEntry(t, c),
 	})
 	if err != nil {
 		t.Fatal(err)

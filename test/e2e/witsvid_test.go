@@ -1,0 +1,168 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	gospiffe "github.com/spiffe/go-spiffe/v2/proto/spiffe/workload"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/countersign-dev/countersign/internal/test/proctest"
+	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/witsvid"
+)
+
+const witService = "https://service.example.org/path"
+
+// witClient is the standard's generated client, as go-spiffe has it.
+type witClient struct {
+	gospiffe.SpiffeWorkloadAPIClient
+	ctx context.Context // with the header
+}
+
+func newWITClient(t *testing.T, socket string) witClient {
+	t.Helper()
+	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
+	mustDo(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(t.Context(), "workload.spiffe.io", "true"), patience)
+	t.Cleanup(cancel)
+	return witClient{gospiffe.NewSpiffeWorkloadAPIClient(conn), ctx}
+}
+
+// svids returns what the first message of a stream has.
+func (c witClient) svids() ([]*gospiffe.WITSVID, error) {
+	ctx, cancel := context.WithCancel(c.ctx)
+	defer cancel()
+	stream, err := c.FetchWITSVID(ctx, &gospiffe.WITSVIDRequest{})
+	if err != nil {
+		return nil, err
+	}
+	got, err := stream.Recv()
+	return got.GetSvids(), err
+}
+
+// keys returns the WIT keys of the agent's trust domain.
+func (c witClient) keys() (string, error) {
+	ctx, cancel := context.WithCancel(c.ctx)
+	defer cancel()
+	stream, err := c.FetchWITBundles(ctx, &gospiffe.WITBundlesRequest{})
+	if err != nil {
+		return "", err
+	}
+	got, err := stream.Recv()
+	return got.GetBundles()["spiffe://"+trustDomain], err
+}
+
+// fetch returns both WIT-SVIDs and a verifier with the keys.
+func (c witClient) fetch(t *testing.T) ([]*gospiffe.WITSVID, *witsvid.Verifier) {
+	t.Helper()
+	var svids []*gospiffe.WITSVID
+	poll(t, "both WIT-SVIDs", func() (both bool) {
+		var err error
+		svids, err = c.svids()
+		mustDo(t, err)
+		return len(svids) == 2
+	})
+	keys, err := c.keys()
+	mustDo(t, err)
+	v, err := witsvid.NewVerifier(witsvid.VerifierConfig{})
+	mustDo(t, err)
+	mustDo(t, v.SetKeys(trustDomain, []byte(keys)))
+	return svids, v
+}
+
+// checkWIT fails unless the verifier accepts the WIT-SVID with a proof, and the proof once and for its
+// audience alone.
+func checkWIT(t *testing.T, v *witsvid.Verifier, svid *gospiffe.WITSVID, id string) {
+	t.Helper()
+	wit := ca.Token(svid.GetWitSvid())
+	proof, err := witsvid.Prove(wit, []byte(svid.GetWitSvidKey()), witService, time.Now())
+	mustDo(t, err)
+	if _, err := v.Verify(wit, proof, witService+"/other"); err == nil {
+		t.Error("the proof is accepted for another audience")
+	}
+	got, err := v.Verify(wit, proof, witService)
+	if err != nil || got.ID != id || svid.GetSpiffeId() != id {
+		t.Errorf("the WIT-SVID of %q is that of %q: %v", svid.GetSpiffeId(), got.ID, err)
+	}
+	if left := time.Until(got.Ends); left > 5*time.Minute || left < 4*time.Minute {
+		t.Errorf("it lives for %s", left)
+	}
+	if _, err := v.Verify(wit, proof, witService); err == nil {
+		t.Error("the proof is accepted twice")
+	}
+}
+
+// secretsOfWIT returns the signature of a WIT-SVID and the private part of its key.
+func secretsOfWIT(t *testing.T, svid *gospiffe.WITSVID) []string {
+	t.Helper()
+	var key struct{ D string }
+	mustDo(t, json.Unmarshal([]byte(svid.GetWitSvidKey()), &key))
+	token := svid.GetWitSvid()
+	return []string{token[strings.LastIndex(token, ".")+1:], key.D}
+}
+
+// The standard's client gets WIT-SVIDs that the provider file signs, and sdk/witsvid verifies them with
+// proofs. The authority's keys outlive the agent, the WIT-SVIDs' keys do not.
+func TestStandardClientHasWITSVIDs(t *testing.T) {
+	t.Parallel()
+	socket := filepath.Join(proctest.Folder(t), "spiffe")
+	a := startAgent(t, agentConfig{selfSigned: true, experiments: []string{"wit-svid"}, workloadAPI: map[string]any{
+		"socket": socket, "identities": []map[string]any{{"name": "client", "hint": "out"}, {"name": "default", "hint": "in"}},
+	}})
+	client := newWITClient(t, socket)
+	first, v := client.fetch(t)
+	checkWIT(t, v, first[0], clientID)
+	checkWIT(t, v, first[1], envoyID)
+	if first[0].GetHint() != "out" || first[1].GetHint() != "in" {
+		t.Errorf("the hints are %q and %q", first[0].GetHint(), first[1].GetHint())
+	}
+	if _, err := witsvid.Prove(ca.Token(first[0].GetWitSvid()), []byte(first[1].GetWitSvidKey()), witService, time.Now()); err == nil {
+		t.Error("two identities have one key")
+	}
+	shown := fmt.Sprint(a.log.String(), getPage(t, a.status, "/"), getPage(t, a.status, "/status"), getPage(t, a.status, "/metrics"))
+	for _, secret := range append(secretsOfWIT(t, first[0]), secretsOfWIT(t, first[1])...) {
+		if strings.Contains(shown, secret) {
+			t.Error("the log or a page has a WIT-SVID or its key")
+		}
+	}
+	if !strings.Contains(shown, "WIT-SVIDs (experimental)") || !strings.Contains(shown, `"wit_svids"`) {
+		t.Error("the page or /status has no WIT-SVIDs")
+	}
+	a.stop(t, syscall.SIGKILL)
+	a.start(t)
+	later, v := newWITClient(t, socket).fetch(t)
+	checkWIT(t, v, later[0], clientID)
+	checkWIT(t, v, first[0], clientID)
+	if later[0].GetWitSvidKey() == first[0].GetWitSvidKey() {
+		t.Error("a key outlived the agent")
+	}
+}
+
+func TestNoWITSVIDsWithoutTheExperiment(t *testing.T) {
+	t.Parallel()
+	socket := filepath.Join(proctest.Folder(t), "spiffe")
+	a := startAgent(t, agentConfig{selfSigned: true, workloadAPI: map[string]any{"socket": socket}})
+	client := newWITClient(t, socket)
+	if _, err := client.svids(); status.Code(err) != codes.Unimplemented {
+		t.Errorf("WIT-SVIDs: %v", err)
+	}
+	if _, err := client.keys(); status.Code(err) != codes.Unimplemented {
+		t.Errorf("WIT bundles: %v", err)
+	}
+	if page := getPage(t, a.status, "/status"); strings.Contains(page, "wit_svids") {
+		t.Error("/status has WIT-SVIDs")
+	}
+}
