@@ -23,6 +23,9 @@ import (
 func (d *Door) Hold(next ra.Issuer) ra.Issuer {
 	h := holder{next, map[string]*keeper{}}
 	for _, k := range d.keepers {
+		if k.foreign != "" {
+			continue
+		}
 		h.doors[signing.PodDoor(k.bundle.Signer).Name] = k
 		h.doors[signing.CSRDoor(k.bundle.Signer).Name] = k
 	}

@@ -29,6 +29,8 @@ type keeper struct {
 	door    *Door
 	bundle  Bundle
 	name    string
+	foreign string // the trust domain, for the object of a federated one
+	roots   func() (roots *pki.Bundle, current bool)
 	loop    *owned.Loop
 	changed owned.Notice // the authority's roots may have
 	touched owned.Notice // the object may have been
@@ -41,14 +43,31 @@ type keeper struct {
 	seen *pki.Bundle // the last roots that were not none; of the goroutine that runs it
 }
 
-func (d *Door) newKeeper(b Bundle) *keeper {
-	k := &keeper{door: d, bundle: b, name: b.Name, changed: owned.NewNotice(), touched: owned.NewNotice()}
+// newKeeper returns that of a bundle; of its object for a trust domain, if foreign is not empty.
+func (d *Door) newKeeper(b Bundle, foreign string) *keeper {
+	federated := b.Federated
+	if foreign != "" {
+		b = federated.of(foreign, b)
+	}
+	k := &keeper{door: d, bundle: b, name: b.Name, foreign: foreign, changed: owned.NewNotice(), touched: owned.NewNotice()}
+	k.roots = func() (*pki.Bundle, bool) { return d.cfg.Roots(b.Authority), true }
+	if foreign != "" {
+		k.roots = func() (*pki.Bundle, bool) { return federated.Roots(foreign) }
+	}
 	k.loop = &owned.Loop{
 		Look: k.look, Rules: pace, Resync: resync, Changed: k.changed, Touched: k.touched, Adopt: b.Adopt, Held: d.cfg.Held,
-		Log:  d.cfg.Log.With("cluster", d.cfg.Cluster, "object", k.name, "signer", b.Signer, "authority", b.Authority),
+		Log:  d.cfg.Log.With("cluster", d.cfg.Cluster, "object", k.name, "signer", b.Signer, "authority", k.authority()),
 		What: "a trust bundle", Lacks: "cannot publish the roots of the signer",
 	}
 	return k
+}
+
+// authority names whose roots the object has, in messages.
+func (k *keeper) authority() string {
+	if k.foreign != "" {
+		return "trust domain " + k.foreign
+	}
+	return k.bundle.Authority
 }
 
 func (k *keeper) state() (held, good *pki.Bundle) {
@@ -79,8 +98,8 @@ func (k *keeper) moves() <-chan struct{} {
 
 // ready returns why the object lacks roots that are known, or nil.
 func (k *keeper) ready() error {
-	roots := k.door.cfg.Roots(k.bundle.Authority)
-	if roots.Len() == 0 {
+	roots, current := k.roots()
+	if roots.Len() == 0 || !current {
 		return nil
 	}
 	if err := k.loop.Err(); err != nil {

@@ -5,9 +5,12 @@
 //
 // The object is called DOMAIN:PATH:SUFFIX after the signer DOMAIN/PATH, holds all roots of the
 // authority as PEM, and bears the label [owned.ManagedBy], which a pod's volume may select by, with
-// those of [Bundle.Labels]. An authority that is away, and names no roots, changes nothing. What another client changes or deletes is restored; the more often that is
-// needed, the slower, down to once a minute. An object that exists and is not ours is left alone
-// unless [Bundle.Adopt] is set.
+// those of [Bundle.Labels]. An authority that is away, and names no roots, changes nothing. What another
+// client changes or deletes is restored; the more often that is needed, the slower, down to once a
+// minute. An object that exists and is not ours is left alone unless [Bundle.Adopt] is set.
+//
+// Beside it there is one object for each of the [Federated] trust domains; that of a trust domain which
+// is no longer among them is deleted, if it is ours.
 //
 // An account with the verb attest on the signer can publish more bundles for it, and a pod that
 // selects bundles by signer name mounts the roots of all of them: RBAC guards that, not this package.
@@ -26,6 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/kubernetes/owned"
 	"github.com/countersign-dev/countersign/kubernetes/signing"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -47,6 +51,8 @@ type Bundle struct {
 	// Adopt takes over an object of that name which exists without our label. Default: it is
 	// left alone, and nothing is published.
 	Adopt bool
+	// Federated has an object for each foreign trust domain. Default: none.
+	Federated Federated
 }
 
 // Config configures a [Door].
@@ -54,7 +60,7 @@ type Config struct {
 	// Cluster is the name of the cluster in messages.
 	Cluster string
 	// Client reaches its API server. It needs get, list, watch, create and update on
-	// clustertrustbundles, and the verb attest on each signer. Required.
+	// clustertrustbundles, and the verb attest on each signer; for [Federated], delete, too. Required.
 	Client  kubernetes.Interface
 	Bundles []Bundle
 	// Roots returns the roots to publish, from memory; none, if none are known. Required.
@@ -71,8 +77,9 @@ type Config struct {
 
 // Door publishes trust bundles in one cluster. It is safe for concurrent use.
 type Door struct {
-	cfg     Config
-	keepers []*keeper
+	cfg      Config
+	keepers  []*keeper
+	sweepers []*sweeper
 
 	order sync.Mutex // held while Config.Written is called: the last call has the newest roots
 }
@@ -80,6 +87,8 @@ type Door struct {
 // Status is the state of one bundle.
 type Status struct {
 	Signer, Authority, Object string
+	// TrustDomain is set for a foreign one, which has no Authority.
+	TrustDomain string
 	// Roots are the fingerprints that the object was last seen with; none before that.
 	Roots []string
 	// Error is why it is not as it should be; empty if it is.
@@ -101,7 +110,11 @@ func New(cfg Config) (*Door, error) {
 	}
 	d := &Door{cfg: cfg}
 	for _, b := range cfg.Bundles {
-		d.keepers = append(d.keepers, d.newKeeper(b))
+		d.keepers = append(d.keepers, d.newKeeper(b, ""))
+		for _, domain := range b.Federated.TrustDomains {
+			d.keepers = append(d.keepers, d.newKeeper(b, domain))
+		}
+		d.sweepers = append(d.sweepers, d.newSweeper(b))
 	}
 	return d, nil
 }
@@ -133,7 +146,7 @@ func (b Bundle) check() error {
 	case !ok || len(content.IsDNS1123Subdomain(suffix)) > 0:
 		return fmt.Errorf("the bundle of signer %q is called %.64q: use %s and a suffix of lower case letters, digits, '-' and '.'", b.Signer, b.Name, prefix(b.Signer))
 	}
-	return nil
+	return b.checkFederated()
 }
 
 // DefaultName returns the name of a signer's object unless a [Bundle] has another. It is what
@@ -150,6 +163,9 @@ func (d *Door) Run(ctx context.Context) {
 	for _, k := range d.keepers {
 		wg.Go(func() { k.run(ctx) })
 	}
+	for _, s := range d.sweepers {
+		wg.Go(func() { s.loop.Run(ctx) })
+	}
 	wg.Wait()
 }
 
@@ -157,17 +173,42 @@ func (d *Door) Run(ctx context.Context) {
 // from [Config.Roots], so roots is for the signature of ra.Config.RootsChanged alone.
 func (d *Door) Changed(authority string, _ *pki.Bundle) {
 	for _, k := range d.keepers {
-		if k.bundle.Authority == authority {
+		if k.foreign == "" && k.bundle.Authority == authority {
 			k.changed.Send()
 		}
 	}
 }
 
-// Ready returns nil while each bundle holds the roots of its authority, or these are not known
-// yet. Otherwise it returns what is missing.
+// ForeignChanged reports that a trust domain which a signer is federated with has other roots now, or
+// has them for the first time. It never blocks.
+func (d *Door) ForeignChanged(signer, trustDomain string) {
+	for _, k := range d.keepers {
+		if k.foreign == trustDomain && k.bundle.Signer == signer {
+			k.changed.Send()
+		}
+	}
+}
+
+// Foreign returns the roots that the object of a foreign trust domain was last seen with; nil before
+// that, and while it has none.
+func (d *Door) Foreign(signer, trustDomain string) *pki.Bundle {
+	for _, k := range d.keepers {
+		if k.foreign == trustDomain && k.bundle.Signer == signer {
+			held, _ := k.state()
+			return held
+		}
+	}
+	return nil
+}
+
+// Ready returns nil while the bundle of each signer holds the roots of its authority, or these are not
+// known yet. Otherwise it returns what is missing. A foreign trust domain does not decide about it.
 func (d *Door) Ready() error {
 	var errs []error
 	for _, k := range d.keepers {
+		if k.foreign != "" {
+			continue
+		}
 		if err := k.ready(); err != nil {
 			errs = append(errs, fmt.Errorf("cluster %q: ClusterTrustBundle %q: %w", d.cfg.Cluster, k.name, err))
 		}
@@ -175,17 +216,23 @@ func (d *Door) Ready() error {
 	return errors.Join(errs...)
 }
 
-// Status returns the state of each bundle.
+// Status returns the state of each bundle, with an entry for objects of former foreign trust domains
+// that cannot be deleted.
 func (d *Door) Status() []Status {
 	var all []Status
 	for _, k := range d.keepers {
-		s := Status{Signer: k.bundle.Signer, Authority: k.bundle.Authority, Object: k.name}
+		s := Status{Signer: k.bundle.Signer, Authority: k.bundle.Authority, Object: k.name, TrustDomain: k.foreign}
 		held, _ := k.state()
 		s.Roots = held.Fingerprints()
 		if err := k.ready(); err != nil {
 			s.Error = err.Error()
 		}
 		all = append(all, s)
+	}
+	for _, s := range d.sweepers {
+		if err := s.loop.Err(); err != nil && !errors.Is(err, owned.ErrNotWritten) {
+			all = append(all, Status{Signer: s.bundle.Signer, Object: FederatedName(s.bundle.Name, "*"), TrustDomain: "*", Error: text.Clean(err.Error())})
+		}
 	}
 	return all
 }
@@ -196,7 +243,7 @@ func (d *Door) confirm(authority string) {
 	defer d.order.Unlock()
 	var common *pki.Bundle
 	for _, k := range d.keepers {
-		if k.bundle.Authority != authority {
+		if k.foreign != "" || k.bundle.Authority != authority {
 			continue
 		}
 		held, _ := k.state()

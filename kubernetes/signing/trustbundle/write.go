@@ -17,20 +17,30 @@ import (
 
 // look brings the object in line with the authority's roots.
 func (k *keeper) look(ctx context.Context) error {
-	if roots := k.door.cfg.Roots(k.bundle.Authority); roots.Len() > 0 {
-		k.seen = roots
+	first, current := k.roots()
+	if current && first.Len() > 0 {
+		k.seen = first
 	}
-	roots := k.seen
-	if roots.Len() == 0 {
+	if k.seen.Len() == 0 && k.foreign == "" {
 		return nil // none were ever known: what is published stays
-	}
-	want := string(roots.Union(k.bundle.Further).PEM())
-	if len(want) > maxSize {
-		return fmt.Errorf("the %d roots of authority %q have %d bytes, the API server takes %d: withdraw roots that are not used any more", roots.Len(), k.bundle.Authority, len(want), maxSize)
 	}
 	found, err := owned.Find(ctx, k.door.cfg.Client.CertificatesV1().ClusterTrustBundles().Get, k.name)
 	if err != nil {
 		return err
+	}
+	if k.seen.Len() == 0 {
+		k.seen = k.left(found)
+	}
+	if k.seen.Len() == 0 {
+		k.seen = first
+	}
+	roots := k.seen
+	if roots.Len() == 0 {
+		return nil
+	}
+	want := string(roots.Union(k.bundle.Further).PEM())
+	if len(want) > maxSize {
+		return fmt.Errorf("the %d roots of %s have %d bytes, the API server takes %d: withdraw roots that are not used any more", roots.Len(), k.authority(), len(want), maxSize)
 	}
 	s := owned.Step{Due: want, Write: k.write(found, want)}
 	had := pki.NewBundle()
@@ -53,8 +63,21 @@ func (k *keeper) look(ctx context.Context) error {
 	return err
 }
 
+// left returns the roots that a former leader has verified and written for a foreign trust domain,
+// nil if there are none. They stay while its endpoint is away, by the labels that are configured now.
+func (k *keeper) left(found *certificatesv1.ClusterTrustBundle) *pki.Bundle {
+	if found == nil || found.Spec.SignerName != k.bundle.Signer || !owned.Labelled(found.Labels) {
+		return nil
+	}
+	roots, _ := pki.ParseBundle([]byte(found.Spec.TrustBundle)) // another client may have changed it
+	return roots
+}
+
 func (k *keeper) confirm(held, good *pki.Bundle) {
 	k.set(held, good)
+	if k.foreign != "" {
+		return // no certificate waits for it
+	}
 	k.door.confirm(k.bundle.Authority)
 }
 
