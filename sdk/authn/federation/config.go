@@ -43,8 +43,8 @@ type Options struct {
 	// Kept returns the roots that were fetched in an earlier run, which verify a server as the
 	// initial ones do, until the first answer: those may be long gone. Default: none.
 	Kept func(trustDomain string) *pki.Bundle
-	// Changed is called with a trust domain whose roots have changed. It must not
-	// block. Default: none.
+	// Changed is called with a trust domain whose roots have changed, and with the first answer
+	// of its endpoint, which may confirm the initial ones. It must not block. Default: none.
 	Changed func(trustDomain string)
 	// JWTKeys is called with the keys of a trust domain's JWT-SVIDs, a JWK set, after each good
 	// answer of its endpoint, which is not asked again before it returns. Default: none.
@@ -120,4 +120,17 @@ type Status struct {
 	Fetched time.Time
 	// Problem is why the last attempt failed, empty if it succeeded.
 	Problem string
+}
+
+// Answered returns the roots that are held of a trust domain, and whether its endpoint has published them:
+// before the first answer they are the initial ones. A trust domain that has revoked all of its roots has
+// none. Callers must not modify the bundle.
+func (s *Source) Answered(trustDomain string) (*pki.Bundle, bool) {
+	d := s.domains[trustDomain]
+	if d == nil {
+		return nil, false
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.roots, !d.status.Fetched.IsZero()
 }

@@ -140,7 +140,7 @@ func (d *domain) fail(err error) string {
 // keep takes a good answer and reports what has changed.
 func (s *Source) keep(d *domain, got published) {
 	d.mu.Lock()
-	roots := !d.roots.Equal(got.roots)
+	roots, first := !d.roots.Equal(got.roots), d.status.Fetched.IsZero()
 	d.roots, d.status.Fetched, d.status.Problem = got.roots, time.Now(), ""
 	news := got.useless != "" && got.useless != d.useless
 	d.useless = got.useless
@@ -151,11 +151,10 @@ func (s *Source) keep(d *domain, got published) {
 	if s.JWTKeys != nil {
 		s.JWTKeys(d.TrustDomain, got.jwks)
 	}
-	if !roots {
-		return
+	if roots {
+		s.Log.Info("trust domain roots changed", "trust_domain", d.TrustDomain, "fingerprints", got.roots.Fingerprints(), "passed_over", got.passedOver)
 	}
-	s.Log.Info("trust domain roots changed", "trust_domain", d.TrustDomain, "fingerprints", got.roots.Fingerprints(), "passed_over", got.passedOver)
-	if s.Changed != nil {
+	if (roots || first) && s.Changed != nil {
 		s.Changed(d.TrustDomain)
 	}
 }

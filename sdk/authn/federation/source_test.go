@@ -163,6 +163,40 @@ func TestTrustDomainCanRevokeAllRoots(t *testing.T) {
 	}
 }
 
+// The first answer counts even where it confirms the initial roots: callers may treat those as out of date.
+func TestFirstAnswerIsReportedThoughItConfirmsTheInitialRoots(t *testing.T) {
+	root := newRoot(t, "root")
+	p := publish(t, nil, root.Cert)
+	var changed []string
+	s := mustSource(t, Options{Changed: func(trustDomain string) { changed = append(changed, trustDomain) }},
+		Endpoint{TrustDomain: "example.org", URL: p.URL, RootFile: p.rootFile(t), Initial: pki.NewBundle(root.Cert)})
+	answered := func(want bool, roots, calls int) {
+		t.Helper()
+		if got, ok := s.Answered("example.org"); ok != want || got.Len() != roots || len(changed) != calls {
+			t.Errorf("answered: %t with %d roots, reported %q", ok, got.Len(), changed)
+		}
+	}
+	answered(false, 1, 0)
+	p.answer(http.NotFound)
+	_ = try(t, s)
+	answered(false, 1, 0)
+	p.handler.Store(nil)
+	for range 2 { // the second changes nothing
+		if err := try(t, s); err != nil {
+			t.Fatal(err)
+		}
+		answered(true, 1, 1)
+	}
+	p.answer(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"keys":[]}`)) })
+	if err := try(t, s); err != nil {
+		t.Fatal(err)
+	}
+	answered(true, 0, 2)
+	if _, ok := s.Answered("other.example"); ok {
+		t.Error("a trust domain without an endpoint has answered")
+	}
+}
+
 // A partner needs no private key to have others check signatures with a dear one. The other roots
 // of the bundle are taken.
 func TestRootWithAnExpensiveKeyIsLeftOut(t *testing.T) {
