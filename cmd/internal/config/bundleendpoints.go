@@ -12,11 +12,8 @@ import (
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// BundleEndpoint is the SPIFFE bundle endpoint of a foreign trust domain. Its roots are a trust
-// bundle that workload_api.federated has; the Workload API has its JWT keys, too.
-type BundleEndpoint struct {
-	// Name is that of the trust bundle. Default: TrustDomain.
-	Name string `json:"name"`
+// Followed is the SPIFFE bundle endpoint of a foreign trust domain.
+type Followed struct {
 	// TrustDomain is whose bundle this is. Required.
 	TrustDomain string `json:"trust_domain"`
 	// URL is where it is, an https URL. Required.
@@ -29,6 +26,14 @@ type BundleEndpoint struct {
 	// InitialFile holds the trust domain's roots (PEM) until the first answer. A server in this same
 	// trust domain cannot be verified without them. Default: none.
 	InitialFile string `json:"initial_file"`
+}
+
+// BundleEndpoint is a bundle endpoint whose roots are a trust bundle that workload_api.federated has;
+// the Workload API has its JWT keys, too.
+type BundleEndpoint struct {
+	// Name is that of the trust bundle. Default: TrustDomain.
+	Name string `json:"name"`
+	Followed
 }
 
 // Authority is what logs and metrics call the endpoint of a trust domain. No provider has such a

@@ -4,11 +4,11 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"os"
 
 	"github.com/countersign-dev/countersign/cmd/countersign-discovery/internal/config"
 	"github.com/countersign-dev/countersign/cmd/countersign-discovery/internal/status"
 	agent "github.com/countersign-dev/countersign/cmd/internal/config"
+	"github.com/countersign-dev/countersign/cmd/internal/followed"
 	"github.com/countersign-dev/countersign/sdk/authn/federation"
 	"github.com/countersign-dev/countersign/sdk/filesecret"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -80,16 +80,10 @@ func (t *trust) hold(trustDomain string, source secret.Source, name string) erro
 }
 
 func endpointOf(d config.TrustDomain) (federation.Endpoint, error) {
-	e := federation.Endpoint{TrustDomain: d.Name, URL: d.Bundle.URL, ServerID: d.Bundle.ServerID, RootFile: d.Bundle.RootFile}
-	if d.Bundle.InitialFile == "" {
-		return e, nil
-	}
-	text, err := os.ReadFile(d.Bundle.InitialFile)
-	if err == nil {
-		e.Initial, err = pki.ParseBundle(text)
-	}
+	b := d.Bundle
+	e, err := followed.Endpoint(agent.Followed{TrustDomain: d.Name, URL: b.URL, ServerID: b.ServerID, RootFile: b.RootFile, InitialFile: b.InitialFile})
 	if err != nil {
-		return e, fmt.Errorf("bundle.initial_file is %q: %w", d.Bundle.InitialFile, err)
+		return e, fmt.Errorf("bundle.%w", err)
 	}
 	return e, nil
 }

@@ -8,15 +8,13 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/cmd/internal/config"
-	"github.com/countersign-dev/countersign/internal/host/safefile"
+	"github.com/countersign-dev/countersign/cmd/internal/followed"
 	"github.com/countersign-dev/countersign/sdk/agent"
 	"github.com/countersign-dev/countersign/sdk/authn/federation"
 	"github.com/countersign-dev/countersign/sdk/jwtsvid"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
-
-const maxInitialRoots = 4 << 20 // bytes
 
 // federated has the bundles of foreign trust domains that bundle endpoints publish. It runs
 // nothing: the secret.Manager asks them.
@@ -35,15 +33,15 @@ func openFederation(endpoints []config.BundleEndpoint, storage secret.Storage, l
 	authorities := map[string]string{} // by trust domain
 	var all []federation.Endpoint
 	for _, e := range endpoints {
-		initial, err := initialRoots(e.InitialFile)
+		one, err := followed.Endpoint(e.Followed)
 		if err != nil {
-			return nil, fmt.Errorf("bundle_endpoints.%s.initial_file is %q: %w", e.Name, e.InitialFile, err)
+			return nil, fmt.Errorf("bundle_endpoints.%s.%w", e.Name, err)
 		}
 		authorities[e.TrustDomain] = e.Authority()
 		if jwks := kept.load(e.Authority()); jwks != nil {
 			f.take(e.TrustDomain, jwks, log)
 		}
-		all = append(all, federation.Endpoint{TrustDomain: e.TrustDomain, URL: e.URL, ServerID: e.ServerID, RootFile: e.RootFile, Initial: initial})
+		all = append(all, one)
 	}
 	var err error
 	f.source, err = federation.New(all, federation.Options{Log: log, Kept: f.kept, JWTKeys: func(trustDomain string, jwks []byte) {
@@ -64,17 +62,6 @@ func (f *federated) take(trustDomain string, jwks []byte, log *slog.Logger) bool
 		log.Error("rejected the JWT-SVID keys of a foreign trust domain, keeping the previous ones", "trust_domain", trustDomain, "error", err)
 	}
 	return err == nil
-}
-
-func initialRoots(file string) (*pki.Bundle, error) {
-	if file == "" {
-		return nil, nil
-	}
-	content, err := safefile.Read(file, maxInitialRoots)
-	if err != nil {
-		return nil, err
-	}
-	return pki.ParseBundle(content)
 }
 
 // begin lets the roots of the last run, which state has kept, verify the endpoints.

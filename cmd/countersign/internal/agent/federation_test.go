@@ -12,7 +12,7 @@ import (
 
 // Each workload of an agent of many may have the bundles of foreign trust domains.
 func TestForeignBundlesAreForAllWorkloads(t *testing.T) {
-	f, err := openFederation([]config.BundleEndpoint{{Name: "partner", TrustDomain: "partner.example", URL: "https://partner.example/bundle"}}, nil, slog.New(slog.DiscardHandler))
+	f, err := openFederation([]config.BundleEndpoint{{Name: "partner", Followed: config.Followed{TrustDomain: "partner.example", URL: "https://partner.example/bundle"}}}, nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ import (
 const partnerKeys = `{"keys":[{"kty":"EC","kid":"one","crv":"P-256","x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU","y":"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}]}`
 
 func partnerEndpoint() []config.BundleEndpoint {
-	return []config.BundleEndpoint{{Name: "partner", TrustDomain: "partner.example", URL: "https://localhost"}}
+	return []config.BundleEndpoint{{Name: "partner", Followed: config.Followed{TrustDomain: "partner.example", URL: "https://localhost"}}}
 }
 
 // Clients drop the keys that the first reply after a restart lacks, and the endpoint may be away.
