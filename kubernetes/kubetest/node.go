@@ -106,14 +106,23 @@ func (n *Node) Kill() { n.kubelet.Kill() }
 
 // ReadFile reads a file of a projected volume of a pod.
 func (n *Node) ReadFile(pod *corev1.Pod, volume, name string) ([]byte, error) {
-	roots, err := n.made(folder)
+	path, err := n.Volume(pod, volume)
 	if err != nil {
 		return nil, err
 	}
-	if len(roots) != 1 {
-		return nil, fmt.Errorf("the log of kubelet %s names %d folders, want 1", n.Name, len(roots))
+	return os.ReadFile(filepath.Join(path, name))
+}
+
+// Volume returns the folder of a projected volume of a pod.
+func (n *Node) Volume(pod *corev1.Pod, volume string) (string, error) {
+	roots, err := n.made(folder)
+	if err != nil {
+		return "", err
 	}
-	return os.ReadFile(filepath.Join(roots[0], "pods", string(pod.UID), "volumes", "kubernetes.io~projected", volume, name))
+	if len(roots) != 1 {
+		return "", fmt.Errorf("the log of kubelet %s names %d folders, want 1", n.Name, len(roots))
+	}
+	return filepath.Join(roots[0], "pods", string(pod.UID), "volumes", "kubernetes.io~projected", volume), nil
 }
 
 // What kubemark creates in /tmp, whatever TMPDIR is, and leaves there.
@@ -122,13 +131,19 @@ var (
 	socket = regexp.MustCompile(`/tmp/kubelet_remote_[0-9]+\.sock`)
 )
 
+// Log returns what the kubelet has logged. A hollow one sends no events.
+func (n *Node) Log() (string, error) {
+	text, err := os.ReadFile(n.log)
+	return string(text), err
+}
+
 // made returns the paths that the kubelet's log names.
 func (n *Node) made(what *regexp.Regexp) ([]string, error) {
-	text, err := os.ReadFile(n.log)
+	text, err := n.Log()
 	if err != nil {
 		return nil, err
 	}
-	paths := what.FindAllString(string(text), -1)
+	paths := what.FindAllString(text, -1)
 	slices.Sort(paths)
 	return slices.Compact(paths), nil
 }

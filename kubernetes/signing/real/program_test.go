@@ -31,6 +31,7 @@ type deployment struct {
 	rate    int    // calls of the CA a second
 	lease   string // how long one lives
 	more    string // settings
+	bundle  string // settings of the signer's trust bundle, besides its name
 }
 
 // deploy applies the base and components of it.
@@ -71,7 +72,7 @@ signers:
 - name: example.com/mesh
   pod_certificates: {enabled: true}
   certificate_requests: {SIGNING}
-  trust_bundle: {name: "example.com:mesh:bundle"}
+  trust_bundle: {name: "example.com:mesh:bundle"BUNDLE}
 rules: RULES
 audit: {file: DIR/audit.log}
 leader_election: {duration: LEASE}
@@ -90,7 +91,7 @@ type replica struct {
 func (d *deployment) start(provider string) *replica {
 	d.t.Helper()
 	r := &replica{t: d.t, dir: proctest.Folder(d.t)}
-	text := strings.NewReplacer("PROVIDER", provider, "RULES", d.rules, "SIGNING", d.signing, "RATE", strconv.Itoa(d.rate), "LEASE", d.lease).Replace(settings) + d.more
+	text := strings.NewReplacer("PROVIDER", provider, "RULES", d.rules, "SIGNING", d.signing, "RATE", strconv.Itoa(d.rate), "LEASE", d.lease, "BUNDLE", d.bundle).Replace(settings) + d.more
 	write(d.t, r.dir, "ra.yaml", strings.NewReplacer("DIR", r.dir, "FOLDER", d.folder).Replace(text))
 	write(d.t, r.dir, "kube.yaml", string(d.Kubeconfig(d.Account(home, us))))
 	d.t.Cleanup(func() {
