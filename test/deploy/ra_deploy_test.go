@@ -36,7 +36,7 @@ apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 namespace: mesh
 resources: [BASE/ra]
-components: [BASE/ra/requests, BASE/ra/approval, BASE/ra/remotes, BASE/ra/istio, BASE/ra/mesh, BASE/ra/istiod, BASE/ra/bundle-endpoint]
+components: [BASE/ra/requests, BASE/ra/approval, BASE/ra/remotes, BASE/ra/istio, BASE/ra/mesh, BASE/ra/istiod, BASE/ra/bundle-endpoint, BASE/ra/federation]
 images: [{name: countersign, newName: example.org/countersign, newTag: "1"}]
 configMapGenerator:
   - name: countersign-ra-config
@@ -47,8 +47,11 @@ replacements:
     targets:
       - select: {kind: ClusterRole, name: countersign-ra-signer}
         fieldPaths: [rules.0.resourceNames.0]
-      - select: {kind: ValidatingAdmissionPolicy}
+      - select: {kind: ValidatingAdmissionPolicy, name: countersign-ra-pod-certificates}
         fieldPaths: [spec.matchConditions.0.expression]
+        options: {delimiter: "'", index: 1}
+      - select: {kind: ValidatingAdmissionPolicy, name: countersign-ra-federation}
+        fieldPaths: [spec.validations.0.expression]
         options: {delimiter: "'", index: 1}
   - sourceValue: signers.example.org:mesh:bundle
     targets:
@@ -75,9 +78,17 @@ func TestOverlayReplacesSignerEverywhere(t *testing.T) {
 			t.Errorf("%q is left:\n%s", left, text)
 		}
 	}
-	var policy admissionv1.ValidatingAdmissionPolicy
-	must(t, json.Unmarshal(objects(t, text, "ValidatingAdmissionPolicy")[0].text, &policy))
-	if got := policy.Spec.MatchConditions[0].Expression; got != "object.spec.signerName in ['signers.example.org/mesh']" {
+	expressions := map[string]string{}
+	for _, o := range objects(t, text, "ValidatingAdmissionPolicy") {
+		var policy admissionv1.ValidatingAdmissionPolicy
+		must(t, json.Unmarshal(o.text, &policy))
+		expressions[policy.Name+" for"] = policy.Spec.MatchConditions[0].Expression
+		expressions[policy.Name] = policy.Spec.Validations[0].Expression
+	}
+	if got := expressions["countersign-ra-pod-certificates for"]; got != "object.spec.signerName in ['signers.example.org/mesh']" {
+		t.Error(got)
+	}
+	if got := expressions["countersign-ra-federation"]; got != "has(oldObject.spec.signerName) && oldObject.spec.signerName in ['signers.example.org/mesh']" {
 		t.Error(got)
 	}
 }

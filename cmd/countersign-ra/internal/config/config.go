@@ -150,6 +150,10 @@ type TrustBundle struct {
 	// Labels are set on the object, such as those by which a pod's volume selects the bundle of a
 	// trust domain: k8s.spiffe.io/workload-trust-domain. Default: none.
 	Labels map[string]string `json:"labels"`
+	// BundleEndpoints are those of foreign trust domains. The roots of each are in an object of its
+	// own, called NAME.TRUST_DOMAIN, with these labels and another k8s.spiffe.io/peer-trust-domain. An
+	// empty list deletes what another one made. Default: none.
+	BundleEndpoints []agent.Followed `json:"bundle_endpoints"`
 }
 
 // Rule grants names to those that it matches.

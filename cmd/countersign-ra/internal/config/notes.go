@@ -8,6 +8,7 @@ import (
 
 	"github.com/countersign-dev/countersign/cmd/internal/environ"
 	"github.com/countersign-dev/countersign/cmd/internal/settings"
+	"github.com/countersign-dev/countersign/kubernetes/signing/trustbundle"
 )
 
 // Notes returns what does not keep a service from starting, but may keep it from being of use.
@@ -25,6 +26,11 @@ func (c *Config) Notes(env environ.Vars) (all []string) {
 		}
 		if !slices.ContainsFunc(c.Signers, func(s Signer) bool { return s.TrustBundle.Authority == a.Name }) {
 			all = append(all, fmt.Sprintf("signers: no trust_bundle has the roots of %s, so verifiers must get these roots another way", a.Name))
+		}
+	}
+	for _, s := range c.Signers {
+		if len(s.TrustBundle.BundleEndpoints) > 0 {
+			all = append(all, fmt.Sprintf("signers.%s.trust_bundle.bundle_endpoints: a volume that selects the bundles of %s without %s trusts the roots of all these trust domains as its own", s.Name, s.Name, trustbundle.PeerLabel))
 		}
 	}
 	all = append(all, c.ruleNotes()...)

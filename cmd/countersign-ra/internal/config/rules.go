@@ -10,9 +10,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/validate/content"
 
 	"github.com/countersign-dev/countersign/cmd/internal/settings"
+	"github.com/countersign-dev/countersign/internal/endpoint"
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/kubernetes/owned"
 	"github.com/countersign-dev/countersign/kubernetes/signing"
+	"github.com/countersign-dev/countersign/kubernetes/signing/trustbundle"
 	"github.com/countersign-dev/countersign/ra"
 )
 
@@ -111,6 +113,9 @@ func (c *Config) checkSigner(p *settings.Problems, path string, s *Signer) {
 		if len(bundle.Labels) > 0 {
 			p.Say(path+".trust_bundle.labels", len(bundle.Labels), "they have no effect without name; set that, or remove these")
 		}
+		if len(bundle.BundleEndpoints) > 0 {
+			p.Say(path+".trust_bundle.bundle_endpoints", len(bundle.BundleEndpoints), "they have no effect without name; set that, or remove these")
+		}
 		return
 	}
 	// The API server's rule (k8s.io/api, ClusterTrustBundle).
@@ -121,6 +126,34 @@ func (c *Config) checkSigner(p *settings.Problems, path string, s *Signer) {
 	c.settle(p, path+".trust_bundle.authority", &bundle.Authority)
 	for _, name := range slices.Sorted(maps.Keys(bundle.Labels)) {
 		checkLabel(p, path+".trust_bundle.labels."+name, name, bundle.Labels[name])
+	}
+	bundle.checkEndpoints(p, path+".trust_bundle.")
+}
+
+// checkEndpoints checks the trust domains that a signer is federated with.
+func (b *TrustBundle) checkEndpoints(p *settings.Problems, path string) {
+	own := b.Labels[trustbundle.WorkloadLabel]
+	switch n := len(b.BundleEndpoints); {
+	case n == 0:
+		return
+	case n > trustbundle.MaxFederated:
+		p.Say(path+"bundle_endpoints", n, fmt.Sprintf("write %d at most", trustbundle.MaxFederated))
+	case own == "" || b.Labels[trustbundle.PeerLabel] != own:
+		p.Say(path+"labels", fmt.Sprint(b.Labels), fmt.Sprintf("with bundle_endpoints, write the trust domain of the pods as %s and as %s: by these a volume selects the roots of one trust domain", trustbundle.WorkloadLabel, trustbundle.PeerLabel))
+	}
+	seen := map[string]bool{own: true}
+	for i, e := range b.BundleEndpoints {
+		at := fmt.Sprintf("%sbundle_endpoints.%d.", path, i)
+		if err := trustbundle.CheckFederated(e.TrustDomain); err != nil {
+			p.Say(at+"trust_domain", e.TrustDomain, err.Error())
+		}
+		if seen[e.TrustDomain] {
+			p.Say(at+"trust_domain", e.TrustDomain, "it is there twice, or that of the pods; write each foreign one once")
+		}
+		seen[e.TrustDomain] = true
+		if err := endpoint.CheckURL(e.URL, false); err != nil {
+			p.Add(fmt.Errorf("%surl: %w", at, err)) // without the text, which may hold a password
+		}
 	}
 }
 

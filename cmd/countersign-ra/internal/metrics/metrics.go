@@ -118,7 +118,7 @@ var (
 	unplannedDesc   = desc("roots_unplanned", "Roots used for signing before they were published.", "authority", "engine")
 	rootExpiryDesc  = desc("root_first_expiry_timestamp_seconds", "When the first trusted root of an authority ends.", "authority", "engine")
 	clusterDesc     = desc("cluster_ready", "1 if the requests of a cluster are followed.", "cluster")
-	bundleDesc      = desc("trust_bundle_current", "1 if a ClusterTrustBundle has the roots of its authority.", "cluster", "signer")
+	bundleDesc      = desc("trust_bundle_current", "1 if a ClusterTrustBundle has the roots of its authority, or of a foreign trust domain.", "cluster", "signer", "trust_domain")
 	protectionDesc  = desc("pod_requests_protected", "1 if the admission policy lets nodes alone create PodCertificateRequests.", "cluster")
 	dangerousDesc   = desc("dangerous_authorities", "Authorities disabled because a cluster trusts them for client authentication.", "cluster")
 	rulesUnableDesc = desc("rules_unable", "1 if a rule's authority cannot serve it.")
@@ -209,7 +209,7 @@ func gaugeCluster(k status.Cluster, gauge gauge) {
 	gauge(clusterDesc, number(k.NotReady == ""), k.ID)
 	gauge(dangerousDesc, float64(len(k.Dangerous)), k.ID)
 	for _, b := range k.Bundles {
-		gauge(bundleDesc, number(b.Error == ""), k.ID, b.Signer)
+		gauge(bundleDesc, number(b.Error == ""), k.ID, b.Signer, b.TrustDomain)
 	}
 	type gate struct{ signer, kind, owners string }
 	gates := map[gate]bool{} // several owners have one

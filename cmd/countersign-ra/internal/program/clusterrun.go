@@ -66,7 +66,7 @@ func (o *clusterRun) make(t *leaderSession, former *guard.ClientCA) error {
 	var errs [7]error
 	id, client, issuer := o.cluster.ID(), o.cluster.Client(), t.issuer
 	o.clientCA, errs[0] = guard.NewClientCA(guard.ClientCAConfig{Cluster: id, Client: client, Former: former, Log: t.log})
-	if bundles := bundlesOf(t.config); len(bundles) > 0 {
+	if bundles := bundlesOf(t.config, t.federations); len(bundles) > 0 {
 		o.bundles, errs[1] = trustbundle.New(trustbundle.Config{
 			Cluster: id, Client: client, Bundles: bundles, Roots: t.engine.Roots,
 			Written: t.quorum.Hook(id, quorum.TrustBundles), Held: t.held, Log: t.log,
@@ -109,10 +109,10 @@ func requestSigners(signers []config.Signer) (all []csr.Signer) {
 	return all
 }
 
-func bundlesOf(c config.Config) (all []trustbundle.Bundle) {
+func bundlesOf(c config.Config, f federations) (all []trustbundle.Bundle) {
 	for _, s := range c.Signers {
 		if b := s.TrustBundle; b.Name != "" {
-			all = append(all, trustbundle.Bundle{Signer: s.Name, Authority: b.Authority, Name: b.Name, Labels: b.Labels})
+			all = append(all, trustbundle.Bundle{Signer: s.Name, Authority: b.Authority, Name: b.Name, Labels: b.Labels, Federated: f.of(s)})
 		}
 	}
 	if r := c.Mesh.Roots; r.As == config.AsTrustBundle {
@@ -124,7 +124,7 @@ func bundlesOf(c config.Config) (all []trustbundle.Bundle) {
 // publishersOf returns what writes an authority's roots in each cluster.
 func publishersOf(c config.Config) func(authority string) []quorum.Publisher {
 	return func(authority string) (all []quorum.Publisher) {
-		if slices.ContainsFunc(bundlesOf(c), func(b trustbundle.Bundle) bool { return b.Authority == authority }) {
+		if slices.ContainsFunc(bundlesOf(c, nil), func(b trustbundle.Bundle) bool { return b.Authority == authority }) {
 			all = append(all, quorum.TrustBundles)
 		}
 		if c.Mesh.Publishes(authority) && c.Mesh.Roots.As == config.AsConfigMap {

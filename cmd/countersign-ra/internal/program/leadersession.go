@@ -33,6 +33,7 @@ type leaderSession struct {
 	issuer ra.Issuer
 	quorum *quorum.Quorum
 
+	federations federations
 	mu          sync.Mutex
 	clusterRuns map[string]*clusterRun // by cluster ID
 	unable      string                 // rules that their authorities cannot serve
@@ -70,6 +71,9 @@ func (s *service) newLeaderSession() (*leaderSession, error) {
 	}
 	var err error
 	if t.quotas, err = s.shared(&cfg); err != nil {
+		return nil, err
+	}
+	if t.federations, err = t.follows(s); err != nil {
 		return nil, err
 	}
 	if t.engine, err = ra.New(cfg); err != nil {
@@ -115,6 +119,7 @@ func (t *leaderSession) run(ctx context.Context) {
 	var background sync.WaitGroup
 	defer background.Wait()
 	background.Go(func() { t.checkAbilities(ctx) })
+	t.federations.run(ctx, &background)
 	defer t.closeClusterRuns()
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()

@@ -28,7 +28,7 @@ func TestMeshHasATrustBundleInPlaceOfConfigMaps(t *testing.T) {
 		if got := publishersOf(c)("vault"); !slices.Equal(got, []quorum.Publisher{want}) {
 			t.Errorf("%s: %q publish the roots", as, got)
 		}
-		bundles := bundlesOf(c)
+		bundles := bundlesOf(c, nil)
 		if len(bundles) > 0 != (want == quorum.TrustBundles) {
 			t.Errorf("%s: %+v", as, bundles)
 		}

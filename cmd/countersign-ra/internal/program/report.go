@@ -1,6 +1,7 @@
 package program
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -47,7 +48,7 @@ func (t *leaderSession) report(r *status.Report) {
 			r.Clusters[i].NotReady = "it is not connected"
 			continue
 		}
-		o.report(&r.Clusters[i])
+		o.report(&r.Clusters[i], t.federations)
 		r.Clusters[i].Dangerous = t.dangerous(o)
 	}
 	t.mu.Lock()
@@ -96,7 +97,7 @@ func (s *service) meshes() map[string]*status.Mesh {
 	return all
 }
 
-func (o *clusterRun) report(k *status.Cluster) {
+func (o *clusterRun) report(k *status.Cluster, f federations) {
 	if err := o.ready(); err != nil {
 		k.NotReady = err.Error()
 	}
@@ -105,7 +106,10 @@ func (o *clusterRun) report(k *status.Cluster) {
 	}
 	if o.bundles != nil {
 		for _, b := range o.bundles.Status() {
-			k.Bundles = append(k.Bundles, status.Bundle{Signer: b.Signer, Authority: b.Authority, Object: b.Object, Roots: b.Roots, Error: b.Error})
+			k.Bundles = append(k.Bundles, status.Bundle{
+				Signer: b.Signer, Authority: b.Authority, TrustDomain: b.TrustDomain, Object: b.Object, Roots: b.Roots,
+				Error: cmp.Or(b.Error, f.fault(b.Signer, b.TrustDomain)),
+			})
 		}
 	}
 	if behind, m := k.Mesh != nil, o.mesh.report(); m != nil {

@@ -25,6 +25,7 @@ import (
 	"github.com/countersign-dev/countersign/kubernetes/record"
 	"github.com/countersign-dev/countersign/kubernetes/signing/lease"
 	"github.com/countersign-dev/countersign/ra"
+	"github.com/countersign-dev/countersign/sdk/authn/federation"
 	"github.com/countersign-dev/countersign/sdk/trace"
 )
 
@@ -41,13 +42,14 @@ type service struct {
 	audit     *audit.Log
 	providers *daemon.Providers
 	clusters  *fleet.Fleet
-	tracer    trace.Tracer  // nil: nothing is traced
-	home      *rest.Config  // of the home cluster
-	records   *record.Store // the leader's
-	common    *record.Store // the same, for each replica's door
-	lease     *lease.Lease  // nil: leader election is disabled
-	door      *door         // nil: Istio's CA API is not served
-	bundle    *bundle       // nil: no roots are published
+	tracer    trace.Tracer                     // nil: nothing is traced
+	home      *rest.Config                     // of the home cluster
+	records   *record.Store                    // the leader's
+	common    *record.Store                    // the same, for each replica's door
+	lease     *lease.Lease                     // nil: leader election is disabled
+	door      *door                            // nil: Istio's CA API is not served
+	bundle    *bundle                          // nil: no roots are published
+	endpoints map[string][]federation.Endpoint // of foreign trust domains, by signer
 	met       met
 
 	moved, shifted notice                        // clusters came or went: for a term, and for the door
@@ -81,7 +83,7 @@ func (s *service) make(context.Context) error {
 	s.moved, s.shifted, s.back = make(notice, 1), make(notice, 1), make(notice, 1)
 	s.met = make(met, len(needs))
 	s.now.Store(&s.config)
-	for _, part := range []func() error{s.findProviders, s.openClusters, s.tryOffice, s.openAudit, s.openDoor, s.openBundle} {
+	for _, part := range []func() error{s.findProviders, s.openClusters, s.openEndpoints, s.tryOffice, s.openAudit, s.openDoor, s.openBundle} {
 		if err := part(); err != nil {
 			return cli.Wrong(err)
 		}

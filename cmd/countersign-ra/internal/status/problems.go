@@ -106,9 +106,16 @@ func (r Report) ofClusters() (all []problem) {
 
 func (k Cluster) ofBundles() (all []problem) {
 	for _, b := range k.Bundles {
-		if b.Error != "" {
-			all = append(all, problem{Grade: fair, What: fmt.Sprintf("Trust bundle %s in %s is out of date", b.Object, k.ID), Detail: b.Error, Do: "Pods there miss new roots until it is written."})
+		do := "Pods there miss new roots until it is written."
+		switch {
+		case b.Error == "":
+			continue
+		case b.TrustDomain == "*":
+			do = "Pods there trust a trust domain that is no longer federated. Grant the component deploy/kustomize/ra/federation, or delete the object."
+		case b.TrustDomain != "":
+			do = "Pods there have the last verified roots of " + b.TrustDomain + ". Check its bundle endpoint, the way there, and the component deploy/kustomize/ra/federation."
 		}
+		all = append(all, problem{Grade: fair, What: fmt.Sprintf("Trust bundle %s in %s is out of date", b.Object, k.ID), Detail: b.Error, Do: do})
 	}
 	return all
 }

@@ -3,6 +3,7 @@
 package status
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/countersign-dev/countersign/cmd/internal/daemon"
@@ -94,12 +95,17 @@ type Cluster struct {
 
 // Bundle is a ClusterTrustBundle.
 type Bundle struct {
-	Signer    string   `json:"signer"`
-	Authority string   `json:"authority"`
-	Object    string   `json:"object"`
-	Roots     []string `json:"roots,omitempty"` // fingerprints
-	Error     string   `json:"error,omitempty"`
+	Signer    string `json:"signer"`
+	Authority string `json:"authority,omitempty"`
+	// TrustDomain is set for a foreign one, which has no Authority; * stands for former ones.
+	TrustDomain string   `json:"trust_domain,omitempty"`
+	Object      string   `json:"object"`
+	Roots       []string `json:"roots,omitempty"` // fingerprints
+	Error       string   `json:"error,omitempty"`
 }
+
+// Of names whose roots these are.
+func (b Bundle) Of() string { return cmp.Or(b.Authority, b.TrustDomain) }
 
 // Protection is whether nodes alone can create PodCertificateRequests: protected,
 // unprotected or unknown.

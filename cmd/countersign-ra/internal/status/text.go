@@ -104,7 +104,7 @@ func (t tables) bundles(r Report) {
 				t.Head("TRUST BUNDLE", "CLUSTER", "SIGNER", "AUTHORITY", "ROOTS", "ERROR")
 			}
 			first = false
-			t.Line(b.Object, k.ID, b.Signer, b.Authority, strconv.Itoa(len(b.Roots)), b.Error)
+			t.Line(b.Object, k.ID, b.Signer, b.Of(), strconv.Itoa(len(b.Roots)), b.Error)
 		}
 	}
 }

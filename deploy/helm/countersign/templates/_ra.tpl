@@ -31,6 +31,7 @@
 {{- $facts := include "countersign.ra.signers" $config | fromJson -}}
 {{- if $facts.names }}{{ $files = concat $files (list "ra/rights/signer.yaml" "ra/rights/policy.yaml") }}{{ end -}}
 {{- if $facts.bundles }}{{ $files = append $files "ra/rights/bundles.yaml" }}{{ end -}}
+{{- if $facts.federated }}{{ $files = append $files "ra/federation/federation.yaml" }}{{ end -}}
 {{- if $facts.requests }}{{ $files = append $files "ra/requests/requests.yaml" }}{{ end -}}
 {{- if $facts.approve }}{{ $files = append $files "ra/approval/approval.yaml" }}{{ end -}}
 {{- if dig "istio" "listen" "" $config }}{{ $files = append $files "ra/istio/rights/rights.yaml" }}{{ end -}}
@@ -49,12 +50,13 @@
 {{- toJson $files -}}
 {{- end -}}
 
-{{/* countersign.ra.signers: names and trust bundles of the signers, and whether they take or approve CertificateSigningRequests. */}}
+{{/* countersign.ra.signers: names and trust bundles of the signers, whether these have bundle_endpoints, be the list empty, and whether they take or approve CertificateSigningRequests. */}}
 {{- define "countersign.ra.signers" -}}
-{{- $facts := dict "names" list "bundles" list "requests" false "approve" false -}}
+{{- $facts := dict "names" list "bundles" list "requests" false "approve" false "federated" false -}}
 {{- range .signers -}}
 {{- $_ := set $facts "names" (append $facts.names .name) -}}
 {{- with dig "trust_bundle" "name" "" . }}{{ $_ := set $facts "bundles" (append $facts.bundles .) }}{{ end -}}
+{{- if hasKey (.trust_bundle | default dict) "bundle_endpoints" }}{{ $_ := set $facts "federated" true }}{{ end -}}
 {{- if dig "certificate_requests" "enabled" false . }}{{ $_ := set $facts "requests" true }}{{ end -}}
 {{- if dig "certificate_requests" "approve" false . }}{{ $_ := set $facts "approve" true }}{{ end -}}
 {{- end -}}
@@ -72,6 +74,8 @@
 {{- if $facts.approve }}{{ $_ := set $rule "verbs" (append $rule.verbs "approve") }}{{ end -}}
 {{- else if eq $key "ClusterRole countersign-ra-bundles" -}}
 {{- $_ := set (first $object.rules) "resourceNames" $facts.bundles -}}
+{{- else if eq $key "ValidatingAdmissionPolicy countersign-ra-federation" -}}
+{{- $_ := set (first $object.spec.validations) "expression" (printf "has(oldObject.spec.signerName) && oldObject.spec.signerName in ['%s']" (join "', '" $facts.names)) -}}
 {{- else if eq $object.kind "ValidatingAdmissionPolicy" -}}
 {{- $_ := set (first $object.spec.matchConditions) "expression" (printf "object.spec.signerName in ['%s']" (join "', '" $facts.names)) -}}
 {{- else if eq $object.kind "CustomResourceDefinition" -}}
