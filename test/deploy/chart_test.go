@@ -110,11 +110,11 @@ func TestChartLints(t *testing.T) {
 // images and configuration.
 func TestChartHasTheObjectsOfTheBases(t *testing.T) {
 	const all = withRequests + "\n"
-	everything := strings.Replace(all, "BASE/ra/istiod,", "BASE/ra/istiod, BASE/ra/cert-manager,", 1)
+	everything := strings.Replace(all, "BASE/ra/istiod,", "BASE/ra/istiod, BASE/ra/cert-manager, BASE/ra/federation,", 1)
 	const publishing = "config.publish_bundle.address=:8443"
 	for name, row := range map[string]struct{ chart, kustomization string }{
 		"ra":             {rendered(t, "ra"), "resources: [BASE/ra]"},
-		"ra, everything": {rendered(t, "mesh", "--set", "ra.replicas=2,ra."+publishing, "--set-json", "ra.egressPorts=[]"), everything},
+		"ra, everything": {rendered(t, "mesh", "--set", "ra.replicas=2,ra."+publishing, "--set-json", "ra.egressPorts=[]", "--set-json", "ra.config.signers[0].trust_bundle.bundle_endpoints=[]"), everything},
 		"ra, rights":     {rendered(t, "ra", "--set", "ra.rightsOnly=true"), "resources: [BASE/ra/rights]"},
 		"discovery":      {rendered(t, "discovery"), "resources: [BASE/discovery]"},
 		"node":           {rendered(t, "node", nodeBroker...), "resources: [BASE/node]"},
@@ -210,11 +210,12 @@ func TestChartGrantsWhatTheConfigurationNeeds(t *testing.T) {
 		"ra.config.cert_manager.authorities[0].name=vault":                               {"- certificaterequests\n", "kind: CustomResourceDefinition"},
 		"ra.config.signers[0].name=signers.example.org/other":                            {"in ['signers.example.org/other']", "- signers.example.org/other"},
 		"ra.config.signers[0].trust_bundle.name=example.com:mesh:it":                     {"- example.com:mesh:it\n"},
+		"ra.config.signers[0].trust_bundle.bundle_endpoints[0].trust_domain=b.example":   {"name: countersign-ra-federation\n", "oldObject.spec.signerName in ['example.com/mesh']", "request.name != 'istio.io:istiod-ca:root-cert'"},
 	} {
 		text := rendered(t, "ra", "--set", set)
 		for _, s := range []string{
 			"certificatesigningrequests\n", "istio-ca-root-cert", "istio.io:istiod-ca:root-cert", "istiod-tls", "name: countersign-ra-remotes\n", "tokenreviews", "port: grpc-ca\n", "- certificaterequests\n", "port: https-bundle\n",
-			"kind: CustomResourceDefinition", "- signers.example.org/other", "- example.com:mesh:it\n",
+			"kind: CustomResourceDefinition", "- signers.example.org/other", "- example.com:mesh:it\n", "name: countersign-ra-federation\n",
 		} {
 			if has, should := strings.Contains(text, s), strings.Contains(strings.Join(want, " "), s); has != should {
 				t.Errorf("%s: %q is there: %t", set, s, has)
