@@ -59,8 +59,11 @@ func startEgressEnvoy(t *testing.T, socket string, root *certtest.Pair) (address
 func egressClient(t *testing.T, a *agent, proxy string) *http.Client {
 	t.Helper()
 	roots := x509.NewCertPool()
-	files, err := filepath.Glob(filepath.Join(a.ca, "*.pem"))
-	mustDo(t, err)
+	var files []string
+	poll(t, "the provider to have made its CA", func() (made bool) {
+		files, _ = filepath.Glob(filepath.Join(a.ca, "*.pem"))
+		return len(files) > 0
+	})
 	for _, file := range files {
 		content, err := os.ReadFile(file)
 		mustDo(t, err)

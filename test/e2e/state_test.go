@@ -4,6 +4,7 @@ import (
 	"crypto/x509"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -19,6 +20,10 @@ func killDuringAnOutage(t *testing.T) (a *agent, server, client *x509.Certificat
 	for _, name := range []string{"default", "client"} {
 		a.log.await(t, "cannot renew certificate", "unavailable", name) // so that none is on its way
 	}
+	poll(t, "both key pairs, the roots and the log of names to be stored", func() bool {
+		found := entries(t, a.stateDir())
+		return len(found) == 4 && !slices.ContainsFunc(found, func(path string) bool { return strings.HasPrefix(filepath.Base(path), ".") })
+	})
 	a.stop(t, syscall.SIGKILL)
 	return a, first.certificate().Leaf, second.certificate().Leaf
 }
@@ -27,9 +32,6 @@ func TestKilledAgentServesStoredSecretsWithoutCA(t *testing.T) {
 	t.Parallel()
 	needEnvoy(t)
 	a, server, client := killDuringAnOutage(t)
-	if found := entries(t, a.stateDir()); len(found) != 4 {
-		t.Errorf("the folder of the state has %v, want two key pairs, the roots and the log of names", found)
-	}
 	a.start(t)
 	w := startWorkload(t, a.socket, "client")
 	if !w.certificate().Leaf.Equal(client) {
