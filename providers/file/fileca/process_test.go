@@ -28,7 +28,7 @@ func TestProcessSignsAndReportsRoots(t *testing.T) {
 	remote := startProcess(t) // it may build the program
 	ctx := testkit.Within(t, time.Minute)
 	metadata, err := remote.Metadata(ctx)
-	able := []wire.Ability{wire.CertificateAuthority, wire.RootSource, wire.RootWatcher, wire.NamesFromRequest, wire.RevocationSource, wire.JWTSVID}
+	able := []wire.Ability{wire.CertificateAuthority, wire.RootSource, wire.RootWatcher, wire.NamesFromRequest, wire.RevocationSource, wire.JWTSVID, wire.WITSVID}
 	if err != nil || metadata.Name != "file" || !slices.Equal(metadata.Abilities, able) {
 		t.Errorf("%v, %v", metadata, err)
 	}
