@@ -59,16 +59,10 @@ func startEgressEnvoy(t *testing.T, socket string, root *certtest.Pair) (address
 func egressClient(t *testing.T, a *agent, proxy string) *http.Client {
 	t.Helper()
 	roots := x509.NewCertPool()
-	var files []string
-	poll(t, "the provider to have made its CA", func() (made bool) {
-		files, _ = filepath.Glob(filepath.Join(a.ca, "*.pem"))
-		return len(files) > 0
+	poll(t, "the provider to have made its CA", func() bool {
+		content, _ := os.ReadFile(filepath.Join(a.ca, "root-cert.pem"))
+		return roots.AppendCertsFromPEM(content)
 	})
-	for _, file := range files {
-		content, err := os.ReadFile(file)
-		mustDo(t, err)
-		roots.AppendCertsFromPEM(content)
-	}
 	transport := &http.Transport{
 		TLSClientConfig: &tls.Config{RootCAs: roots},
 		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
