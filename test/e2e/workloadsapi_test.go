@@ -39,7 +39,7 @@ func beSPIFFEClient(socket string) {
 type printing struct{ *workloadapi.Client }
 
 func (p printing) OnX509ContextUpdate(x *workloadapi.X509Context) {
-	line := fmt.Sprint("svid ")
+	line := "svid "
 	for _, svid := range x.SVIDs {
 		line += svid.ID.String() + " "
 	}

@@ -45,7 +45,7 @@ func HoldPeer(conn *net.UnixConn, pid int32, accepted time.Duration, ended func(
 		return nil, fmt.Errorf("failed to hold process %d: %w", pid, errno.Explain(err))
 	case fd >= 0:
 		return hold(h, fd, ended)
-	case h.hidden != nil:
+	case errors.Is(h.hidden, ErrHidden):
 		return h, nil
 	}
 	return holdSince(pid, accepted, ended)

@@ -68,7 +68,8 @@ func TestFolderThatBreaksTheStandardIsRefused(t *testing.T) {
 		"no bundle":       func(f map[string]string) { delete(f, roots) },
 		"chain alone":     func(f map[string]string) { f[own] = string(other.PEM()) },
 		"another's key": func(f map[string]string) {
-			f[own] = string(other.KeyPEM(t)) + f[own][strings.Index(f[own], "-----BEGIN CERT"):]
+			_, chain, _ := strings.Cut(f[own], "-----BEGIN CERT")
+			f[own] = string(other.KeyPEM(t)) + "-----BEGIN CERT" + chain
 		},
 		"with its root":     func(f map[string]string) { f[own] += string(root.PEM()) },
 		"not in order":      func(f map[string]string) { f[own] += string(other.PEM()) },
