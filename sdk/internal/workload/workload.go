@@ -36,6 +36,9 @@ type Call struct {
 	ends     []func()
 }
 
+// errNoWorkload ends a call that was answered without [Admit].
+var errNoWorkload = status.Error(codes.Internal, "not a call for a workload")
+
 // callKey is the context key of a *Call.
 type callKey struct{}
 
@@ -64,7 +67,7 @@ func (c *Call) close() {
 func Admit(ctx context.Context) (secret.Caller, error) {
 	c, ok := ctx.Value(callKey{}).(*Call)
 	if !ok {
-		return secret.Caller{}, status.Error(codes.Internal, "not a call for a workload")
+		return secret.Caller{}, errNoWorkload
 	}
 	if !c.admitted {
 		c.admitted = true
@@ -100,7 +103,12 @@ func (c *Call) Join(join func(spiffeID string) (secret.Caller, error), leave fun
 func (c *Call) Workload() Workload { return c.workload }
 
 // Check returns why nothing more may be sent, or nil.
-func (c *Call) Check() error { return c.workload.Check() }
+func (c *Call) Check() error {
+	if c.workload.Check == nil {
+		return errNoWorkload
+	}
+	return c.workload.Check()
+}
 
 // Calls returns a service whose calls are served by serve, in the way of [Serve].
 func Calls(desc grpc.ServiceDesc, serve func(context.Context, func(context.Context, *Call) error) error) grpc.ServiceDesc {
