@@ -32,7 +32,7 @@ type credential struct {
 	until    rotation.Pause // until the verification expires
 	entry    *entry         // without an owner: the entry that holds its request
 	sessions int
-	doubted  bool // the authority rejected it at the last rotation
+	doubted  time.Time // when the authority last rejected it; zero: not since it was good
 }
 
 // over reports whether the token has expired. A nil credential never does.
@@ -47,23 +47,12 @@ func (c *credential) proven(now time.Time) bool {
 
 // prove records the token's verified owner.
 func (c *credential) prove(owner string, now time.Time) {
-	c.owner, c.entry, c.doubted = owner, nil, false
+	c.owner, c.entry, c.doubted = owner, nil, time.Time{}
 	good := remembered
 	if !c.expiry.IsZero() {
 		good = c.expiry.Sub(now)
 	}
 	c.until = rotation.NewPause(good, rotation.Now(now))
-}
-
-// better reports whether to send this token rather than other.
-func (c *credential) better(other *credential) bool {
-	switch {
-	case c == nil || other == nil:
-		return c == nil && other != nil // an identified peer needs no valid token
-	case c.doubted != other.doubted:
-		return other.doubted
-	}
-	return c.expiry.After(other.expiry)
 }
 
 func processOf(peer secret.Caller) process { return process{peer.UID, peer.PID} }

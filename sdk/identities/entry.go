@@ -27,6 +27,7 @@ type entry struct {
 	token    *credential // the only token of an entry without an id
 	sessions []*session
 	idle     time.Time // when the last session left
+	doubted  time.Time // when the authority last rejected a request without a token, as credential.doubted
 
 	failure *failure // nil if the last attempt succeeded
 }
@@ -102,18 +103,38 @@ func (e *entry) drop(s *session, now time.Time) {
 	}
 }
 
-// pick returns the best session to ask with, and the sessions whose token has expired. The
-// token that lasts longest comes first, one that the authority recently rejected last.
+// pick returns the best session to ask with, and the sessions whose token has expired.
 func (e *entry) pick(now time.Time) (best *session, ended []*session) {
 	for _, s := range e.sessions {
 		switch {
 		case s.credential.over(now):
 			ended = append(ended, s)
-		case best == nil || s.credential.better(best.credential):
+		case best == nil || e.better(s.credential, best.credential):
 			best = s
 		}
 	}
 	return best, ended
+}
+
+// better reports whether to ask with c rather than with other; nil is a peer without a token. What the
+// authority rejected comes last, in turn, so that each is tried again. Then a peer comes first, as it
+// needs no valid token, then the token that lasts longest.
+func (e *entry) better(c, other *credential) bool {
+	switch mine, others := e.doubt(c), e.doubt(other); {
+	case !mine.Equal(*others):
+		return mine.Before(*others)
+	case c == nil || other == nil:
+		return c == nil && other != nil
+	}
+	return c.expiry.After(other.expiry)
+}
+
+// doubt is when the authority last rejected a credential, or a request without one.
+func (e *entry) doubt(c *credential) *time.Time {
+	if c == nil {
+		return &e.doubted
+	}
+	return &c.doubted
 }
 
 var errOver = ca.Errorf(ca.Unauthenticated, "the token of this stream has expired: come back with a new one")

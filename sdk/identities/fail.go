@@ -22,7 +22,7 @@ func (c *Set) fail(f *flight, now time.Time) {
 		t.order = f.order
 	}
 	t.until = at.Mono.Add(refusalKept)
-	if refuses(f.err) && c.without(f) {
+	if refuses(f.err) && c.without(f, now) {
 		wait = 0
 		e.Rotation.RetryIn(at, 0)
 	}
@@ -48,16 +48,17 @@ func refuses(err error) bool {
 	return false
 }
 
-// without handles a refused token. It reports whether another token can be tried at once.
-func (c *Set) without(f *flight) bool {
+// without handles a refused request, with a token or without one. It reports whether another can be
+// tried at once.
+func (c *Set) without(f *flight, now time.Time) bool {
 	e, cred := f.entry, f.credential
 	switch {
 	case e.id == "":
 		c.refuse(f)
 		return false
-	case cred == nil || ca.ReasonFor(f.err) != ca.Unauthenticated:
+	case cred != nil && ca.ReasonFor(f.err) != ca.Unauthenticated:
 		return false
-	case cred.expiry.IsZero(): // it may have expired
+	case cred != nil && cred.expiry.IsZero(): // it may have expired
 		cred.owner = ""
 		for _, s := range slices.Clone(e.sessions) {
 			if s.credential == cred {
@@ -65,9 +66,9 @@ func (c *Set) without(f *flight) bool {
 			}
 		}
 	default:
-		cred.doubted = true
+		*e.doubt(cred) = now
 	}
-	return slices.ContainsFunc(e.sessions, func(s *session) bool { return s.credential != nil && !s.credential.doubted })
+	return slices.ContainsFunc(e.sessions, func(s *session) bool { return e.doubt(s.credential).IsZero() })
 }
 
 // refuse ends the streams of an unverified token that the authority refuses. The streams

@@ -137,9 +137,7 @@ func (f *flight) Land(now time.Time) {
 	case f.entry.id == "":
 		c.introduce(f, now)
 	default:
-		if f.credential != nil {
-			f.credential.doubted = false
-		}
+		*f.entry.doubt(f.credential) = time.Time{}
 		c.arrive(f.entry, f.item)
 	}
 }

@@ -341,6 +341,39 @@ func TestUntriedTokenEndsPause(t *testing.T) {
 	})
 }
 
+// A broker's stream for an identity must not keep the tokens of its workloads from being tried.
+func TestRefusedRequestWithoutTokenLeavesTokensTheirTurn(t *testing.T) {
+	bubble(t, verified, func(e *engine) {
+		broker, err := e.JoinAs(proxy, domain+"web")
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.requests(1) // refused
+		web := e.join(token("web", 1))
+		first := web.held()
+		e.requests(2)
+		after(time.Until(first.RenewAt) + time.Second)
+		if web.held() == first {
+			t.Error("the certificate was not renewed")
+		}
+		e.requests(3) // what was refused is not tried first again
+		web.leave()
+		e.ca.Always(catest.Fault{Err: ca.Errorf(ca.Unauthenticated, "keys are lost")})
+		e.join(token("web", "2:until=99h"))
+		after(26 * time.Hour)
+		without := 0
+		for _, r := range e.ca.Requests()[3:] {
+			if r.Token == "" {
+				without++
+			}
+		}
+		if with := len(e.ca.Requests()) - 3 - without; without < 2 || with < 2 {
+			t.Errorf("%d requests without and %d with a token; each has its turn", without, with)
+		}
+		e.Leave(broker)
+	})
+}
+
 func TestClockJumpsAreHandled(t *testing.T) {
 	bubble(t, nil, func(e *engine) {
 		s := e.join(token("web"))
