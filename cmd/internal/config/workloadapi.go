@@ -49,9 +49,15 @@ func (j JWTSVID) On() bool { return len(j.Audiences) > 0 || j.Provider != "" || 
 // SignsJWT reports whether an entry of the providers signs JWT-SVIDs. The configuration need not be
 // complete.
 func (c *Config) SignsJWT(entry string) bool {
-	j := c.WorkloadAPI.JWTSVID
-	name := cmp.Or(j.Provider, c.DefaultProvider)
-	return j.On() && (name == entry || name == "" && len(c.Providers) == 1)
+	return c.WorkloadAPI.JWTSVID.On() && c.signsTokens(entry)
+}
+
+// SignsWIT does it for WIT-SVIDs.
+func (c *Config) SignsWIT(entry string) bool { return c.ServesWIT() && c.signsTokens(entry) }
+
+func (c *Config) signsTokens(entry string) bool {
+	name := c.WITProvider()
+	return name == entry || name == "" && len(c.Providers) == 1
 }
 
 // WorkloadIdentity is a secret with a SPIFFE ID.

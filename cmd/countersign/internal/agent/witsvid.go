@@ -52,11 +52,11 @@ func (w *witSVIDs) WatchWITKeys(ctx context.Context, changed func(jwks []byte) e
 	return w.signer.watch(ctx, func(ctx context.Context, client ca.WITSigner) error { return client.WatchWITKeys(ctx, changed) })
 }
 
-func (w *witSVIDs) status() *status.WITSVIDs {
+func (w *witSVIDs) status() *status.Tokens {
 	if w == nil {
 		return nil
 	}
-	return status.WITSVIDsOf(w.signer.provider, w.Status())
+	return status.TokensOf(w.signer.provider, w.Status())
 }
 
 func (w *witSVIDs) close() error {

@@ -32,6 +32,7 @@ var steps = []step{
 	{"configure", (*examination).configure, "fix what the message names in the settings; \"countersign provider inspect\" shows which it accepts", true, true},
 	{"ready", (*examination).ready, "fix what the message names; the provider cannot work with it", false, true},
 	{"jwt-svid", (*examination).jwtKeys, "name a provider with the ability jwt-svid in workload_api.jwt_svid.provider, or leave workload_api.jwt_svid out", true, true},
+	{"wit-svid", (*examination).witKeys, "name a provider with the ability wit-svid in workload_api.jwt_svid.provider, or leave wit-svid out of experimental", true, true},
 	{"sign", (*examination).sign, "request what the CA signs: it refuses these names, this kind of key or this lifetime, whatever the token", false, true},
 }
 

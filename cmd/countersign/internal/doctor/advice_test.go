@@ -27,7 +27,7 @@ func TestAdviceGoesByTheReason(t *testing.T) {
 		ca.NotConfigured: "lost the settings", ca.Unimplemented: "has this ability", ca.Canceled: "interrupted", ca.Pending: "approved at the CA",
 	}
 	e := &examination{}
-	for _, name := range []string{"authority", "configure", "ready", "jwt-svid", "sign"} {
+	for _, name := range []string{"authority", "configure", "ready", "jwt-svid", "wit-svid", "sign"} {
 		s := stepNamed(t, name)
 		for _, r := range ca.Reasons() {
 			want := wants[r]

@@ -27,8 +27,8 @@ type Patient struct {
 	// Sign has the CA sign a throwaway key and describes the result. Default: nothing is
 	// signed.
 	Sign func(ctx context.Context, client ca.Client) (string, error)
-	// JWTSVIDs means that the configuration has the provider sign them. Its keys are asked for.
-	JWTSVIDs bool
+	// JWTSVIDs and WITSVIDs mean that the configuration has the provider sign them. Its keys are asked for.
+	JWTSVIDs, WITSVIDs bool
 	// Hide removes the credentials that Sign sent from the provider's log. Default: nothing.
 	Hide func(text string) string
 }

@@ -137,7 +137,7 @@ func (e *examination) ready(ctx context.Context) (string, error) {
 		return e.hide("", e.probe.Why(err))
 	}
 	if e.Sign == nil {
-		return "nothing was signed; --sign requests a real certificate for a throwaway key", e.doneUnless(e.JWTSVIDs)
+		return "nothing was signed; --sign requests a real certificate for a throwaway key", e.doneUnless(e.JWTSVIDs || e.WITSVIDs)
 	}
 	return "ready", nil
 }
@@ -149,7 +149,7 @@ func (e *examination) doneUnless(more bool) error {
 	return errDone
 }
 
-// keysTimeout is how long a provider may take to send its JWT keys, which it has at once.
+// keysTimeout is how long a provider may take to send the keys of tokens, which it has at once.
 const keysTimeout = 30 * time.Second
 
 // jwtKeys asks for the keys of JWT-SVIDs, as an agent does when it starts. Nothing is signed.
@@ -160,11 +160,27 @@ func (e *examination) jwtKeys(ctx context.Context) (string, error) {
 	if !slices.Contains(e.described.Abilities, wire.JWTSVID) {
 		return "", ca.Errorf(ca.Invalid, "workload_api.jwt_svid names this provider, which lacks the ability %q", wire.JWTSVID)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, keysTimeout, ca.Errorf(ca.Deadline, "the provider sent no keys of JWT-SVIDs within %s", keysTimeout))
+	return e.keys(ctx, "JWT-SVIDs", e.probe.WatchJWTKeys, jws.ParseKeys, e.WITSVIDs)
+}
+
+// witKeys does it for WIT-SVIDs.
+func (e *examination) witKeys(ctx context.Context) (string, error) {
+	if !e.WITSVIDs {
+		return "", errSkip
+	}
+	if !slices.Contains(e.described.Abilities, wire.WITSVID) {
+		return "", ca.Errorf(ca.Invalid, "WIT-SVIDs are to come from this provider, which lacks the ability %q", wire.WITSVID)
+	}
+	return e.keys(ctx, "WIT-SVIDs", e.probe.WatchWITKeys, jws.ParseWITKeys, false)
+}
+
+// keys counts those that a watch begins with. More means that another step follows in any case.
+func (e *examination) keys(ctx context.Context, of string, watch func(context.Context, func(jwks []byte) error) error, parse func([]byte) (jws.Keys, error), more bool) (string, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, keysTimeout, ca.Errorf(ca.Deadline, "the provider sent no keys of %s within %s", of, keysTimeout))
 	defer cancel()
 	var keys jws.Keys
-	err := e.probe.WatchJWTKeys(ctx, func(jwks []byte) (err error) {
-		if keys, err = jws.ParseKeys(jwks); err != nil {
+	err := watch(ctx, func(jwks []byte) (err error) {
+		if keys, err = parse(jwks); err != nil {
 			return err
 		}
 		return errDone // one set is enough
@@ -172,7 +188,7 @@ func (e *examination) jwtKeys(ctx context.Context) (string, error) {
 	if !errors.Is(err, errDone) {
 		return e.hide("", e.probe.Why(err))
 	}
-	return fmt.Sprintf("keys published: %d", len(keys)), e.doneUnless(e.Sign != nil)
+	return fmt.Sprintf("keys published: %d", len(keys)), e.doneUnless(more || e.Sign != nil)
 }
 
 func (e *examination) sign(ctx context.Context) (string, error) {

@@ -25,7 +25,7 @@ func doctorCommand(env environ.Vars) *cobra.Command {
 		Use: "doctor [NAME[@VERSION] | PATH]", Short: "Check a provider step by step and explain how to fix the first failing step",
 		Long: `Check a provider step by step: its file, permissions, architecture, pin, start,
 handshake, metadata, settings (those of the configuration), certificate authority, and the
-keys of JWT-SVIDs if workload_api.jwt_svid names it.
+keys of JWT-SVIDs and WIT-SVIDs if it signs them.
 Explain how to fix the first failing step. Without an argument, check all providers of
 the configuration.
 
@@ -95,7 +95,7 @@ func patientOf(look looked, what string) doctor.Patient {
 		}
 		if entry.Name == what || err == nil && provider == target.Name {
 			p.Entry = &look.Entries[i]
-			p.JWTSVIDs = look.config.SignsJWT(entry.Name)
+			p.JWTSVIDs, p.WITSVIDs = look.config.SignsJWT(entry.Name), look.config.SignsWIT(entry.Name)
 			return p
 		}
 	}

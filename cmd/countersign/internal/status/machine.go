@@ -102,11 +102,11 @@ func (r Report) problems() (all []fault) {
 	if r.State != nil && r.State.Failing != "" {
 		say(fair, "The state cannot be kept.", "agent")
 	}
-	if trouble := r.JWTSVIDs.trouble(); trouble != "" {
-		say(r.JWTSVIDs.badge().Grade, trouble, "jwt-svids")
+	if j := r.JWTSVIDs; j != nil && j.trouble("JWT-SVID") != "" {
+		say(j.badge().Grade, j.trouble("JWT-SVID"), "jwt-svids")
 	}
-	if trouble := r.WITSVIDs.trouble(); trouble != "" {
-		say(badgeOfTokens(r.WITSVIDs.State).Grade, trouble, "wit-svids")
+	if w := r.WITSVIDs; w != nil && w.trouble("WIT-SVID") != "" {
+		say(w.badge().Grade, w.trouble("WIT-SVID"), "wit-svids")
 	}
 	if trouble := r.onDemandTrouble(); trouble.Words != "" {
 		say(trouble.Grade, trouble.Words, "on-demand")

@@ -44,7 +44,7 @@ type Report struct {
 	// JWTSVIDs is how signing of JWT-SVIDs goes, if they are configured.
 	JWTSVIDs *JWTSVIDs `json:"jwt_svids,omitempty"`
 	// WITSVIDs is how signing of WIT-SVIDs goes, if that experiment is on.
-	WITSVIDs *WITSVIDs `json:"wit_svids,omitempty"`
+	WITSVIDs *Tokens `json:"wit_svids,omitempty"`
 	// Gateway is the state of the connection to a discovery service.
 	Gateway *gateway.Status `json:"gateway,omitempty"`
 	// OpenStreams are the newest ones, Events the counters of all.

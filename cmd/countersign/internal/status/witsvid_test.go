@@ -26,7 +26,7 @@ func TestPageAndWarningsSayHowWITSVIDsGo(t *testing.T) {
 		"no keys":      {witsvid.Status{KeysFailure: failure("unavailable")}, jwtNoKeys, "WIT-SVIDs have no keys", "no keys are known"},
 		"no ability":   {witsvid.Status{Missing: true}, jwtUnable, "The provider of WIT-SVIDs signs none", "the provider signs none"},
 	} {
-		r := Report{At: now, WITSVIDs: WITSVIDsOf("corporate", test.of)}
+		r := Report{At: now, WITSVIDs: TokensOf("corporate", test.of)}
 		if got := strings.Join(r.Warnings(), "\n"); r.WITSVIDs.State != test.state || got != test.warn {
 			t.Errorf("%s: it is %s, and warns %q", name, r.WITSVIDs.State, got)
 		}

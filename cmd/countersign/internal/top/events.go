@@ -43,9 +43,8 @@ func changes(old, now report) (all []event) {
 			say(p.State == "ready", "provider %s: %s, was %s", p.Name, p.State, old.Providers[i].State)
 		}
 	}
-	if was, is := old.JWTSVIDs, now.JWTSVIDs; was != nil && is != nil {
-		jwtChanges(was, is, say)
-	}
+	tokenChanges("JWT-SVIDs", old.JWTSVIDs, now.JWTSVIDs, say)
+	tokenChanges("WIT-SVIDs", old.WITSVIDs, now.WITSVIDs, say)
 	for _, e := range now.Errors {
 		if !slices.ContainsFunc(old.Errors, func(o fault) bool { return o.Where == e.Where && o.Text == e.Text && !e.At.After(o.At) }) {
 			say(false, "%s: %s: %s", e.Where, e.Reason, e.Text)
@@ -54,16 +53,19 @@ func changes(old, now report) (all []event) {
 	return all
 }
 
-// jwtChanges reports new keys, and failures.
-func jwtChanges(old, now *jwtSVIDs, say func(well bool, format string, args ...any)) {
+// tokenChanges reports new keys, and failures.
+func tokenChanges(kind string, old, now *tokens, say func(well bool, format string, args ...any)) {
+	if old == nil || now == nil {
+		return
+	}
 	if now.State != old.State {
-		say(now.well(), "JWT-SVIDs: %s, was %s", now.State, old.State)
+		say(now.well(), "%s: %s, was %s", kind, now.State, old.State)
 	}
 	if !slices.Equal(old.Keys, now.Keys) {
-		say(len(now.Keys) > 0, "JWT-SVIDs: %d keys, were %d", len(now.Keys), len(old.Keys))
+		say(len(now.Keys) > 0, "%s: %d keys, were %d", kind, len(now.Keys), len(old.Keys))
 	}
 	if now.Failure.At.After(old.Failure.At) {
-		say(false, "JWT-SVIDs: %s: %s", now.Failure.Reason, now.Failure.Text)
+		say(false, "%s: %s: %s", kind, now.Failure.Reason, now.Failure.Text)
 	}
 }
 

@@ -24,7 +24,8 @@ type report struct {
 	Secrets   []secret   `json:"secrets"`
 	Providers []provider `json:"providers"`
 	Outputs   []output   `json:"outputs"`
-	JWTSVIDs  *jwtSVIDs  `json:"jwt_svids"`
+	JWTSVIDs  *tokens    `json:"jwt_svids"`
+	WITSVIDs  *tokens    `json:"wit_svids"`
 	OnDemand  struct {
 		Rules []rule `json:"rules"`
 	} `json:"on_demand"`
@@ -124,30 +125,31 @@ type output struct {
 	} `json:"failure"`
 }
 
-type jwtSVIDs struct {
-	Provider string     `json:"provider"`
-	State    string     `json:"state"`
-	Keys     []string   `json:"keys"`
-	Held     int        `json:"held"`
-	Signed   int        `json:"signed"`
-	Refused  int        `json:"refused_audiences"`
-	Failing  bool       `json:"failing"`
-	Failure  jwtFailure `json:"failure"`
-	Watch    jwtFailure `json:"keys_failure"`
+// tokens are the JWT-SVIDs or the WIT-SVIDs that a provider signs.
+type tokens struct {
+	Provider string       `json:"provider"`
+	State    string       `json:"state"`
+	Keys     []string     `json:"keys"`
+	Held     int          `json:"held"`
+	Signed   int          `json:"signed"`
+	Refused  int          `json:"refused_audiences"`
+	Failing  bool         `json:"failing"`
+	Failure  tokenFailure `json:"failure"`
+	Watch    tokenFailure `json:"keys_failure"`
 }
 
-type jwtFailure struct {
+type tokenFailure struct {
 	Reason string    `json:"reason"`
 	Text   string    `json:"text"`
 	At     time.Time `json:"at"`
 }
 
 // well reports whether nothing is to be done.
-func (j *jwtSVIDs) well() bool { return j == nil || j.State == "offered" || j.State == "waiting" }
+func (j *tokens) well() bool { return j == nil || j.State == "offered" || j.State == "waiting" }
 
 // trouble is what is wrong now.
-func (j *jwtSVIDs) trouble() string {
-	for _, f := range []jwtFailure{j.Watch, j.Failure} {
+func (j *tokens) trouble() string {
+	for _, f := range []tokenFailure{j.Watch, j.Failure} {
 		if !j.well() && f.Reason != "" {
 			return f.Reason + ": " + f.Text
 		}

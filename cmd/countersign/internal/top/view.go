@@ -63,7 +63,9 @@ func (v *view) lines(width int, now time.Time, paint painter) []string {
 	var all []string
 	for _, t := range []*table{
 		v.summaries(now), v.secrets(now), v.rules(now), v.names(now), v.roots(now), v.happened("EVENT", 0, newest),
-		v.providers(), v.jwtSVIDs(), v.outputs(now), v.authorities(), v.streams(now), v.happened("EARLIER", newest, maxEvents),
+		v.providers(), v.tokens("JWT-SVIDS BY", func(r *report) *tokens { return r.JWTSVIDs }),
+		v.tokens("WIT-SVIDS BY", func(r *report) *tokens { return r.WITSVIDs }),
+		v.outputs(now), v.authorities(), v.streams(now), v.happened("EARLIER", newest, maxEvents),
 	} {
 		if lines := t.lines(width, paint); len(lines) > 0 {
 			all = append(append(all, lines...), "")
@@ -221,10 +223,10 @@ func (v *view) providers() *table {
 	return t
 }
 
-func (v *view) jwtSVIDs() *table {
-	t := v.newTable("JWT-SVIDS BY", "AGENT", "STATE", "KEYS", "HELD", "SIGNED", "REFUSED", "FAILURE")
+func (v *view) tokens(title string, of func(*report) *tokens) *table {
+	t := v.newTable(title, "AGENT", "STATE", "KEYS", "HELD", "SIGNED", "REFUSED", "FAILURE")
 	v.each(func(g *agent) {
-		if j := g.last.JWTSVIDs; j != nil {
+		if j := of(&g.last); j != nil {
 			t.row(plain(j.Provider), plain(g.address), colored(j.State, grade(j.well())), plain(strconv.Itoa(len(j.Keys))),
 				plain(strconv.Itoa(j.Held)), plain(strconv.Itoa(j.Signed)), plain(strconv.Itoa(j.Refused)), plain(j.trouble()))
 		}

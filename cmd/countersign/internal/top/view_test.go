@@ -28,7 +28,7 @@ func hostileReport(text string) report {
 	o.Failure.Text = text
 	r.Outputs, r.Streams, r.Server.Streams = []output{o}, []stream{{Caller: text, Node: text}}, []stream{{Identity: text, Node: text}}
 	r.Authorities = []authority{{Name: text, Oldest: 1e300, Held: -1}}
-	r.JWTSVIDs = &jwtSVIDs{Provider: text, State: text, Keys: []string{text}, Failure: jwtFailure{text, text, now}, Watch: jwtFailure{text, text, now}}
+	r.JWTSVIDs = &tokens{Provider: text, State: text, Keys: []string{text}, Failure: tokenFailure{text, text, now}, Watch: tokenFailure{text, text, now}}
 	r.OnDemand.Rules = []rule{{Name: text, Late: 1, Refused: map[string]int{text: 1}, Next: []expiry{{text, now, true}}}}
 	r.Errors = []fault{{At: now, Where: text, Reason: text, Text: text}}
 	return r
@@ -106,26 +106,28 @@ func TestRotationOfRootsIsShown(t *testing.T) {
 	}
 }
 
-func TestJWTSVIDsAreShown(t *testing.T) {
-	v := viewOf(
-		parsed(t, `{"jwt_svids":{"provider":"corporate","state":"waiting","keys":[]}}`),
-		parsed(t, `{"jwt_svids":{"provider":"corporate","state":"offered","keys":["a"],"held":4,"signed":12345}}`),
-		parsed(t, `{"jwt_svids":{"provider":"corporate","state":"failing","keys":["a"],"failing":true,"failure":{"reason":"denied","text":"no","at":"2026-01-01T00:00:00Z"}}}`),
-	)
-	var got []string
-	for _, e := range v.events {
-		got = append(got, fmt.Sprint(e.text, " ", e.well))
-	}
-	want := []string{
-		"JWT-SVIDs: offered, was waiting true", "JWT-SVIDs: 1 keys, were 0 true", "JWT-SVIDs: failing, was offered false", "JWT-SVIDs: denied: no false",
-	}
-	if strings.Join(got, "\n") != strings.Join(want, "\n") {
-		t.Errorf("got %q", got)
-	}
-	shown := strings.Join(v.lines(200, time.Now(), unpainted), "\n")
-	for _, want := range []string{"JWT-SVIDS BY", "corporate", "denied: no"} {
-		if !strings.Contains(shown, want) {
-			t.Errorf("%q is not in %s", want, shown)
+func TestTokensAreShown(t *testing.T) {
+	for key, kind := range map[string]string{"jwt_svids": "JWT-SVIDs", "wit_svids": "WIT-SVIDs"} {
+		v := viewOf(
+			parsed(t, `{"`+key+`":{"provider":"corporate","state":"waiting","keys":[]}}`),
+			parsed(t, `{"`+key+`":{"provider":"corporate","state":"offered","keys":["a"],"held":4,"signed":12345}}`),
+			parsed(t, `{"`+key+`":{"provider":"corporate","state":"failing","keys":["a"],"failing":true,"failure":{"reason":"denied","text":"no","at":"2026-01-01T00:00:00Z"}}}`),
+		)
+		var got []string
+		for _, e := range v.events {
+			got = append(got, fmt.Sprint(e.text, " ", e.well))
+		}
+		want := []string{
+			kind + ": offered, was waiting true", kind + ": 1 keys, were 0 true", kind + ": failing, was offered false", kind + ": denied: no false",
+		}
+		if strings.Join(got, "\n") != strings.Join(want, "\n") {
+			t.Errorf("got %q", got)
+		}
+		shown := strings.Join(v.lines(200, time.Now(), unpainted), "\n")
+		for _, want := range []string{strings.ToUpper(kind) + " BY", "corporate", "denied: no"} {
+			if !strings.Contains(shown, want) {
+				t.Errorf("%q is not in %s", want, shown)
+			}
 		}
 	}
 }
