@@ -138,8 +138,10 @@ func TestStandardClientHasWITSVIDs(t *testing.T) {
 			t.Error("the log or a page has a WIT-SVID or its key")
 		}
 	}
-	if !strings.Contains(shown, "WIT-SVIDs (experimental)") || !strings.Contains(shown, `"wit_svids"`) {
-		t.Error("the page or /status has no WIT-SVIDs")
+	for _, want := range []string{"WIT-SVIDs (experimental)", `"wit_svids"`, `countersign_wit_svid_signed_total{provider="file"} 2`} {
+		if !strings.Contains(shown, want) {
+			t.Errorf("%q is not on the pages", want)
+		}
 	}
 	a.stop(t, syscall.SIGKILL)
 	a.start(t)
