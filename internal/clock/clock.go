@@ -15,5 +15,21 @@ func Later(a, b time.Time) time.Time {
 	return a
 }
 
+// Earlier returns the earlier of two times.
+func Earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// First is Earlier where a may be zero, which stands for none.
+func First(a, b time.Time) time.Time {
+	if a.IsZero() {
+		return b
+	}
+	return Earlier(a, b)
+}
+
 // Stamp returns the time as messages show it: RFC 3339, in UTC.
 func Stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -87,16 +87,9 @@ func (a *advice) draw(now time.Time, held Term) time.Time {
 			spread = overdue
 		}
 		at := soonest.Add(part(max(0, min(spread, held.Ends.Sub(now)/lifeParts)), 1))
-		return earlier(at, held.Renew) // a repeated "now" puts nothing off
+		return clock.Earlier(at, held.Renew) // a repeated "now" puts nothing off
 	}
-	return earlier(moment, held.Ends.Add(-tenth))
-}
-
-func earlier(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
+	return clock.Earlier(moment, held.Ends.Add(-tenth))
 }
 
 // Unadvised settles a question that failed: the renewal stays as it is.

@@ -3,6 +3,7 @@ package identities
 import (
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
@@ -71,7 +72,7 @@ func (n *Counts) add(e *entry, now time.Time) {
 	case e.id == "":
 	case e.Valid(now):
 		n.Held++
-		n.NextExpiry = first(n.NextExpiry, e.Item.NotAfter)
+		n.NextExpiry = clock.First(n.NextExpiry, e.Item.NotAfter)
 	case len(e.sessions) > 0:
 		n.Missing++
 		if e.Item != nil {
@@ -83,13 +84,6 @@ func (n *Counts) add(e *entry, now time.Time) {
 	case len(e.sessions) == 0:
 		n.Idle++
 	case e.Item != nil:
-		n.NextRenewal = first(n.NextRenewal, e.Item.RenewAt)
+		n.NextRenewal = clock.First(n.NextRenewal, e.Item.RenewAt)
 	}
-}
-
-func first(a, b time.Time) time.Time {
-	if a.IsZero() || b.Before(a) {
-		return b
-	}
-	return a
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
@@ -164,18 +165,18 @@ func (st *RuleStatus) add(e *entry, now time.Time) {
 		return
 	}
 	st.Held++
-	st.NextExpiry = first(st.NextExpiry, term.Ends)
+	st.NextExpiry = clock.First(st.NextExpiry, term.Ends)
 	if e.denied {
 		return // it ends as decided
 	}
-	st.NextRenewal = first(st.NextRenewal, term.Renew)
+	st.NextRenewal = clock.First(st.NextRenewal, term.Renew)
 	if !e.Rotation.Wanted() {
 		return
 	}
 	late := now.After(term.Renew)
 	if late {
 		st.Late++
-		st.LateExpiry = first(st.LateExpiry, term.Ends)
+		st.LateExpiry = clock.First(st.LateExpiry, term.Ends)
 	}
 	st.addNext(Expiry{e.name, term.Ends, late})
 }
@@ -202,11 +203,4 @@ func (st *RuleStatus) addFailure(f *secret.Failure) {
 	if st.Failure == nil || f.At.After(st.Failure.At) {
 		st.Failure = f
 	}
-}
-
-func first(a, b time.Time) time.Time {
-	if a.IsZero() || b.Before(a) {
-		return b
-	}
-	return a
 }

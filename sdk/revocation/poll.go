@@ -70,7 +70,7 @@ func (p Polled) follow(ctx context.Context, turn call.Turn, take func(lists []by
 func endOf(lists []byte) (ends time.Time) {
 	all, _, _ := pki.ParseCRLs(lists) // take reports what is wrong with them
 	for _, list := range all {
-		ends = first(ends, list.NextUpdate)
+		ends = clock.First(ends, list.NextUpdate)
 	}
 	return ends
 }

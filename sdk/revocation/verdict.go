@@ -86,7 +86,7 @@ func (s *signatures) newest(ca *x509.Certificate, lists []*x509.RevocationList, 
 		switch {
 		case !s.signed(list, ca):
 		case list.ThisUpdate.After(now):
-			begins = first(begins, list.ThisUpdate)
+			begins = clock.First(begins, list.ThisUpdate)
 		case best == nil || pki.CRLCurrent(list, now) && !pki.CRLCurrent(best, now),
 			pki.CRLCurrent(list, now) == pki.CRLCurrent(best, now) && pki.LaterCRL(list, best):
 			best = list
@@ -110,15 +110,8 @@ func lackOf(list *x509.RevocationList, begins, now time.Time) string {
 // consider notes when the verdict may change by itself.
 func (v *verdict) consider(t, now time.Time) {
 	if !t.IsZero() && !t.Before(now) {
-		v.next = first(v.next, t)
+		v.next = clock.First(v.next, t)
 	}
-}
-
-func first(a, b time.Time) time.Time {
-	if a.IsZero() || b.Before(a) {
-		return b
-	}
-	return a
 }
 
 // sort returns what is wrong with the lists that no CA of the bundle signed.

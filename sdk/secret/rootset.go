@@ -5,6 +5,7 @@ import (
 	"maps"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
@@ -97,7 +98,7 @@ func (s *rootSet) restore(d droppedRoot) {
 func (s *rootSet) endRestored(until func() time.Time) {
 	for print, d := range s.dropped {
 		if d.restored {
-			s.dropped[print] = droppedRoot{cert: d.cert, until: earlier(d.until, until())}
+			s.dropped[print] = droppedRoot{cert: d.cert, until: clock.Earlier(d.until, until())}
 		}
 	}
 }

@@ -32,7 +32,7 @@ func (a *authority) show(served *pki.Bundle) {
 		print := pki.Fingerprint(cert)
 		roots = append(roots, Root{
 			Fingerprint: print, Subject: text.Clean(cert.Subject.String()), NotBefore: cert.NotBefore, NotAfter: cert.NotAfter,
-			Authorities: []string{a.Name}, KeptUntil: earlier(a.roots.dropped[print].until, cert.NotAfter), Restored: a.roots.dropped[print].restored,
+			Authorities: []string{a.Name}, KeptUntil: clock.Earlier(a.roots.dropped[print].until, cert.NotAfter), Restored: a.roots.dropped[print].restored,
 		})
 	}
 	a.shown.Store(&roots)
@@ -69,11 +69,4 @@ func (r Root) and(other Root) Root {
 		r.KeptUntil = clock.Later(r.KeptUntil, other.KeptUntil)
 	}
 	return r
-}
-
-func earlier(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
 }

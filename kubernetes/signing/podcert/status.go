@@ -195,14 +195,7 @@ func refreshAt(cert ra.Certificate) time.Time {
 	life := min(cert.Ends.Sub(cert.NotBefore), cert.NotAfter.Sub(cert.NotBefore))
 	part := refreshFrom + (refreshTo-refreshFrom)*rand.Float64()
 	at := cert.NotBefore.Add(time.Duration(part * float64(life))).Truncate(time.Second)
-	return clock.Later(earlier(at, cert.NotAfter.Add(-margin)), cert.NotBefore.Add(margin))
-}
-
-func earlier(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
+	return clock.Later(clock.Earlier(at, cert.NotAfter.Add(-margin)), cert.NotBefore.Add(margin))
 }
 
 func clean(err error) string { return text.Clean(err.Error()) }
