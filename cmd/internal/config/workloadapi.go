@@ -150,11 +150,6 @@ func (c *Config) checkSharedSocket(p *problems) {
 	}
 }
 
-// SharesSocket reports whether SDS and the Workload API are on one socket.
-func (c *Config) SharesSocket() bool {
-	return c.WorkloadAPI.Socket != "" && c.WorkloadAPI.Socket == c.ListenPath()
-}
-
 func (c *Config) completeIdentity(p *problems, w *WorkloadIdentity, i int, hints, names map[string]bool) {
 	if w.Name == "" {
 		c.say(p, fmt.Sprintf("workload_api.identities.%d.name", i), "", "write the name of a secret")

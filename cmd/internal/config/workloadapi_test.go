@@ -36,10 +36,10 @@ workload_api:
 
 func TestWorkloadAPIMayShareTheSocketOfSDS(t *testing.T) {
 	const shared = working + "socket: {path: ./s, mode: \"0666\"}\nworkload_api: {socket: ./s}\n"
-	if c, _ := mustLoad(t, shared, nil); !c.SharesSocket() {
+	if c, _ := mustLoad(t, shared, nil); c.WorkloadAPI.Socket != c.ListenPath() {
 		t.Error("it does not")
 	}
-	if c, _ := mustLoad(t, working+"workload_api: {socket: ./other}\n", nil); c.SharesSocket() {
+	if c, _ := mustLoad(t, working+"workload_api: {socket: ./other}\n", nil); c.WorkloadAPI.Socket == c.ListenPath() {
 		t.Error("it does with another path")
 	}
 	c := understood(t, shared, nil)

@@ -110,13 +110,7 @@ func (o Output) now() Output {
 	return o
 }
 
-// CurrentOutputs returns the outputs by name.
-func (r *Recorder) CurrentOutputs() []Output {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.currentOutputs()
-}
-
+// currentOutputs returns the outputs by name.
 func (r *Recorder) currentOutputs() []Output {
 	var all []Output
 	for _, o := range r.outputs {

@@ -62,9 +62,9 @@ func TestOutputIsBehindUntilWrittenAndReloaded(t *testing.T) {
 func TestOutputFailureKeepsItsBeginning(t *testing.T) {
 	failed := output.Event{Type: output.WriteFailed, Text: "full"}
 	r := toldOf(failed)
-	began := r.CurrentOutputs()[0].Failure.Since
+	began := r.currentOutputs()[0].Failure.Since
 	r.Output(output.Event{Output: "web", Type: output.WriteFailed, Text: "still full"})
-	if f := r.CurrentOutputs()[0].Failure; f.Since != began || f.Tries != 2 || f.Text != "still full" {
+	if f := r.currentOutputs()[0].Failure; f.Since != began || f.Tries != 2 || f.Text != "still full" {
 		t.Errorf("got %+v", f)
 	}
 	r.Output(output.Event{Output: "another", Type: output.Written}) // not configured
