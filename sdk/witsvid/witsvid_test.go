@@ -166,7 +166,9 @@ func TestMissingAbilityIsUnimplementedUntilItIsThere(t *testing.T) {
 		if _, _, _, err := s.Held(web); !errors.Is(err, ca.ErrUnimplemented) || !s.Missing() || string(s.Keys()) != `{"keys":[]}` {
 			t.Errorf("%v, missing: %v, keys: %s", err, s.Missing(), s.Keys())
 		}
-		a.wantCalls(1) // before the watch had ended
+		if n := a.calls(); n > 1 { // at most before the watch had ended
+			t.Errorf("the authority was asked %d times", n)
+		}
 		a.breakWatch(nil)
 		time.Sleep(10 * time.Minute)
 		a.publish(jwks("a"))
