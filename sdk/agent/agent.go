@@ -39,7 +39,8 @@ type Config struct {
 	// those of mounted files. The agent's status includes that of a source with a Status
 	// method like [secret.Manager]'s. The caller closes them.
 	Sources []secret.Source
-	// Revocation adds revocation lists to trust bundles. Experimental. The agent sets its Observe and Log.
+	// Revocation adds revocation lists to trust bundles, and renews key pairs in their Chains that are
+	// revoked. Experimental. The agent sets its Renew, Observe and Log.
 	// Default: none.
 	Revocation revocation.Config
 	// Identities makes this an agent of many identities. Experimental. Each stream gets the certificate
@@ -134,7 +135,7 @@ func New(cfg Config) (*Agent, error) {
 	if err := a.serveOnDemand(cfg); err != nil {
 		return nil, errors.Join(err, a.Close())
 	}
-	if a.revocation, err = cfg.newRevocation(secret.First(a.sources...)); err != nil {
+	if a.revocation, err = a.newRevocation(cfg); err != nil {
 		return nil, errors.Join(err, a.Close())
 	}
 	source.Source = a.Secrets()
@@ -151,10 +152,10 @@ func New(cfg Config) (*Agent, error) {
 	return a, nil
 }
 
-func (c Config) newRevocation(source secret.Source) (*revocation.Set, error) {
+func (a *Agent) newRevocation(c Config) (*revocation.Set, error) {
 	cfg := c.Revocation
-	cfg.Observe, cfg.Log = c.Observe, c.Log
-	return revocation.New(cfg, source)
+	cfg.Renew, cfg.Observe, cfg.Log = a.Renew, c.Observe, c.Log
+	return revocation.New(cfg, secret.First(a.sources...))
 }
 
 // checkIdentities rejects what streams would share in an agent of many identities.

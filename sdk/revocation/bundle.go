@@ -27,6 +27,7 @@ type bundle struct {
 	log     *slog.Logger
 	notify  func() // wakes the watchers
 	wake    func() // has the Set look
+	renew   func(name string) error
 
 	// Owned by the Set's goroutine:
 	feeds      []*listener // fixed
@@ -34,6 +35,7 @@ type bundle struct {
 	heard      sync.WaitGroup
 	stops      []func() // the watches of the source
 	signatures signatures
+	renewing   map[string]string // by key pair, the revoked certificate that is replaced
 
 	mu       sync.Mutex
 	contents map[string]content // by path, what was last good
@@ -63,7 +65,8 @@ type made struct {
 	reads  int
 	at     time.Time // when
 	verdict
-	item *secret.Item // nil: there is nothing to serve
+	revoked []revoked
+	item    *secret.Item // nil: there is nothing to serve
 }
 
 // look reads the files, judges the lists, notifies the watchers of what has changed, and
@@ -82,6 +85,7 @@ func (b *bundle) look() {
 		b.served = served
 		b.notify()
 	}
+	b.renewRevoked()
 }
 
 // read takes the files that have changed. One that cannot be read leaves what it held before.
@@ -204,6 +208,7 @@ func (b *bundle) verify(m *made, roots []*x509.Certificate, contents []content) 
 		m.refused = append(m.refused, fault)
 	}
 	m.item = b.itemOf(m.from, m.verdict)
+	m.revoked = revokedOf(b.spec.Chains, m.chains, m.newest)
 }
 
 // above returns the certificates over the leaf.
@@ -271,4 +276,9 @@ func (b *bundle) failure(now time.Time) *secret.Failure {
 	return &secret.Failure{Reason: reason, Text: fault, At: b.since}
 }
 
-const reason = "crl"
+// The reasons of events, and who sends them.
+const (
+	reason        = "crl"
+	revokedReason = "revoked"
+	publisher     = "revocation lists"
+)

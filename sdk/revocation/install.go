@@ -71,7 +71,7 @@ func (s *Set) newBundle(spec Bundle, before *bundle) *bundle {
 	spec.Stale = cmp.Or(spec.Stale, Keep)
 	b := &bundle{
 		spec: spec, source: s.source, now: s.cfg.Now, observe: s.cfg.Observe, log: s.cfg.Log.With("secret", spec.Name),
-		notify: func() { s.notify(spec.Name) }, wake: s.wake, replies: make([]reply, len(spec.Feeds)),
+		notify: func() { s.notify(spec.Name) }, wake: s.wake, renew: s.cfg.Renew, replies: make([]reply, len(spec.Feeds)),
 	}
 	for i, feed := range spec.Feeds {
 		b.feeds = append(b.feeds, &listener{feed: feed, take: func(lists []byte, err error) {
@@ -88,7 +88,7 @@ func (s *Set) newBundle(spec Bundle, before *bundle) *bundle {
 func (b *bundle) follows(before *bundle) {
 	before.mu.Lock()
 	defer before.mu.Unlock()
-	b.contents, b.held, b.served = before.contents, before.held, before.served
+	b.contents, b.held, b.served, b.renewing = before.contents, before.held, before.served, before.renewing
 	for i, feed := range b.spec.Feeds {
 		for j, other := range before.spec.Feeds {
 			if feed.Name == other.Name {

@@ -34,8 +34,11 @@ type Config struct {
 	Poll time.Duration
 	// NoEvents disables file events and relies on Poll alone. Default: false.
 	NoEvents bool
+	// Renew has the key pair of a name in Chains renewed, whose certificate a list has. It is called
+	// once for each certificate, and not concurrently; the lists wait for it. Default: nothing is done.
+	Renew func(name string) error
 	// Observe receives an event of type [secret.Failed] with the reason "crl" when lists cannot
-	// be taken, or are missing. Default: none.
+	// be taken, or are missing, and with the reason "revoked" before Renew. Default: none.
 	Observe func(secret.Event)
 	// Now is the wall clock. Default: the system clock.
 	Now func() time.Time
@@ -52,7 +55,8 @@ type Bundle struct {
 	Files []string
 	Feeds []Feed
 	// Chains name key pairs whose intermediate CAs are CAs of the bundle, too, as far as they
-	// chain to its roots: peers usually have the same. Default: none.
+	// chain to its roots: peers usually have the same. Those whose certificate is revoked are renewed
+	// (Config.Renew). Default: none.
 	Chains []string
 	// LeafOnly checks only the peer's own certificate. Otherwise each CA on its way, the root
 	// included, needs a list, or the peer is refused.
@@ -100,6 +104,9 @@ func (b Bundle) same(other Bundle) bool {
 func (c Config) withDefaults() Config {
 	if c.Observe == nil {
 		c.Observe = func(secret.Event) {}
+	}
+	if c.Renew == nil {
+		c.Renew = func(string) error { return errors.New("no owner is configured") }
 	}
 	if c.Now == nil {
 		c.Now = clock.Wall

@@ -45,18 +45,25 @@ const poll = 10 * time.Second
 // serve serves the CA's roots, with lists from a file that holds these.
 func serve(t *testing.T, ca *catest.CA, change func(*revocation.Bundle), lists ...[]byte) *bundle {
 	t.Helper()
+	return serveWith(t, ca, func(c *revocation.Config) {
+		if change != nil {
+			change(&c.Bundles[0])
+		}
+	}, lists...)
+}
+
+func serveWith(t *testing.T, ca *catest.CA, change func(*revocation.Config), lists ...[]byte) *bundle {
+	t.Helper()
 	b := &bundle{t: t, shelf: secrettest.New(), file: filepath.Join(t.TempDir(), "crl.pem")}
 	b.roots(ca)
 	if lists != nil {
 		b.write(lists...)
 	}
-	spec := revocation.Bundle{Name: "ROOTCA", Files: []string{b.file}}
-	if change != nil {
-		change(&spec)
+	cfg := revocation.Config{
+		Bundles: []revocation.Bundle{{Name: "ROOTCA", Files: []string{b.file}}}, NoEvents: true, Poll: poll, Observe: b.observe, Log: b.log.Logger(),
 	}
-	set, err := revocation.New(revocation.Config{
-		Bundles: []revocation.Bundle{spec}, NoEvents: true, Poll: poll, Observe: b.observe, Log: b.log.Logger(),
-	}, b.shelf)
+	change(&cfg)
+	set, err := revocation.New(cfg, b.shelf)
 	must(t, err)
 	t.Cleanup(set.Close)
 	b.set, b.Source = set, set.Over(b.shelf)

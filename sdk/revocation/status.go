@@ -66,7 +66,7 @@ func (b *bundle) reportLack(m made, now time.Time) {
 }
 
 func (b *bundle) tell(failure *secret.Failure) {
-	b.observe(secret.Event{Kind: secret.Failed, Secret: b.spec.Name, Authority: "revocation lists", Reason: reason, Failure: failure})
+	b.observe(secret.Event{Kind: secret.Failed, Secret: b.spec.Name, Authority: publisher, Reason: reason, Failure: failure})
 }
 
 func (b *bundle) reportServed(m made) {

@@ -134,6 +134,35 @@ func refusesRevokedClient(t *testing.T, api apiType) {
 	}
 }
 
+// The agent replaces its own certificate when a list has it, long before its end, and once.
+func TestRevokedCertificateIsReplaced(t *testing.T) {
+	t.Parallel()
+	l, root, dir := newLists(t)
+	out := filepath.Join(proctest.Folder(t), "out")
+	l.write(t, l.list(t, root, time.Hour))
+	a := prepareAgent(t, agentConfig{first: dir, crl: []map[string]any{{"files": []string{l.file}}}, outputs: []map[string]any{{"name": "web", "folder": out}}})
+	a.edit(t, func(config map[string]any) { config["ttl"] = "1h" })
+	a.status = unixHTTP(t, a.statusSocket())
+	a.start(t)
+	var held *tls.Certificate
+	another := func() bool {
+		pair, err := tls.LoadX509KeyPair(filepath.Join(out, "cert-chain.pem"), filepath.Join(out, "key.pem"))
+		if err != nil || held != nil && held.Leaf.Equal(pair.Leaf) {
+			return false
+		}
+		held = &pair
+		return true
+	}
+	poll(t, "the first certificate", another)
+	revoked := *held
+	l.write(t, l.list(t, root, time.Hour, &revoked))
+	poll(t, "another certificate", another)
+	a.log.await(t, "a held certificate is revoked", revoked.Leaf.SerialNumber.Text(16))
+	if n := a.metric(t, "countersign_secret_rotations_total", `secret="default"`); n != 2 {
+		t.Errorf("%v certificates were served", n)
+	}
+}
+
 // The first pitfall: Envoy wants a list of each CA on the way, unless it checks leaves only.
 func TestEnvoyRefusesPeersOfCAWithoutList(t *testing.T) {
 	t.Parallel()

@@ -40,6 +40,7 @@ var advice = map[string]string{
 	ca.Pending.String():         "Approve the request at the CA, or have the CA approve such requests by itself.",
 
 	"crl":        "Put a current revocation list of each CA of the trust bundle into the files of crl, or see why its provider has none: Envoy, nginx and others refuse all peers of a CA without one.",
+	"revoked":    "See why the CA revoked the certificate. A new key and certificate are requested now; if that fails, peers that read the list refuse this one.",
 	"format":     wrongReply,
 	"key":        wrongReply,
 	"usage":      "Configure the CA to sign for TLS servers and clients, usually in a profile or template. " + notServed,

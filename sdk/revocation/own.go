@@ -1,0 +1,67 @@
+package revocation
+
+import (
+	"bytes"
+	"crypto/x509"
+	"fmt"
+	"slices"
+
+	"github.com/countersign-dev/countersign/internal/text"
+	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+// revoked is a key pair in the source whose certificate a list names.
+type revoked struct {
+	name, fingerprint string
+	why               string
+}
+
+// revokedOf returns the key pairs that lists revoke. A list that has ended counts: nothing is taken
+// off it before the certificate has ended, too (RFC 5280, section 3.3).
+func revokedOf(names []string, pairs []*secret.Item, lists []signed) (all []revoked) {
+	for i, pair := range pairs {
+		if pair == nil {
+			continue
+		}
+		certs, err := pki.ParseCertificates(pair.Chain)
+		if err != nil || len(certs) == 0 {
+			continue // unreachable for a key pair: it was parsed before
+		}
+		for _, s := range lists {
+			if s.revokes(certs[0]) {
+				why := fmt.Sprintf("revocation list %v of %s has its certificate, serial %s", s.list.Number, nameOf(s.ca), certs[0].SerialNumber.Text(16))
+				all = append(all, revoked{names[i], pki.Fingerprint(certs[0]), text.Clean(why)})
+				break
+			}
+		}
+	}
+	return all
+}
+
+// revokes reports whether the list has a certificate of its CA.
+func (s signed) revokes(cert *x509.Certificate) bool {
+	return bytes.Equal(cert.RawIssuer, s.ca.RawSubject) &&
+		slices.ContainsFunc(s.list.RevokedCertificateEntries, func(e x509.RevocationListEntry) bool {
+			return e.SerialNumber.Cmp(cert.SerialNumber) == 0
+		}) && cert.CheckSignatureFrom(s.ca) == nil
+}
+
+// renewRevoked has each revoked key pair replaced, once for each certificate: after an error its owner
+// tries again by itself. Only the Set's goroutine calls it, and it holds no lock.
+func (b *bundle) renewRevoked() {
+	began := make(map[string]string, len(b.made.revoked))
+	for _, r := range b.made.revoked {
+		began[r.name] = r.fingerprint
+		if b.renewing[r.name] == r.fingerprint {
+			continue
+		}
+		b.log.Warn("a held certificate is revoked, and is renewed now", "pair", r.name, "fingerprint", r.fingerprint, "why", r.why)
+		b.observe(secret.Event{Kind: secret.Failed, Secret: r.name, Authority: publisher, Reason: revokedReason,
+			Failure: &secret.Failure{Reason: revokedReason, Text: r.why, At: b.made.at}})
+		if err := b.renew(r.name); err != nil {
+			b.log.Warn("a revoked certificate is not renewed now", "pair", r.name, "error", text.Clean(err.Error()))
+		}
+	}
+	b.renewing = began
+}

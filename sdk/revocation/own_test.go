@@ -1,0 +1,60 @@
+package revocation_test
+
+import (
+	"errors"
+	"math/big"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/countersign-dev/countersign/sdk/catest"
+	"github.com/countersign-dev/countersign/sdk/pki"
+	"github.com/countersign-dev/countersign/sdk/revocation"
+	"github.com/countersign-dev/countersign/sdk/secret"
+)
+
+// pair puts a key pair of the CA into the source, and returns its serial number.
+func (b *bundle) pair(name string, ca *catest.CA) *big.Int {
+	b.t.Helper()
+	chain, _ := ca.Pair(time.Hour, "spiffe://example.org/web")
+	b.shelf.Put(&secret.Item{Name: name, Kind: secret.KeyPair, Chain: chain})
+	certs, err := pki.ParseCertificates(chain)
+	must(b.t, err)
+	passes(0)
+	return certs[0].SerialNumber
+}
+
+func TestRevokedPairIsRenewedOnceForEachCertificate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var renewed []string
+		ca, other := catest.NewCA(catest.Options{Intermediates: 1}), catest.NewCA(catest.Options{})
+		b := serveWith(t, ca, func(c *revocation.Config) {
+			c.Bundles[0].Chains = []string{"default", "web", "late"}
+			c.Renew = func(name string) error { renewed = append(renewed, name); return errors.New("it is away") }
+		}, ca.CRLs(catest.CRL{Number: 1})...)
+		first, _, strangers := b.pair("default", ca), b.pair("web", ca), b.pair("late", other)
+		wants := func(what string, names ...string) {
+			t.Helper()
+			if passes(10 * time.Minute); !slices.Equal(renewed, names) {
+				t.Errorf("%s: renewed are %v, want %v\n%s", what, renewed, names, &b.log)
+			}
+		}
+		wants("nothing is revoked")
+		b.write(ca.CRLs(catest.CRL{Number: 2, Revoked: []*big.Int{first, strangers}})...)
+		wants("the first is revoked, and a serial number of another CA", "default")
+		b.says("a held certificate is revoked")
+		if len(b.events) == 0 {
+			t.Fatal("there is no event")
+		}
+		if e := b.events[len(b.events)-1]; e.Secret != "default" || e.Reason != "revoked" || e.Failure == nil {
+			t.Errorf("the event is %+v", e)
+		}
+		b.reload(revocation.Bundle{Name: "ROOTCA", Files: []string{b.file}, Chains: []string{"default"}})
+		wants("the same after a reload", "default")
+		second := b.pair("default", ca)
+		wants("its successor is not revoked", "default")
+		b.write(ca.CRLs(catest.CRL{Number: 3, Revoked: []*big.Int{first, second}})...)
+		wants("its successor is", "default", "default")
+	})
+}
