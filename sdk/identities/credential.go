@@ -32,7 +32,13 @@ type credential struct {
 	until    rotation.Pause // until the verification expires
 	entry    *entry         // without an owner: the entry that holds its request
 	sessions int
-	doubted  time.Time // when the authority last rejected it; zero: not since it was good
+	uses     uses
+}
+
+// uses are the numbers of the requests with a credential, or without one, by Counts.Requests.
+type uses struct {
+	tried   int // the last one, or the last before it ended a pause
+	doubted int // the last one if it was rejected, or its token could not be exchanged; zero otherwise
 }
 
 // over reports whether the token has expired. A nil credential never does.
@@ -47,7 +53,7 @@ func (c *credential) proven(now time.Time) bool {
 
 // prove records the token's verified owner.
 func (c *credential) prove(owner string, now time.Time) {
-	c.owner, c.entry, c.doubted = owner, nil, time.Time{}
+	c.owner, c.entry = owner, nil
 	good := remembered
 	if !c.expiry.IsZero() {
 		good = c.expiry.Sub(now)

@@ -27,7 +27,7 @@ type entry struct {
 	token    *credential // the only token of an entry without an id
 	sessions []*session
 	idle     time.Time // when the last session left
-	doubted  time.Time // when the authority last rejected a request without a token, as credential.doubted
+	peers    uses      // requests without a token
 
 	failure *failure // nil if the last attempt succeeded
 }
@@ -35,6 +35,7 @@ type entry struct {
 // failure is the state of an entry whose last attempt failed.
 type failure struct {
 	failure *secret.Failure
+	first   int           // number of the first of the failed requests in a row
 	order   *secret.Order // to be retried; nil: make a new one
 	refused error         // the authority's refusal of an unverified token
 	by      process       // the process that brought that token
@@ -120,21 +121,26 @@ func (e *entry) pick(now time.Time) (best *session, ended []*session) {
 // authority rejected comes last, in turn, so that each is tried again. Then a peer comes first, as it
 // needs no valid token, then the token that lasts longest.
 func (e *entry) better(c, other *credential) bool {
-	switch mine, others := e.doubt(c), e.doubt(other); {
-	case !mine.Equal(*others):
-		return mine.Before(*others)
+	switch mine, others := e.uses(c).doubted, e.uses(other).doubted; {
+	case mine != others:
+		return mine < others
 	case c == nil || other == nil:
 		return c == nil && other != nil
 	}
 	return c.expiry.After(other.expiry)
 }
 
-// doubt is when the authority last rejected a credential, or a request without one.
-func (e *entry) doubt(c *credential) *time.Time {
+// uses returns those of a credential, or of requests without one.
+func (e *entry) uses(c *credential) *uses {
 	if c == nil {
-		return &e.doubted
+		return &e.peers
 	}
-	return &c.doubted
+	return &c.uses
+}
+
+// untried reports whether none of the failed requests in a row was made with a session's credential.
+func (e *entry) untried(s *session) bool {
+	return e.failure != nil && e.uses(s.credential).tried < e.failure.first
 }
 
 var errOver = ca.Errorf(ca.Unauthenticated, "the token of this stream has expired: come back with a new one")

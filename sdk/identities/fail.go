@@ -13,7 +13,7 @@ import (
 func (c *Set) fail(f *flight, now time.Time) {
 	e := f.entry
 	if e.failure == nil {
-		e.failure = &failure{}
+		e.failure = &failure{first: f.number}
 	}
 	t, at := e.failure, rotation.Now(now)
 	wait := e.Rotation.Failed(at, f.err)
@@ -22,7 +22,7 @@ func (c *Set) fail(f *flight, now time.Time) {
 		t.order = f.order
 	}
 	t.until = at.Mono.Add(refusalKept)
-	if refuses(f.err) && c.without(f, now) {
+	if (f.unsent || refuses(f.err)) && c.without(f) {
 		wait = 0
 		e.Rotation.RetryIn(at, 0)
 	}
@@ -48,17 +48,18 @@ func refuses(err error) bool {
 	return false
 }
 
-// without handles a refused request, with a token or without one. It reports whether another can be
-// tried at once.
-func (c *Set) without(f *flight, now time.Time) bool {
-	e, cred := f.entry, f.credential
+// without handles a request that failed for its token, or for want of one. It reports whether to ask with
+// another session at once, each once for the failures in a row. Not so where the authority takes the
+// token and denies the request: others are most likely denied, too.
+func (c *Set) without(f *flight) bool {
+	e, cred, rejected := f.entry, f.credential, ca.ReasonFor(f.err) == ca.Unauthenticated
 	switch {
 	case e.id == "":
-		c.refuse(f)
+		if refuses(f.err) {
+			c.refuse(f)
+		}
 		return false
-	case cred != nil && ca.ReasonFor(f.err) != ca.Unauthenticated:
-		return false
-	case cred != nil && cred.expiry.IsZero(): // it may have expired
+	case cred != nil && rejected && cred.expiry.IsZero(): // it may have expired
 		cred.owner = ""
 		for _, s := range slices.Clone(e.sessions) {
 			if s.credential == cred {
@@ -66,9 +67,9 @@ func (c *Set) without(f *flight, now time.Time) bool {
 			}
 		}
 	default:
-		*e.doubt(cred) = now
+		e.uses(cred).doubted = f.number
 	}
-	return slices.ContainsFunc(e.sessions, func(s *session) bool { return e.doubt(s.credential).IsZero() })
+	return (rejected || cred == nil && refuses(f.err)) && slices.ContainsFunc(e.sessions, e.untried)
 }
 
 // refuse ends the streams of an unverified token that the authority refuses. The streams

@@ -26,9 +26,11 @@ type flight struct {
 	asked      pki.Identity
 	accept     func(pki.Identity) error
 	order      *secret.Order // nil: make a new one
+	number     int           // of the request, by Counts.Requests
 
-	item *secret.Item
-	err  error
+	item   *secret.Item
+	err    error
+	unsent bool // the token could not be exchanged
 }
 
 // request returns an attempt with the token of a valid session. It ends sessions whose token
@@ -58,6 +60,8 @@ func (c *Set) request(e *entry, now time.Time) schedule.Job {
 	}
 	e.Rotation.Begin(rotation.Now(now))
 	c.counts.Requests++
+	f.number = c.counts.Requests
+	e.uses(s.credential).tried = f.number
 	return f
 }
 
@@ -91,7 +95,7 @@ func (c *Set) fly(f *flight, w *schedule.Worker) (err error) {
 		}
 	}
 	sent, err := c.exchange(w.Turn, f.token)
-	if err != nil {
+	if f.unsent = err != nil; f.unsent {
 		return err
 	}
 	f.item, err = w.Signer.Sign(c.sched.Context, f.order, sent, f.accept)
@@ -100,8 +104,9 @@ func (c *Set) fly(f *flight, w *schedule.Worker) (err error) {
 	}
 	c.cfg.Exchange.Rejected(sent)
 	again, exchangeErr := c.exchange(w.Turn, f.token)
+	f.unsent = exchangeErr != nil
 	switch {
-	case exchangeErr != nil:
+	case f.unsent:
 		return redact.Error(exchangeErr, sent)
 	case again == sent && f.token != "":
 		return err // a stream's token does not change, so a retry is pointless
@@ -131,13 +136,14 @@ func (f *flight) Land(now time.Time) {
 	if f.stranger {
 		c.strangers.addTrying(f.by, -1)
 	}
-	switch {
-	case f.err != nil:
+	if f.err != nil {
 		c.fail(f, now)
-	case f.entry.id == "":
+		return
+	}
+	*f.entry.uses(f.credential) = uses{}
+	if f.entry.id == "" {
 		c.introduce(f, now)
-	default:
-		*f.entry.doubt(f.credential) = time.Time{}
+	} else {
 		c.arrive(f.entry, f.item)
 	}
 }

@@ -34,6 +34,7 @@ type authority struct {
 	t        *testing.T
 	inFlight atomic.Int64
 	most     atomic.Int64
+	denied   ca.Token // a good one that it denies; set it before it is asked
 }
 
 func (a *authority) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certificate, error) {
@@ -43,6 +44,10 @@ func (a *authority) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certifi
 	if owner := ownerOf(req.Token); owner == "" || req.SubjectID != domain+owner {
 		_, _ = a.CA.CSRSign(ctx, req) // counted
 		return ca.Certificate{}, ca.Errorf(ca.Unauthenticated, "token %s is not %s's", req.Token.Reveal(), req.SubjectID)
+	}
+	if a.denied != "" && req.Token == a.denied {
+		_, _ = a.CA.CSRSign(ctx, req) // counted
+		return ca.Certificate{}, ca.Errorf(ca.Denied, "not you")
 	}
 	return a.CA.CSRSign(ctx, req)
 }

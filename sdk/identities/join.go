@@ -211,8 +211,9 @@ func (c *Set) enter(e *entry, s *session) (*session, error) {
 		s.caller.ID = e.id
 	}
 	c.sessions[c.last] = s
-	if cred := s.credential; cred != nil && cred.sessions == 0 && e.failure != nil && e.id != "" {
-		e.Rotation.Kick() // this token was not tried yet
+	if e.id != "" && e.untried(s) {
+		e.Rotation.Kick()
+		e.uses(s.credential).tried = c.counts.Requests // a stream that comes back ends no further pause
 	}
 	e.add(s)
 	c.sched.Schedule(e)

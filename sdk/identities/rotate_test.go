@@ -2,6 +2,7 @@ package identities_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -188,21 +189,36 @@ func TestOtherGoodTokenKeepsIdentityAlive(t *testing.T) {
 }
 
 func TestReconnectsDoNotDefeatBackoff(t *testing.T) {
-	bubble(t, nil, func(e *engine) {
-		e.ca.Always(catest.Fault{Err: ca.Errorf(ca.Unavailable, "down")})
-		for range 700 { // a client that reconnects all the time
-			s := e.join(token("web"))
-			after(7 * time.Millisecond)
-			s.leave()
-		}
-		if n := len(e.ca.Requests()); n > 5 {
-			t.Errorf("%d requests in five seconds", n)
-		}
-		s := e.join(token("web"))
-		e.ca.Always(catest.Fault{})
-		after(15 * time.Second)
-		s.held()
-	})
+	for name, one := range map[string]struct {
+		change func(*engine, *identities.Config)
+		token  ca.Token
+	}{"verified by the authority": {nil, token("web")}, "verified before": {verified, token("web")}, "a peer": {peersAreWeb, ""}} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, one.change, func(e *engine) {
+				e.ca.Always(catest.Fault{Err: ca.Errorf(ca.Unavailable, "down")})
+				for range 700 { // a client that reconnects all the time
+					s := e.join(one.token)
+					after(7 * time.Millisecond)
+					s.leave()
+				}
+				if n := len(e.ca.Requests()); n > 5 {
+					t.Errorf("%d requests in five seconds", n)
+				}
+				s := e.join(one.token)
+				e.ca.Always(catest.Fault{})
+				after(15 * time.Second)
+				s.held()
+			})
+		})
+	}
+}
+
+// peersAreWeb has streams without a token be web's, for which the agent has a token.
+func peersAreWeb(_ *engine, c *identities.Config) {
+	c.Identify.Peer = func(secret.Caller) (string, bool) { return domain + "web", true }
+	c.Exchange.Token = func(_ context.Context, brought ca.Token) (ca.Token, error) {
+		return cmp.Or(brought, token("web", "the agent's")), nil
+	}
 }
 
 // A person may take hours to approve a request: a repeat is that request, and no failure.
@@ -371,6 +387,83 @@ func TestRefusedRequestWithoutTokenLeavesTokensTheirTurn(t *testing.T) {
 			t.Errorf("%d requests without and %d with a token; each has its turn", without, with)
 		}
 		e.Leave(broker)
+	})
+}
+
+// One workload's token that lacks a right must not keep the others of the identity from being tried.
+func TestDeniedTokenLeavesOthersTheirTurn(t *testing.T) {
+	bubble(t, verified, func(e *engine) {
+		e.ca.denied = token("web", "1:until=99h")
+		e.join(e.ca.denied)
+		e.requests(1)
+		other := e.join(token("web", "2:until=50h"))
+		first := other.held()
+		e.requests(2)
+		after(time.Until(first.RenewAt) + time.Second)
+		if other.held() == first {
+			t.Error("the certificate was not renewed")
+		}
+		e.requests(3)
+	})
+}
+
+func TestStreamWithoutTokenEndsPauseOfRefusedToken(t *testing.T) {
+	bubble(t, func(e *engine, c *identities.Config) { verified(e, c); peersAreWeb(e, c) }, func(e *engine) {
+		e.ca.denied = token("web", "1:until=99h")
+		web := e.join(e.ca.denied)
+		e.requests(1)
+		e.join("").held()
+		web.held()
+		e.requests(2)
+	})
+}
+
+// Streams of a broker need the agent's own token; the tokens of workloads do not.
+func TestMissingTokenOfTheAgentLeavesOthersTheirTurn(t *testing.T) {
+	bubble(t, func(e *engine, c *identities.Config) {
+		verified(e, c)
+		c.Exchange.Token = func(_ context.Context, brought ca.Token) (ca.Token, error) {
+			if brought == "" {
+				return "", ca.Errorf(ca.Unavailable, "no token")
+			}
+			return brought, nil
+		}
+	}, func(e *engine) {
+		if _, err := e.JoinAs(proxy, domain+"web"); err != nil {
+			t.Fatal(err)
+		}
+		e.requests(0)
+		web := e.join(token("web", "until=99h"))
+		after(10 * time.Second)
+		first := web.held()
+		after(time.Until(first.RenewAt) + time.Second)
+		if web.held() == first {
+			t.Error("the certificate was not renewed")
+		}
+	})
+}
+
+func TestClockSetBackLeavesEachItsTurn(t *testing.T) {
+	bubble(t, verified, func(e *engine) {
+		if _, err := e.JoinAs(proxy, domain+"web"); err != nil {
+			t.Fatal(err)
+		}
+		e.ca.Always(catest.Fault{Err: ca.Errorf(ca.Unauthenticated, "keys are lost")})
+		e.join(token("web", "until=999h"))
+		after(time.Hour)
+		e.jump.Add(int64(-200 * time.Hour))
+		before := len(e.ca.Requests())
+		after(10 * time.Hour)
+		asked := e.ca.Requests()[before:]
+		without := 0
+		for _, r := range asked {
+			if r.Token == "" {
+				without++
+			}
+		}
+		if len(asked) < 10 || without < len(asked)/2-1 || without > len(asked)/2+1 {
+			t.Errorf("%d of %d requests without a token", without, len(asked))
+		}
 	})
 }
 
