@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -216,6 +217,51 @@ func TestFewReferencesAreResolvedAtOnce(t *testing.T) {
 	if asked := slow.asked.Load(); asked > 128+64+20 || int(asked)+limited != len(streams) {
 		t.Errorf("%d references were resolved, %d were not", asked, limited)
 	}
+}
+
+// A broker that asks again and again for pods that are gone still gets those that run.
+func TestReferencesThatMissAgainLeaveOthersTheirTurn(t *testing.T) {
+	again := &missesSlowly{asked: map[string]int{}, left: make(chan struct{})}
+	e := start(t, func(cfg *broker.Config, _ *identities.Config) {
+		again.Resolver = cfg.Resolvers[broker.PID]
+		cfg.Resolvers[broker.PID] = again
+	})
+	defer close(again.left)
+	e.workloads.start(10_000, domain+"web")
+	client := e.dial(e.ca, proxy)
+	for n := range int32(100) {
+		refused(t, receive(e.subscribe(client, pid(t, n+1))), codes.NotFound, broker.WorkloadNotFound)
+	}
+	for n := range int32(100) {
+		e.subscribe(client, pid(t, n+1))
+	}
+	eventually(t, "those that missed wait for their turn", func() bool { return again.waiting.Load() == 100 })
+	svid(t, e.subscribe(client, pid(t, 10_000)))
+}
+
+// missesSlowly refuses references that it has seen once a channel is closed.
+type missesSlowly struct {
+	broker.Resolver
+	mu      sync.Mutex
+	asked   map[string]int
+	waiting atomic.Int64
+	left    chan struct{}
+}
+
+func (m *missesSlowly) Resolve(ctx context.Context, reference *anypb.Any, ended func(error)) (broker.Workload, error) {
+	if m.seen(reference) {
+		m.waiting.Add(1)
+		<-m.left
+	}
+	return m.Resolver.Resolve(ctx, reference, ended)
+}
+
+func (m *missesSlowly) seen(reference *anypb.Any) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	key := string(reference.GetValue())
+	m.asked[key]++
+	return m.asked[key] > 1
 }
 
 // slowly refuses references once a channel is closed.

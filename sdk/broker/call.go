@@ -89,12 +89,12 @@ func (c *call) look(ctx context.Context, a *account) error {
 	if err != nil {
 		return err
 	}
-	leave, err := a.wait(ctx)
+	key := fingerprintOf(c.reference)
+	leave, err := a.wait(ctx, key)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	key := fingerprintOf(c.reference)
 	if err := a.begin(c.kind(), key, searchRate(resolver), time.Now()); err != nil {
 		return err
 	}

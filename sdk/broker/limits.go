@@ -78,14 +78,24 @@ func (a *account) enter(c *call) (leave func(), err error) {
 }
 
 // wait returns once the broker may have one more reference resolved. Else a broker could have any
-// number of them looked up before the first is refused.
-func (a *account) wait(ctx context.Context) (leave func(), err error) {
+// number of them looked up before the first is refused. One that missed lately has no turn to wait for:
+// it counts no more, and a pod that is gone takes as long as one that is to come.
+func (a *account) wait(ctx context.Context, reference fingerprint) (leave func(), err error) {
+	if a.missedLately(reference, time.Now()) {
+		return func() {}, nil
+	}
 	select {
 	case a.slots <- struct{}{}:
 		return func() { <-a.slots }, nil
 	case <-ctx.Done():
 		return nil, status.FromContextError(ctx.Err()).Err()
 	}
+}
+
+func (a *account) missedLately(reference fingerprint, now time.Time) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.repeated(reference, now)
 }
 
 var (

@@ -27,7 +27,7 @@ func TestStreamsThatWaitAreLimited(t *testing.T) {
 		a.permit([]Reference{PID})
 		s := &Server{accounts: map[string]*account{a.id: a}, resolvers: map[Reference]Resolver{PID: Processes{}}, log: slog.New(slog.DiscardHandler)}
 		for range maxAtOnce {
-			leave, err := a.wait(t.Context())
+			leave, err := a.wait(t.Context(), fingerprint{})
 			if err != nil {
 				t.Fatal(err)
 			}
