@@ -266,6 +266,10 @@ func TestPodIsConfirmedWhileTheWatchHasFailed(t *testing.T) {
 		if err := resolve(); ca.ReasonFor(err) != ca.Unavailable {
 			t.Errorf("away: %v", err)
 		}
+		code = http.StatusTooManyRequests
+		if err := resolve(); ca.ReasonFor(err) != ca.Unavailable {
+			t.Errorf("busy: %v", err)
+		}
 		if _, err := p.Resolve(t.Context(), reference(t, pod(nil, "u-7")), func(error) {}); ca.ReasonFor(err) != ca.Unavailable {
 			t.Errorf("unknown while away: %v", err)
 		}

@@ -117,11 +117,11 @@ func (p *Pods) confirm(ctx context.Context, one *known, release func()) (*known,
 	var got object
 	path := "/api/v1/namespaces/" + one.Namespace + "/pods/" + one.Name
 	err := p.cfg.Client.Do(ctx, kubeapi.Call{Path: path}, &got)
-	if kubeapi.Answered(err, http.StatusNotFound) {
+	switch pod, runs := got.pod(p.cfg.Node); {
+	case kubeapi.Answered(err, http.StatusNotFound), err == nil && (!runs || pod != one.Pod):
 		err = over(one)
-	}
-	if pod, runs := got.pod(p.cfg.Node); err == nil && (!runs || pod != one.Pod) {
-		err = over(one)
+	case err != nil: // whatever limit it is, it is not the broker's
+		err = ca.Errorf(ca.Unavailable, "failed to confirm %s: %w", one.Pod, err)
 	}
 	if err != nil {
 		release()
