@@ -167,6 +167,34 @@ func TestReferencesAreRefusedForTheStandardsReasons(t *testing.T) {
 	eventually(t, "streams stay open", func() bool { return e.server.Streams() == 0 })
 }
 
+// The certificate of another broker would give a broker what that one may use.
+func TestBrokerDoesNotGetTheRightsOfAnother(t *testing.T) {
+	second, both := domain+"second", []broker.Reference{broker.PID, broker.Kubernetes}
+	e := start(t, func(cfg *broker.Config, _ *identities.Config) {
+		cfg.Resolvers[broker.Kubernetes] = named{domain + "pod"}
+		cfg.Brokers = append(cfg.Brokers, broker.Broker{SPIFFEID: second, References: both})
+	})
+	e.workloads.start(11, second)
+	e.workloads.start(12, proxy)
+	one, other := e.dial(e.ca, proxy), e.dial(e.ca, second)
+	refused(t, receive(e.subscribe(one, pid(t, 11))), codes.PermissionDenied, broker.WorkloadNotEntitled)
+	svid(t, e.subscribe(other, pid(t, 11))) // itself
+	svid(t, e.subscribe(other, pid(t, 12))) // a broker with fewer rights
+	stream := e.subscribe(one, pid(t, 12))
+	svid(t, stream)
+	if err := e.server.SetBrokers([]broker.Broker{{SPIFFEID: proxy, References: both[:1]}, {SPIFFEID: second, References: both[:1]}}); err != nil {
+		t.Fatal(err)
+	}
+	ends := e.subscribe(one, pid(t, 11))
+	svid(t, ends)
+	if err := e.server.SetBrokers([]broker.Broker{{SPIFFEID: proxy, References: both[:1]}, {SPIFFEID: second, References: both}}); err != nil {
+		t.Fatal(err)
+	}
+	e.ca.Rotate()
+	refused(t, receive(ends), codes.PermissionDenied, broker.WorkloadNotEntitled)
+	svid(t, stream)
+}
+
 func TestScanOfPIDsIsStopped(t *testing.T) {
 	e := start(t, nil)
 	e.workloads.start(10_000, domain+"web")

@@ -63,6 +63,18 @@ func (a *account) permit(allowed []Reference) {
 	}
 }
 
+// exceeds reports whether the broker may use a type of references that another one may not.
+func (a *account) exceeds(other *account) bool {
+	return slices.ContainsFunc(a.types(), func(kind Reference) bool { return other.may(kind) != nil })
+}
+
+// types returns the types of references that the broker may use. They are replaced, not changed.
+func (a *account) types() []Reference {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.allowed
+}
+
 // may returns an error if the broker may not use references of a type.
 func (a *account) may(kind Reference) error {
 	a.mu.Lock()

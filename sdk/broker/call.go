@@ -21,6 +21,7 @@ type call struct {
 	*workload.Call
 	server    *Server
 	reference *anypb.Any
+	account   *account // of its broker, once that is known
 }
 
 // serve has the Workload API answer a call as the workload of a reference, in a context that ends with
@@ -73,14 +74,27 @@ func (c *call) hold(ctx context.Context, a *account) error {
 	if err := c.look(ctx, a); err != nil {
 		return err
 	}
+	c.account = a
+	if err := c.entitled(); err != nil {
+		return err
+	}
+	if err := a.spend(c.Workload().SPIFFEID, time.Now()); err != nil {
+		return err
+	}
+	return c.join(a)
+}
+
+// entitled returns an error if the workload is this agent, or a broker with types of references that
+// this broker may not use: with the certificate, it could.
+func (c *call) entitled() error {
 	w := c.Workload()
 	if w.SPIFFEID == c.server.own {
 		return Refuse(WorkloadNotEntitled, "%s is this agent", w.Name)
 	}
-	if err := a.spend(w.SPIFFEID, time.Now()); err != nil {
-		return err
+	if other := c.server.account(w.SPIFFEID); other != nil && other.exceeds(c.account) {
+		return Refuse(WorkloadNotEntitled, "%s is a broker that may use other types of references", w.Name)
 	}
-	return c.join(a)
+	return nil
 }
 
 // look finds the workload in its turn.
@@ -129,7 +143,11 @@ func (c *call) join(a *account) error {
 
 // check returns why nothing more may be sent, or nil.
 func (c *call) check() error {
-	if err := c.Check(); err != nil {
+	err := c.Check()
+	if err == nil {
+		err = c.entitled()
+	}
+	if err != nil {
 		return statusOf(context.Background(), err)
 	}
 	return nil
