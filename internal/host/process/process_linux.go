@@ -67,8 +67,11 @@ func Hold(pid int32, ended func()) (*Held, error) {
 	return hold(&Held{pid: pid}, fd, ended)
 }
 
-// hold takes a pidfd over and waits for the end of its process.
+// hold takes a pidfd over and waits for the end of its process. It leaves descriptors for others.
 func hold(h *Held, fd int, ended func()) (*Held, error) {
+	if fd >= errno.Room() {
+		return nil, errors.Join(fmt.Errorf("failed to hold process %d: %w", h.pid, errno.Explain(unix.EMFILE)), unix.Close(fd))
+	}
 	h.file = os.NewFile(uintptr(fd), "pidfd") // #nosec G115 -- a descriptor
 	raw, err := h.file.SyscallConn()
 	if err == nil {

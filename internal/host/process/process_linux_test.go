@@ -70,6 +70,36 @@ func TestHeldProcessHasItsAttributes(t *testing.T) {
 	}
 }
 
+// Without descriptors no file is read and no provider starts.
+func TestHeldProcessesLeaveDescriptorsForFiles(t *testing.T) {
+	var was syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &was); err != nil {
+		t.Fatal(err)
+	}
+	few := syscall.Rlimit{Cur: 200, Max: was.Max}
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &few); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &was) })
+	var err error
+	for n := 0; err == nil && n < 200; n++ {
+		var held *process.Held
+		if held, err = process.Hold(int32(os.Getpid()), func() {}); err == nil {
+			t.Cleanup(func() { _ = held.Close() })
+		}
+	}
+	if !errors.Is(err, syscall.EMFILE) || errors.Is(err, process.ErrNotFound) {
+		t.Errorf("held without end: %v", err)
+	}
+	for range 40 {
+		file, err := os.Open("/proc/self/status")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = file.Close() })
+	}
+}
+
 // An upgrade replaces the file of a program that runs. A process that was held before keeps its program.
 func TestReplacedProgramIsKnownToItsHolder(t *testing.T) {
 	program, err := exec.LookPath("sleep")

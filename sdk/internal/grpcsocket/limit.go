@@ -24,7 +24,7 @@ const (
 type limited struct {
 	net.Listener
 	log  *slog.Logger
-	room func() int // how many descriptors connections may use; see room
+	room func() int // how many descriptors connections may use
 	most int        // connections of one process
 
 	open    []connection
@@ -41,18 +41,7 @@ type connection struct {
 }
 
 func limit(l net.Listener, log *slog.Logger) *limited {
-	return &limited{Listener: l, log: log, room: room, most: maxConnections, of: make(map[unixpeer.Peer]int), sweepAt: 64}
-}
-
-// room returns how many of the process's descriptors connections may use. A quarter, 256 at
-// most, is left for providers, files and calls.
-func room() int {
-	limit := errno.OpenFiles()
-	if limit == 0 {
-		return 1 << 30 // unknown
-	}
-	most := int(min(limit, 1<<30))
-	return most - min(256, most/4)
+	return &limited{Listener: l, log: log, room: errno.Room, most: maxConnections, of: make(map[unixpeer.Peer]int), sweepAt: 64}
 }
 
 // Accept implements [net.Listener]. gRPC calls it in one goroutine.

@@ -131,9 +131,3 @@ func TestDescriptorsAreLeftForOthers(t *testing.T) {
 		t.Errorf("refused with descriptors to spare: %s", log.String())
 	}
 }
-
-func TestRoomIsPositive(t *testing.T) {
-	if n := room(); n < 1 {
-		t.Errorf("%d", n)
-	}
-}
