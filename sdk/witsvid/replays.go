@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/internal/share"
@@ -16,6 +17,9 @@ const (
 	ownProofs    = 256
 	commonProofs = 1 << 16
 	maxSenders   = 1024
+	// maxBack bounds how far a clock that is set back has proofs refused. After a longer way back,
+	// WIT-SVIDs that were issued before are in the future, and refused for that.
+	maxBack = time.Hour
 )
 
 // replays remembers the proofs of one trust domain until they end. No proof is forgotten before: a
@@ -24,7 +28,11 @@ type replays struct {
 	mu      sync.Mutex
 	places  share.Places
 	senders map[string]map[proofID]struct{} // by SPIFFE ID
-	ends    proofHeap
+	running proofHeap                       // by the end on the monotonic clock
+	over    proofHeap                       // over on the monotonic clock; by the end on the wall clock
+	// forgotten is the last end of the proofs that were forgotten. Whether a proof that ends before was
+	// used is not known.
+	forgotten time.Time
 }
 
 // proofID is a hash of the claim jti: senders choose how long that is.
@@ -33,9 +41,10 @@ type proofID [16]byte
 // seenProof is over once both clocks say so: a wall clock that is set forward and back again must not
 // make room for a proof that is still good, nor a monotonic one that stands still.
 type seenProof struct {
-	wall, mono time.Time
-	sender     string
-	id         proofID
+	ends   time.Time // by the clock of its heap
+	wall   time.Time
+	sender string
+	id     proofID
 }
 
 func newReplays() *replays {
@@ -53,6 +62,9 @@ func (r *replays) take(sender, jti string, ends time.Time, now rotation.Time) er
 	if _, twice := seen[id]; twice {
 		return errors.New("its proof was used before")
 	}
+	if back := r.forgotten.Sub(ends); back >= 0 && back < maxBack {
+		return ca.Errorf(ca.Unavailable, "failed to check that its proof was not used before: later ones are forgotten, as the clock was set back")
+	}
 	if seen == nil && len(r.senders) >= maxSenders {
 		return ca.Errorf(ca.RateLimited, "proofs of %d senders of this trust domain are remembered, no more are allowed", maxSenders)
 	}
@@ -64,27 +76,40 @@ func (r *replays) take(sender, jti string, ends time.Time, now rotation.Time) er
 		r.senders[sender] = seen
 	}
 	seen[id] = struct{}{}
-	heap.Push(&r.ends, seenProof{ends, now.Mono.Add(ends.Sub(now.Wall)), sender, id})
+	heap.Push(&r.running, seenProof{now.Mono.Add(ends.Sub(now.Wall)), ends, sender, id})
 	return nil
 }
 
 // forget drops the proofs that are over.
 func (r *replays) forget(now rotation.Time) {
-	for len(r.ends) > 0 && !now.Mono.Before(r.ends[0].mono) && !now.Wall.Before(r.ends[0].wall) {
-		over, _ := heap.Pop(&r.ends).(seenProof)
-		seen := r.senders[over.sender]
-		r.places.Give(len(seen))
-		if delete(seen, over.id); len(seen) == 0 {
-			delete(r.senders, over.sender)
-		}
+	for r.running.ended(now.Mono) {
+		over, _ := heap.Pop(&r.running).(seenProof)
+		over.ends = over.wall
+		heap.Push(&r.over, over)
+	}
+	for r.over.ended(now.Wall) {
+		over, _ := heap.Pop(&r.over).(seenProof)
+		r.drop(over)
+		r.forgotten = clock.Later(r.forgotten, over.wall)
+	}
+}
+
+func (r *replays) drop(p seenProof) {
+	seen := r.senders[p.sender]
+	r.places.Give(len(seen))
+	if delete(seen, p.id); len(seen) == 0 {
+		delete(r.senders, p.sender)
 	}
 }
 
 // proofHeap has the proof first that ends first.
 type proofHeap []seenProof
 
+// ended reports whether the first proof is over.
+func (h proofHeap) ended(now time.Time) bool { return len(h) > 0 && !now.Before(h[0].ends) }
+
 func (h proofHeap) Len() int           { return len(h) }
-func (h proofHeap) Less(i, j int) bool { return h[i].mono.Before(h[j].mono) }
+func (h proofHeap) Less(i, j int) bool { return h[i].ends.Before(h[j].ends) }
 func (h proofHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
 
 // Push implements [heap.Interface].

@@ -94,8 +94,8 @@ type Identity struct {
 // domain, is valid now and confirms the key that signed the proof, by the algorithm that it names; the
 // proof is for this WIT-SVID and for the audience alone, has not expired, expires soon and was not seen
 // before. Clocks may differ by 30 seconds, but no WIT-SVID counts beyond its end. An error is
-// [ca.ErrInvalid], [ca.ErrUnavailable] while the keys of the trust domain are not known, or
-// [ca.ErrRateLimited] if the sender has too many proofs that are remembered; it quotes no token.
+// [ca.ErrInvalid], [ca.ErrUnavailable] while the keys of the trust domain are not known or, after the
+// clock was set back, whether the proof was used before, or [ca.ErrRateLimited] if the sender has too many proofs that are remembered; it quotes no token.
 func (v *Verifier) Verify(wit, proof ca.Token, audience string) (Identity, error) {
 	now := rotation.Now(v.cfg.Now())
 	id, err := v.verify(wit, proof, audience, now)

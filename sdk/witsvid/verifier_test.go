@@ -199,6 +199,59 @@ func TestClockThatIsSetForwardAndBackForgetsNoProof(t *testing.T) {
 	})
 }
 
+// A clock that was ahead for long is set back to a time at which a forgotten proof is good.
+func TestClockThatIsSetBackMakesNoForgottenProofGood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ahead := time.Duration(0)
+		v := newVerifier(t, witsvid.VerifierConfig{Now: func() time.Time { return time.Now().Add(ahead) }})
+		wit, key := witOf(t, web, nil)
+		proof := prove(t, wit, key)
+		verify := func(proof ca.Token) error { _, err := v.Verify(wit, proof, service); return err }
+		if err := verify(proof); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Minute)
+		if err := verify(prove(t, wit, key)); err != nil { // which has the first one forgotten
+			t.Fatal(err)
+		}
+		ahead = -100 * time.Second
+		if err := verify(proof); !errors.Is(err, ca.ErrUnavailable) {
+			t.Errorf("the forgotten proof: %v", err)
+		}
+		if err := verify(prove(t, wit, key)); err != nil {
+			t.Errorf("a new proof: %v", err)
+		}
+	})
+}
+
+// What was accepted while the clock was ahead must not keep the places of proofs that end.
+func TestProofsOfAClockThatWasAheadBlockNoOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ahead := 24 * time.Hour
+		v := newVerifier(t, witsvid.VerifierConfig{Now: func() time.Time { return time.Now().Add(ahead) }})
+		v.BoundReplays("example.org", 4, 0)
+		wit, key := witOf(t, web, claimSet{"exp": time.Now().Add(48 * time.Hour).Unix()})
+		early, err := witsvid.Prove(wit, key, service, time.Now().Add(ahead))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := v.Verify(wit, early, service); err != nil {
+			t.Fatal(err)
+		}
+		ahead = 0
+		for i := range 8 {
+			if _, err := v.Verify(wit, prove(t, wit, key), service); err != nil {
+				t.Fatalf("proof %d after the clock was set back: %v", i+1, err)
+			}
+			time.Sleep(2 * time.Minute)
+		}
+		time.Sleep(24*time.Hour - 16*time.Minute)
+		if _, err := v.Verify(wit, early, service); err == nil {
+			t.Error("the early proof is accepted again")
+		}
+	})
+}
+
 // A sender that floods is refused alone, and no proof of it is forgotten.
 func TestSenderFillsNoOthersMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
