@@ -26,12 +26,9 @@ type Foreign struct {
 // Set replaces the keys of a trust domain with a JWK set. A set without keys revokes all of them.
 // A set that cannot be read is an error and changes nothing.
 func (f *Foreign) Set(trustDomain string, jwks []byte) error {
-	next := &tokensource.Published{JWKS: tokensource.NoKeys}
-	if string(jwks) != string(tokensource.NoKeys) {
-		var err error
-		if next, err = kind.ReadKeys(jwks); err != nil {
-			return err
-		}
+	next, err := kind.ReadBundle(jwks)
+	if err != nil {
+		return err
 	}
 	for _, notify := range f.put(trustDomain, next) {
 		notify()

@@ -78,7 +78,7 @@ func TestForeignKeysAreReplacedRevokedOrKept(t *testing.T) {
 	if _, _, err := f.Validate(old, database, "partner.example"); err == nil {
 		t.Error("a token under a dropped key is accepted")
 	}
-	set(t, &f, "partner.example", []byte(`{"keys":[]}`))
+	set(t, &f, "partner.example", []byte("{\n  \"keys\": []\n}\n"))
 	if _, _, err := f.Validate(token(t, "b", "b", claimsOf(theirs, nil), nil), database, "partner.example"); !errors.Is(err, ca.ErrInvalid) {
 		t.Errorf("all keys are revoked: %v", err)
 	}

@@ -64,12 +64,9 @@ func (v *Verifier) SetKeys(trustDomain string, jwks []byte) error {
 	if err := pki.CheckTrustDomain(trustDomain); err != nil {
 		return err
 	}
-	next := &tokensource.Published{JWKS: tokensource.NoKeys}
-	if string(jwks) != string(tokensource.NoKeys) {
-		var err error
-		if next, err = kind.ReadKeys(jwks); err != nil {
-			return err
-		}
+	next, err := kind.ReadBundle(jwks)
+	if err != nil {
+		return err
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -324,8 +324,13 @@ func TestRevokedKeysVerifyNothing(t *testing.T) {
 		if err := v.SetKeys("example.org", jwksOf("jwt-svid", "a")); err == nil {
 			t.Error("a JWT bundle is accepted")
 		}
-		if err := v.SetKeys("example.org", []byte(`{"keys":[]}`)); err != nil {
+		if err := v.SetKeys("example.org", []byte("{ \"keys\": [ ] }\n")); err != nil {
 			t.Fatal(err)
+		}
+		for _, none := range []string{"{}", "null", `{"keys":null}`} {
+			if err := v.SetKeys("example.org", []byte(none)); err == nil {
+				t.Errorf("%s is a JWK set", none)
+			}
 		}
 		if _, err := v.Verify(wit, prove(t, wit, key), service); !errors.Is(err, ca.ErrInvalid) {
 			t.Error(err)

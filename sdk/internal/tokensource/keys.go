@@ -102,6 +102,17 @@ func (k Kind) ReadKeys(jwks []byte) (*Published, error) {
 	return &Published{keys, served}, err
 }
 
+// ReadBundle is ReadKeys for the keys of another trust domain, which may have revoked all of them.
+func (k Kind) ReadBundle(jwks []byte) (*Published, error) {
+	var set struct {
+		Keys []json.RawMessage `json:"keys"`
+	}
+	if len(jwks) <= maxJWKS && json.Unmarshal(jwks, &set) == nil && set.Keys != nil && len(set.Keys) == 0 {
+		return &Published{JWKS: NoKeys}, nil
+	}
+	return k.ReadKeys(jwks)
+}
+
 // wake wakes the callers that wait for keys.
 func (s *Source) wake() {
 	s.mu.Lock()
