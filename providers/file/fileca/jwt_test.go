@@ -197,6 +197,46 @@ func TestKeysRotateAndSurviveARestart(t *testing.T) {
 	}
 }
 
+// A key that still signs needs no folder, until it ends.
+func TestKeyGoesOnSigningWhileTheFolderFails(t *testing.T) {
+	var clock atomic.Int64
+	dir := t.TempDir()
+	c := opened(t, Settings{Dir: dir, SelfSigned: true}, func() time.Time { return noon.Add(time.Duration(clock.Load())) })
+	sign := func() error {
+		_, jwt := c.SignJWT(t.Context(), jwtRequest())
+		_, wit := c.SignWIT(t.Context(), witRequest(t))
+		return errors.Join(jwt, wit)
+	}
+	if err := sign(); err != nil {
+		t.Fatal(err)
+	}
+	good := map[string][]byte{}
+	for _, name := range []string{jwtFile, witFile} {
+		path := filepath.Join(dir, name)
+		content, err := os.ReadFile(path) //nolint:gosec // of the test
+		if err = errors.Join(err, os.WriteFile(path, []byte("cut"), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		good[path] = content
+	}
+	clock.Store(int64(23*time.Hour + time.Minute))
+	if err := sign(); err != nil || len(published(t, c)) == 0 || len(publishedWIT(t, c)) == 0 {
+		t.Errorf("an hour before the end of the keys: %v", err)
+	}
+	clock.Store(int64(24 * time.Hour))
+	if err := sign(); !errors.Is(err, ca.ErrInvalid) {
+		t.Errorf("after their end: %v", err)
+	}
+	for path, content := range good {
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := sign(); err != nil || strings.Count(string(published(t, c)), `"kid"`) != 2 {
+		t.Errorf("with the files back: %v", err)
+	}
+}
+
 func TestUnfitFolderOrFileIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	c := opened(t, Settings{Dir: dir, SelfSigned: true}, time.Now)

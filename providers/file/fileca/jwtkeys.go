@@ -149,9 +149,10 @@ type svidKeys struct {
 	log *slog.Logger
 	now func() time.Time
 
-	mu   sync.Mutex
-	ring ring // nil before the first use
-	jwks []byte
+	mu    sync.Mutex
+	ring  ring // nil before the first use
+	jwks  []byte
+	tried time.Time // the last time that the ring could not be turned
 }
 
 // current returns the ring and its JWK set, and how long both are good for.
@@ -160,11 +161,31 @@ func (k *svidKeys) current(ctx context.Context) (ring, []byte, time.Duration, er
 	defer k.mu.Unlock()
 	now := k.now().Round(0) // for the file
 	if k.ring == nil || !now.Before(k.ring.due()) {
-		if err := k.turn(ctx, now); err != nil {
+		if err := k.renew(ctx, now); err != nil {
 			return nil, nil, 0, err
 		}
 	}
-	return k.ring, k.jwks, k.ring.due().Sub(now), nil
+	left := k.ring.due().Sub(now)
+	if left <= 0 { // it could not be turned
+		left = jwtLook
+	}
+	return k.ring, k.jwks, left, nil
+}
+
+// renew turns the ring. While a folder that is full or locked prevents that, the ring is good until its
+// last key ends: longer, other processes would not publish what it signs with.
+func (k *svidKeys) renew(ctx context.Context, now time.Time) error {
+	good := k.ring != nil && now.Before(k.ring[len(k.ring)-1].Ends)
+	if wait := now.Sub(k.tried); good && wait >= 0 && wait < jwtLook {
+		return nil
+	}
+	err := k.turn(ctx, now)
+	if err == nil || !good {
+		return err
+	}
+	k.tried = now
+	k.log.Warn("failed to renew the keys of "+k.name+"; the present key goes on signing", "dir", k.dir, "error", err)
+	return nil
 }
 
 // turn reads the file, and writes it anew if a key begins or goes.
