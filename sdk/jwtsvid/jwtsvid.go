@@ -153,6 +153,10 @@ func checkReply(o tokensource.Order, _ tokensource.Reply, c tokensource.Claims, 
 	return nil
 }
 
+// Retry ends all pauses after failures. Call it when the authority, its settings or the credential have
+// changed.
+func (s *Source) Retry() { s.tokens.Retry() }
+
 // Keys returns the public keys, a JWK set that must not be modified: nil while they are not known,
 // and an empty set if the authority signs no JWT-SVIDs.
 func (s *Source) Keys() []byte { return s.tokens.Keys() }

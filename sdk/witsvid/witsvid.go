@@ -161,6 +161,10 @@ func (s *Source) Held(id string) (wit ca.Token, key []byte, ends time.Time, err 
 	return got.Token, key, got.Ends, err
 }
 
+// Retry ends all pauses after failures. Call it when the authority, its settings or the credential have
+// changed.
+func (s *Source) Retry() { s.tokens.Retry() }
+
 // Keys returns the public keys, a JWK set that must not be modified: nil while they are not known,
 // and an empty set if the authority signs no WIT-SVIDs.
 func (s *Source) Keys() []byte { return s.tokens.Keys() }

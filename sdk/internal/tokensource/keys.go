@@ -49,10 +49,12 @@ func (s *Source) follow() {
 			s.cfg.Log.Warn(fmt.Sprintf("the watch of the %s ended; watching again", s.cfg.Kind.Keys), "error", what, "lasted", time.Since(began).Round(time.Second))
 			said = what
 		}
-		if s.missing.Store(ca.ActionFor(err) == ca.Missing); s.missing.Load() {
+		if missing := ca.ActionFor(err) == ca.Missing; s.missing.Swap(missing) || missing {
 			s.wake() // the call for bundles is answered all the same
 		}
-		rotation.Sleep(s.ctx, wait, s.cfg.Now, nil)
+		if rotation.Sleep(s.ctx, wait, s.cfg.Now, s.retries) {
+			waits.Reset()
+		}
 	}
 }
 

@@ -99,6 +99,22 @@ func (s *Source) fail(o Order, err error, now rotation.Time, before outages) tim
 	return next
 }
 
+// Retry ends all pauses: the authority was replaced, or has other settings or another credential.
+func (s *Source) Retry() {
+	s.mu.Lock()
+	s.outage = outage{count: s.outage.count + 1} // calls in flight begin no other
+	clear(s.identities)
+	for _, h := range s.held {
+		h.refusal = outage{}
+	}
+	s.mu.Unlock()
+	select {
+	case s.retries <- struct{}{}:
+	default: // one is pending
+	}
+	s.wake()
+}
+
 // succeed ends the outages that an order shows to be over.
 func (s *Source) succeed(o Order) {
 	s.outage = outage{count: s.outage.count}

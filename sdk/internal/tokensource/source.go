@@ -100,13 +100,14 @@ type Source struct {
 	signing    map[string]int              // calls in flight, by Order.key
 	maintained map[string]int              // calls of Maintain, by Order.key
 	watchers   watchers.Set[func()]
-	changed    chan struct{} // closed when the keys change, and replaced
+	changed    chan struct{} // closed when the keys change or pauses end, and replaced
+	retries    chan struct{} // capacity one: the pause of follow ends
 }
 
 // New starts to follow the authority's keys. Call [Source.Close].
 func New(cfg Config) *Source {
 	s := &Source{
-		cfg: cfg.withDefaults(), slots: make(chan struct{}, maxCalls), held: map[string]*holding{}, identities: map[string]*outage{}, budgets: map[string]*loglimit.Bucket{}, signing: map[string]int{}, maintained: map[string]int{}, changed: make(chan struct{}), record: newRecord(),
+		cfg: cfg.withDefaults(), slots: make(chan struct{}, maxCalls), held: map[string]*holding{}, identities: map[string]*outage{}, budgets: map[string]*loglimit.Bucket{}, signing: map[string]int{}, maintained: map[string]int{}, changed: make(chan struct{}), retries: make(chan struct{}, 1), record: newRecord(),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.wg.Go(s.follow)

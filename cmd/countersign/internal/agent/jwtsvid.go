@@ -37,8 +37,15 @@ func openJWTSVIDs(c config.JWTSVID, cfg *agent.Config, log *slog.Logger) (*jwtSV
 }
 
 func (j *jwtSVIDs) follow(authorities []secret.Authority) {
-	if j != nil {
-		j.signer.follow(authorities)
+	if j != nil && j.signer.follow(authorities) {
+		j.Retry()
+	}
+}
+
+// retry ends the pauses after the failures of a provider.
+func (j *jwtSVIDs) retry(provider string) {
+	if j != nil && j.signer.provider == provider {
+		j.Retry()
 	}
 }
 

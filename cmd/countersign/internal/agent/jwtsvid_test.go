@@ -37,6 +37,40 @@ func (c *jwtClient) WatchJWTKeys(ctx context.Context, _ func([]byte) error) erro
 	}
 }
 
+// A provider that lacked the ability is asked again once it is another one, or its credential changes.
+func TestReplacedJWTProviderIsAskedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		at := func(c ca.Client) []secret.Authority { return []secret.Authority{{Name: "ca", Client: c}} }
+		cfg := &agent.Config{Authorities: at(&unableClient{})}
+		j, err := openJWTSVIDs(config.JWTSVID{Provider: "ca", Audiences: []string{"*"}}, cfg, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer j.close() //nolint:errcheck // never fails
+		synctest.Wait()
+		next := &unableClient{}
+		j.follow(at(next))
+		synctest.Wait()
+		if n := next.watched.Load(); n != 1 {
+			t.Errorf("the next client was watched %d times", n)
+		}
+		j.retry("other")
+		j.retry("ca")
+		synctest.Wait()
+		if n := next.watched.Load(); n != 2 {
+			t.Errorf("with another credential it was watched %d times", n)
+		}
+	})
+}
+
+// unableClient lacks the ability.
+type unableClient struct{ jwtClient }
+
+func (c *unableClient) WatchJWTKeys(context.Context, func([]byte) error) error {
+	c.watched.Add(1)
+	return ca.ErrUnimplemented
+}
+
 func TestJWTProviderThatComesBackWorksAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		at := func(c *jwtClient) []secret.Authority { return []secret.Authority{{Name: "ca", Client: c}} }

@@ -256,6 +256,13 @@ func (s *start) openAgent(context.Context) (err error) {
 	return err
 }
 
+// retry repeats what failed by a provider, whose credential has changed.
+func (s *start) retry(provider string) {
+	s.agent.Retry(provider)
+	s.jwts.retry(provider)
+	s.wits.retry(provider)
+}
+
 // begin starts all that works in the background, and returns what ends it.
 func (s *start) begin(ctx context.Context, level *slog.LevelVar) (stop func()) {
 	s.providers.begin(s.agent) // first: the rest is made while they start
@@ -273,7 +280,7 @@ func (s *start) begin(ctx context.Context, level *slog.LevelVar) (stop func()) {
 		returnMemory(s.agent),
 		watchStreams(&s.providers.recorder, s.namesConfigured, s.log),
 		outputs.Write(s.written, s.agent.Secrets(), s.log),
-		r.tokens.watch(tokenInterval, s.agent.Retry),
+		r.tokens.watch(tokenInterval, s.retry),
 		r.close,
 		watchConfig(s.in, cli.Hangups(ctx), s.log, r.reload),
 	}

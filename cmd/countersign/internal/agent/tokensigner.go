@@ -30,8 +30,9 @@ func newTokenSigner[S comparable](provider string, removed S, authorities []secr
 	return t
 }
 
-// follow takes over the client and the tokens of the provider's entry after a reload.
-func (t *tokenSigner[S]) follow(authorities []secret.Authority) {
+// follow takes over the client and the tokens of the provider's entry after a reload, and reports
+// whether that has another client.
+func (t *tokenSigner[S]) follow(authorities []secret.Authority) (replaced bool) {
 	next := &signerEntry[S]{client: t.removed}
 	for _, a := range authorities {
 		if client, ok := a.Client.(S); ok && a.Name == t.provider {
@@ -40,11 +41,12 @@ func (t *tokenSigner[S]) follow(authorities []secret.Authority) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.from == nil || t.from.client != next.client {
+	if replaced = t.from == nil || t.from.client != next.client; replaced {
 		close(t.replaced)
 		t.replaced = make(chan struct{})
 	}
 	t.from = next
+	return replaced
 }
 
 func (t *tokenSigner[S]) now() (from *signerEntry[S], replaced <-chan struct{}) {

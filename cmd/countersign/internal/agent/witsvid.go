@@ -37,8 +37,15 @@ func openWITSVIDs(c *config.Config, cfg *agent.Config, log *slog.Logger) (*witSV
 }
 
 func (w *witSVIDs) follow(authorities []secret.Authority) {
-	if w != nil {
-		w.signer.follow(authorities)
+	if w != nil && w.signer.follow(authorities) {
+		w.Retry()
+	}
+}
+
+// retry ends the pauses after the failures of a provider.
+func (w *witSVIDs) retry(provider string) {
+	if w != nil && w.signer.provider == provider {
+		w.Retry()
 	}
 }
 
