@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -336,6 +337,58 @@ func TestMissingMethodIsTriedAgain(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		fetch(t, s, database)
 	})
+}
+
+// losesKeys ends the watch of the keys; the next ones end with err.
+func (a *authority) losesKeys(err error) {
+	a.mu.Lock()
+	a.watch = func(context.Context, func([]byte) error) error { return err }
+	a.mu.Unlock()
+	a.publish([]byte("no keys"))
+}
+
+func TestAbilityThatIsLostForAWhileEndsNoToken(t *testing.T) {
+	inBubble(t, func(t *testing.T, a *authority, s *jwtsvid.Source) {
+		first := fetch(t, s, database)
+		a.losesKeys(ca.ErrUnimplemented)
+		time.Sleep(4 * time.Minute)
+		if fetch(t, s, database) != first {
+			t.Error("another token")
+		}
+		if _, err := s.Fetch(t.Context(), web, []string{"https://other"}); !errors.Is(err, ca.ErrUnimplemented) {
+			t.Errorf("what is not held: %v", err)
+		}
+	})
+}
+
+func TestTokenThatCannotBeVerifiedIsNotRefused(t *testing.T) {
+	inBubble(t, func(t *testing.T, a *authority, s *jwtsvid.Source) {
+		a.losesKeys(ca.ErrUnavailable)
+		a.answer(func(_ context.Context, req ca.JWTRequest) (ca.Token, error) {
+			return token(t, "b", "b", claimsOf(req, nil), nil), nil // of a key that may be published by now
+		})
+		if _, err := s.Fetch(t.Context(), web, []string{database}); !errors.Is(err, ca.ErrUnavailable) {
+			t.Error(err)
+		}
+	})
+}
+
+func TestTokenFromTheFutureIsNotGivenOut(t *testing.T) {
+	var ahead atomic.Int64
+	ahead.Store(int64(time.Hour))
+	now := func() time.Time { return time.Now().Round(0).Add(time.Duration(ahead.Load())) }
+	inBubble(t, func(t *testing.T, a *authority, s *jwtsvid.Source) {
+		a.answer(func(_ context.Context, req ca.JWTRequest) (ca.Token, error) {
+			return token(t, "a", "a", claimsOf(req, claimSet{"iat": now().Unix(), "exp": now().Add(req.TTL).Unix()}), nil), nil
+		})
+		fetch(t, s, database)
+		ahead.Store(0)
+		if _, _, err := s.Validate(fetch(t, s, database), database, []string{"example.org"}); err != nil {
+			t.Error(err)
+		}
+		fetch(t, s, database)
+		a.asked(2)
+	}, func(c *jwtsvid.Config) { c.Now = now })
 }
 
 func TestHangingAuthorityDelaysNoCallerBeyondItsPatience(t *testing.T) {

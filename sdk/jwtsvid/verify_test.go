@@ -17,6 +17,7 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 
+	"github.com/countersign-dev/countersign/internal/test/logtest"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/jwtsvid"
 )
@@ -195,6 +196,28 @@ func TestBadKeysDoNotReplaceGoodOnes(t *testing.T) {
 		a.publish(jwks("a", "b"))
 		if string(s.Keys()) == before {
 			t.Error("good keys are not taken after bad ones")
+		}
+	})
+}
+
+func TestWatchThatKeepsEndingCostsFewCallsAndLines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		watched, a := 0, &authority{t: t}
+		a.watch = func(_ context.Context, changed func([]byte) error) error {
+			watched++
+			return errors.Join(changed(jwks("a")), ca.ErrUnavailable)
+		}
+		var log logtest.Log
+		s, err := jwtsvid.New(jwtsvid.Config{Signer: a, Audiences: []string{"*"}, Log: log.Logger()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Minute)
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if lines := strings.Count(log.String(), "watching again"); watched < 5 || watched > 30 || lines > 5 {
+			t.Errorf("%d watches and %d lines in 10 minutes", watched, lines)
 		}
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -173,6 +174,151 @@ func TestMissingAbilityIsUnimplementedUntilItIsThere(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		a.publish(jwks("a"))
 		held(t, s, web)
+	})
+}
+
+// breakKeys ends the watch of the keys; the next ones end with err.
+func (a *authority) breakKeys(err error) {
+	a.breakWatch(err)
+	a.publish([]byte("no keys"))
+}
+
+func TestAbilityThatIsLostForAWhileEndsNoWITSVID(t *testing.T) {
+	inBubble(t, func(t *testing.T, a *authority, s *witsvid.Source) {
+		_, stop := follow(t, s, web)
+		defer stop()
+		first, _, _ := held(t, s, web)
+		a.breakKeys(ca.Errorf(ca.Unimplemented, "none"))
+		time.Sleep(2 * time.Minute)
+		if now, _, _ := held(t, s, web); now != first || !s.Missing() {
+			t.Errorf("the same: %v, missing: %v", now == first, s.Missing())
+		}
+		time.Sleep(4 * time.Minute)
+		if _, _, _, err := s.Held(web); !errors.Is(err, ca.ErrUnimplemented) {
+			t.Errorf("after its end: %v", err)
+		}
+		a.breakWatch(ca.Errorf(ca.Unavailable, "starting"))
+		time.Sleep(20 * time.Minute)
+		a.breakWatch(nil)
+		time.Sleep(2 * time.Minute)
+		a.publish(jwks("a")) // the same keys as before
+		held(t, s, web)
+	})
+}
+
+// A proxy in front of an authority that starts may say that it lacks the method.
+func TestCallThatIsUnimplementedOnceEndsNoWITSVID(t *testing.T) {
+	inBubble(t, func(t *testing.T, a *authority, s *witsvid.Source) {
+		_, stop := follow(t, s, web)
+		defer stop()
+		a.answer(func(context.Context, ca.WITRequest) (ca.Token, error) {
+			a.answer(nil)
+			return "", ca.Errorf(ca.Unimplemented, "no such method")
+		})
+		for range 10 {
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			held(t, s, web)
+		}
+	})
+}
+
+// An authority that is busy for a moment has all identities wait, but not until what is held has ended.
+func TestRateLimitOutlastsNoWITSVID(t *testing.T) {
+	inBubble(t, func(t *testing.T, a *authority, s *witsvid.Source) {
+		ids := []string{web, web + "/a", web + "/b"}
+		for _, id := range ids {
+			_, stop := follow(t, s, id)
+			defer stop()
+		}
+		for range 10 {
+			a.answer(func(context.Context, ca.WITRequest) (ca.Token, error) { return "", ca.Errorf(ca.RateLimited, "busy") })
+			time.Sleep(3*time.Minute + 10*time.Second)
+			a.answer(nil)
+			time.Sleep(time.Minute)
+			for _, id := range ids {
+				held(t, s, id)
+			}
+		}
+	})
+}
+
+func TestWITSVIDOfUnknownKeysIsNotRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &authority{t: t, sets: make(chan []byte)}
+		s, err := witsvid.New(witsvid.Config{Signer: a, Log: new(logtest.Log).Logger()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = s.Close() }()
+		_, stop := follow(t, s, web)
+		defer stop()
+		time.Sleep(6 * time.Second)
+		if _, _, _, err := s.Held(web); !errors.Is(err, ca.ErrUnavailable) {
+			t.Errorf("before the keys are known: %v", err)
+		}
+		a.publish(jwks("a"))
+		time.Sleep(10 * time.Second)
+		held(t, s, web)
+		a.breakKeys(ca.Errorf(ca.Unavailable, "away"))
+		a.answer(func(_ context.Context, req ca.WITRequest) (ca.Token, error) {
+			return sign(t, keys()["b"], "b", "wit+jwt", claimsOf(req, nil)), nil
+		})
+		time.Sleep(10 * time.Minute)
+		if got := s.Status().Failures; got["reply"] != 0 || got["unavailable"] == 0 {
+			t.Errorf("failures: %v", got)
+		}
+	})
+}
+
+func TestWITSVIDFromTheFutureIsReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var ahead atomic.Int64
+		ahead.Store(int64(time.Hour))
+		a := &authority{t: t, sets: make(chan []byte)}
+		now := func() time.Time { return time.Now().Round(0).Add(time.Duration(ahead.Load())) }
+		a.answer(func(_ context.Context, req ca.WITRequest) (ca.Token, error) {
+			return sign(t, keys()["a"], "a", "wit+jwt", claimsOf(req, claimSet{"iat": now().Unix(), "nbf": now().Unix(), "exp": now().Add(req.TTL).Unix()})), nil
+		})
+		s, err := witsvid.New(witsvid.Config{Signer: a, Now: now, Log: new(logtest.Log).Logger()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = s.Close() }()
+		a.publish(jwks("a"))
+		_, stop := follow(t, s, web)
+		defer stop()
+		first, _, _ := held(t, s, web)
+		ahead.Store(0)
+		time.Sleep(4 * time.Minute)
+		synctest.Wait()
+		if second, _, ends := held(t, s, web); second == first || time.Until(ends) > 5*time.Minute {
+			t.Errorf("it ends in %s", time.Until(ends))
+		}
+	})
+}
+
+func TestRetryEndsPauses(t *testing.T) {
+	inBubble(t, func(t *testing.T, a *authority, s *witsvid.Source) {
+		for _, failure := range []error{ca.ErrDenied, ca.ErrUnauthenticated, ca.ErrUnimplemented} {
+			a.answer(func(context.Context, ca.WITRequest) (ca.Token, error) { return "", failure })
+			id := web + "/" + ca.ReasonFor(failure).String()
+			_, stop := follow(t, s, id)
+			defer stop()
+			time.Sleep(30 * time.Minute)
+			a.answer(nil)
+			s.Retry()
+			synctest.Wait()
+			held(t, s, id)
+		}
+		a.breakKeys(ca.Errorf(ca.Unimplemented, "none"))
+		time.Sleep(2 * time.Minute)
+		a.breakWatch(nil)
+		s.Retry()
+		began := time.Now()
+		if a.publish(jwks("a", "b")); time.Since(began) > 0 || s.Missing() || !strings.Contains(string(s.Keys()), `"kid":"b"`) {
+			t.Errorf("the keys are not watched again: %s", s.Keys())
+		}
 	})
 }
 

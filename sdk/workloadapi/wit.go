@@ -1,6 +1,7 @@
 package workloadapi
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -22,7 +23,8 @@ type WITSource interface {
 	Follow(id string, notify func()) (stop func(), err error)
 	// Held returns the WIT-SVID, the private key that it is bound to, a JWK, and when it ends.
 	Held(id string) (wit ca.Token, key []byte, ends time.Time, err error)
-	// Keys returns the public keys, a JWK set; nil while they are not known.
+	// Keys returns the public keys, a JWK set; nil while they are not known, and an empty set if the
+	// authority has never had any.
 	Keys() []byte
 	// Missing reports whether the authority signs no WIT-SVIDs.
 	Missing() bool
@@ -58,7 +60,7 @@ func (s *Service) FetchWITBundles(_ *workloadv1.WITBundlesRequest, to grpc.Serve
 		return err
 	}
 	look := func(caller secret.Caller) (view, error) {
-		if s.offer.WIT.Missing() {
+		if s.offer.WIT.Missing() && bytes.Equal(s.offer.WIT.Keys(), noKeys) { // else WIT-SVIDs may be held
 			return view{}, errNoWIT
 		}
 		return s.look(caller)

@@ -66,6 +66,9 @@ func (w *wits) Held(id string) (ca.Token, []byte, time.Time, error) {
 func (w *wits) Keys() []byte {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.missing && w.keys == nil {
+		return []byte(`{"keys":[]}`)
+	}
 	return w.keys
 }
 
@@ -203,7 +206,7 @@ func TestWITSVIDThatDoesNotComeIsUnavailable(t *testing.T) {
 func TestWITSVIDsAreUnimplementedWithoutExperimentOrAbility(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		unable := newWITs(nil)
-		unable.missing = true
+		unable.missing, unable.keys = true, nil
 		for name, service := range map[string]*workloadapi.Service{"experiment": witService(t, nil), "ability": witService(t, unable)} {
 			_, ended, _ := witStream(t, service, "")
 			if err := <-ended; status.Code(err) != codes.Unimplemented {
@@ -242,6 +245,12 @@ func TestWITBundlesFollowTheKeysAndAreNotThoseOfJWTs(t *testing.T) {
 		}
 		if want := []string{"map[spiffe://example.org:keys]", "map[spiffe://example.org:others]"}; !slices.Equal(got, want) {
 			t.Errorf("got %v", got)
+		}
+		w.change(func() { w.missing = true }) // WIT-SVIDs that are held are good for a while
+		over, cancel := context.WithCancel(asWorkload(t))
+		cancel()
+		if err := service.FetchWITBundles(nil, &recorded[workloadv1.WITBundlesResponse]{ctx: over}); status.Code(err) != codes.Canceled {
+			t.Errorf("keys of an authority that lost its ability: %v", err)
 		}
 		if all := jwts.replies(); len(all) != 1 || string(all[0].GetBundles()["spiffe://example.org"]) != `{"keys":[]}` {
 			t.Errorf("JWT bundles: %v", all)

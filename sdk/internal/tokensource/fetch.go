@@ -29,17 +29,21 @@ const (
 type holding struct {
 	reply   Reply
 	signer  jose.JSONWebKey // which has signed it
+	asked   time.Time
 	renew   time.Time
 	refusal outage // of this order alone
+}
+
+// fresh reports whether there is no reason to replace a token that works. Once the clock was set back
+// behind the request, it may be in the future for those who verify it.
+func (h *holding) fresh(now time.Time) bool {
+	return now.Before(h.renew) && !now.Before(h.asked.Add(-Leeway))
 }
 
 // Fetch returns a token that works. Of several callers for the same order, one call goes to the
 // authority; while that is away, a token is given out until it ends. One holder has four a second
 // signed, beside 200 at once. Errors are a [*ca.Error].
 func (s *Source) Fetch(ctx context.Context, o Order) (Reply, error) {
-	if s.missing.Load() {
-		return Reply{}, s.unable()
-	}
 	held, due, err := s.look(o, s.now())
 	if !due {
 		return held, err
@@ -95,8 +99,11 @@ func (s *Source) look(o Order, now rotation.Time) (held Reply, due bool, err err
 	case s.works(h, now):
 		held = h.reply
 	}
-	if held.Token != "" && now.Wall.Before(h.renew) {
+	switch missing := s.missing.Load(); {
+	case held.Token != "" && (missing || h.fresh(now.Wall)):
 		return held, false, nil
+	case missing:
+		return held, false, s.unable()
 	}
 	if _, err = s.outagesOf(o.ID, now); !h.refusal.pause.Over(now) {
 		err = h.refusal.err
@@ -160,7 +167,7 @@ func (s *Source) renew(o Order) (Reply, error) {
 	if s.ctx.Err() != nil {
 		return Reply{}, s.closed()
 	}
-	got.renew = s.cfg.Kind.renewal(asked.Wall, got.reply.Ends)
+	got.asked, got.renew = asked.Wall, s.cfg.Kind.renewal(asked.Wall, got.reply.Ends)
 	s.settle(o, got, err, before)
 	return got.reply, err
 }
@@ -204,13 +211,12 @@ func (s *Source) sign(ctx context.Context, o Order) (holding, error) {
 		return holding{}, err
 	}
 	got, err := s.checkReply(ctx, o, reply)
-	if err != nil {
+	if errors.Is(err, errReply) {
 		if suppressed, ok := s.repeats.Allow(o.ID, time.Now()); ok {
 			s.cfg.Log.Error(fmt.Sprintf("the authority's %s is refused", s.cfg.Kind.Name), "spiffe_id", o.ID, "error", err, "suppressed", suppressed)
 		}
-		return holding{}, err
 	}
-	return got, nil
+	return got, err
 }
 
 func (s *Source) bearer(ctx context.Context) (b ca.Bearer, err error) {
@@ -249,7 +255,7 @@ func (s *Source) refuse(o Order, err error, now rotation.Time) time.Time {
 	if was := s.held[o.key()]; was != nil {
 		*h = *was
 	}
-	next := h.refusal.extend(err, now, h.reply.Ends.Sub(now.Wall), h.refusal.count)
+	next := h.refusal.extend(err, now, h.reply.Ends.Sub(now.Wall), 0, h.refusal.count)
 	s.keep(o.key(), h, now)
 	return next
 }

@@ -14,7 +14,11 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-const maxJWKS = 256 << 10
+const (
+	maxJWKS = 256 << 10
+	// leastWatch is how long a watch lasts at least that counts as a success.
+	leastWatch = time.Minute
+)
 
 // Published are an authority's keys.
 type Published struct {
@@ -36,7 +40,7 @@ func (s *Source) follow() {
 		if s.ctx.Err() != nil {
 			return
 		}
-		if heard {
+		if heard && time.Since(began) >= leastWatch {
 			waits.Reset()
 			said = ""
 		}
@@ -149,6 +153,19 @@ func (s *Source) Keys() []byte {
 
 // Watch calls notify after each change of Keys, until stop. notify must not block.
 func (s *Source) Watch(notify func()) (stop func()) { return s.watchers.Add(notify) }
+
+// unfollowed returns why a key that is not known here may be the authority's all the same.
+func (s *Source) unfollowed() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch failure := s.record.keysFailure; {
+	case failure != nil:
+		return ca.Errorf(ca.Unavailable, "failed to verify a %s: the %s are not followed: %s", s.cfg.Kind.Name, s.cfg.Kind.Keys, failure.Text)
+	case s.published.Load() == nil:
+		return ca.Errorf(ca.Unavailable, "failed to verify a %s: the %s are not known yet", s.cfg.Kind.Name, s.cfg.Kind.Keys)
+	}
+	return nil
+}
 
 // await returns the keys that may have signed a token, and waits a while for them: the
 // authority publishes a key before it signs, but the news may be under way.

@@ -121,9 +121,13 @@ func (c Claims) CheckTimes(now time.Time, grace time.Duration) error {
 	return nil
 }
 
-// checkReply verifies a token of the authority, and returns it with its signer and its end.
+// checkReply verifies a token of the authority, and returns it with its signer and its end. A token
+// that cannot be verified at the moment is [ca.ErrUnavailable].
 func (s *Source) checkReply(ctx context.Context, o Order, r Reply) (holding, error) {
 	got, err := s.checkToken(ctx, o, r)
+	if _, cannot := errors.AsType[*ca.Error](err); cannot {
+		return holding{}, err
+	}
 	if err != nil {
 		return holding{}, &ca.Error{Reason: ca.Denied, Message: fmt.Sprintf("the authority's %s fails our checks: %s", s.cfg.Kind.Name, text.WithoutTokens(err.Error(), r.Token)), Err: errReply}
 	}
@@ -139,6 +143,12 @@ func (s *Source) checkToken(ctx context.Context, o Order, r Reply) (got holding,
 		return got, errors.New("it names no key")
 	}
 	keys := s.await(ctx, parsed.KeyID, parsed.Algorithm)
+	if len(keys) == 0 {
+		err = s.unfollowed()
+	}
+	if err != nil {
+		return got, err
+	}
 	payload, err := parsed.Payload(keys)
 	if err != nil {
 		return got, err

@@ -22,7 +22,7 @@ func (s *Source) Maintain(ctx context.Context, o Order, changed func()) {
 	last := ca.Token("")
 	for ctx.Err() == nil {
 		keys := s.keysChange()
-		if _, due, _ := s.look(o, s.now()); due && !s.missing.Load() {
+		if _, due, _ := s.look(o, s.now()); due {
 			_, _ = s.join(ctx, o, nil) // Peek has the error
 		}
 		if now, _ := s.Peek(o); now.Token != last || last == "" {
@@ -66,7 +66,7 @@ func (s *Source) untilDue(o Order) time.Duration {
 	}
 	if h := s.held[o.key()]; h != nil {
 		wait = max(wait, h.refusal.pause.Left(now))
-		if s.works(h, now) {
+		if s.works(h, now) && h.fresh(now.Wall) {
 			wait = max(wait, h.renew.Sub(now.Wall))
 		}
 	}
@@ -76,9 +76,6 @@ func (s *Source) untilDue(o Order) time.Duration {
 // Peek returns the token that is held of an order until it ends, even while the authority publishes its
 // key no more and Maintain has it replaced; or why there is none, [ca.ErrUnavailable] at first.
 func (s *Source) Peek(o Order) (Reply, error) {
-	if s.missing.Load() {
-		return Reply{}, s.unable()
-	}
 	now := s.now()
 	_, _, err := s.look(o, now)
 	s.mu.Lock()

@@ -9,8 +9,12 @@ import (
 	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
-// longestWord bounds the authority's own word in calls that fail beside another.
-const longestWord = 10 * time.Minute
+const (
+	// longestWord bounds the authority's own word in calls that fail beside another.
+	longestWord = 10 * time.Minute
+	// leastShare is the least bound of a pause that different orders share.
+	leastShare = 10 * time.Second
+)
 
 // outage is the wait after failures in a row: of one order, of the orders of one identity, or of the
 // authority.
@@ -24,15 +28,18 @@ type outage struct {
 }
 
 // extend returns when the pause ends. A call that failed in parallel with the one that began the
-// pause adds nothing but its retry-after.
-func (f *outage) extend(err error, now rotation.Time, left time.Duration, pauses int) time.Time {
+// pause adds nothing but its retry-after. Without a retry-after, the pause has at most a length, if
+// that is not zero.
+func (f *outage) extend(err error, now rotation.Time, left, most time.Duration, pauses int) time.Time {
 	wait := min(ca.RetryAfter(err), longestWord)
 	if pauses == f.count {
 		if f.err == nil {
 			f.since = now.Mono
 		}
 		f.count++
-		wait = f.waits.After(err, now.Mono, max(0, left), now.Mono.Sub(f.since))
+		if wait = f.waits.After(err, now.Mono, max(0, left), now.Mono.Sub(f.since)); most > 0 && ca.RetryAfter(err) <= 0 {
+			wait = min(wait, most)
+		}
 	}
 	if next := rotation.NewPause(wait, now); next.Left(now) > f.pause.Left(now) {
 		f.pause, f.err = next, err
@@ -72,11 +79,15 @@ func (s *Source) outagesOf(id string, now rotation.Time) (before outages, err er
 // may fail for a reason of its own, and it may make many: the pause is of the order first, of its
 // identity when different orders fail, and of the authority when those of different identities do.
 func (s *Source) fail(o Order, err error, now rotation.Time, before outages) time.Time {
+	var most time.Duration // as a pause must not outlast what is held
+	if h := s.held[o.key()]; h != nil && s.works(h, now) {
+		most = max(leastShare, h.reply.Ends.Sub(now.Wall)/10)
+	}
 	switch ca.ActionFor(err) {
 	case ca.EndAttempt:
 		return s.refuse(o, err, now)
 	case ca.RefreshToken, ca.Missing, ca.Configure: // the agent's own credential and provider are everybody's
-		return s.outage.extend(err, now, 0, before.authority)
+		return s.outage.extend(err, now, 0, most, before.authority)
 	}
 	next := s.refuse(o, err, now)
 	if errors.Is(err, ca.ErrPending) {
@@ -91,10 +102,10 @@ func (s *Source) fail(o Order, err error, now rotation.Time, before outages) tim
 		s.identities[o.ID] = of
 	}
 	if of.spreads(o.key()) {
-		next = clock.Later(next, of.extend(err, now, 0, before.identity))
+		next = clock.Later(next, of.extend(err, now, 0, most, before.identity))
 	}
 	if s.outage.spreads(o.ID) {
-		next = clock.Later(next, s.outage.extend(err, now, 0, before.authority))
+		next = clock.Later(next, s.outage.extend(err, now, 0, most, before.authority))
 	}
 	return next
 }
