@@ -23,7 +23,7 @@ type Config struct {
 	// CredentialFolder is a SPIFFE credential folder, as in SPIFFE_CREDENTIAL_FOLDER: its
 	// [CredentialBundle] is served as "default", the roots of that certificate's trust domain
 	// as "ROOTCA", and each trust bundle as "spiffe://example.com". A trust bundle whose file is
-	// removed is unknown from then on. Default: none.
+	// removed or empty is unknown from then on. Default: none.
 	CredentialFolder string
 	// MaxNames bounds how many names that carry their paths, or that are of trust domains
 	// without a file, are watched at a time. Default: 100.

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/host/safefile"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
@@ -80,8 +81,8 @@ func readOwnRoots(folder string) ([]byte, error) {
 }
 
 // followFolder adds an entry for each trust bundle in the credential folder and withdraws those
-// whose files are gone: their trust domains are no longer federated (section 3.3). A folder
-// that cannot be listed changes nothing.
+// whose files are gone or empty: their trust domains are no longer federated (section 3.3). A
+// folder that cannot be listed changes nothing.
 func (s *Source) followFolder() {
 	if s.config.CredentialFolder == "" {
 		return
@@ -99,11 +100,19 @@ func (s *Source) followFolder() {
 func bundlesIn(files []fs.DirEntry, folder string) map[string]string {
 	found := map[string]string{}
 	for _, file := range files {
-		if domain, ok := TrustDomainOf(file.Name()); ok && len(found) < maxBundles {
-			found[idPrefix+domain] = filepath.Join(folder, file.Name())
+		domain, ok := TrustDomainOf(file.Name())
+		if path := filepath.Join(folder, file.Name()); ok && len(found) < maxBundles && !isVoid(path) {
+			found[idPrefix+domain] = path
 		}
 	}
 	return found
+}
+
+// isVoid reports whether a file has no content: the kubelet empties the file of an optional
+// ClusterTrustBundle that no longer exists, and a link may lead nowhere.
+func isVoid(path string) bool {
+	info, err := safefile.Stat(path)
+	return errors.Is(err, fs.ErrNotExist) || err == nil && info.Mode().IsRegular() && info.Size() == 0
 }
 
 // setBundles makes the found bundles those that are served and returns the notices to send.

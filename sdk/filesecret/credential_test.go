@@ -3,6 +3,7 @@ package filesecret_test
 import (
 	"bytes"
 	"errors"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -76,6 +77,31 @@ func TestTrustBundleComesAndGoes(t *testing.T) {
 	if text := r.log.String(); strings.Contains(text, "invalid") {
 		t.Error(text)
 	}
+}
+
+// The kubelet empties the file of a federation that ended, and other writers leave a link to nothing.
+func TestEmptyTrustBundleIsNotFederated(t *testing.T) {
+	ours, theirs := catest.NewCA(catest.Options{}), catest.NewCA(catest.Options{})
+	f := credential(t, ours, "spiffe://example.org/web")
+	file := filesecret.TrustBundleFile("example.com")
+	f[file] = theirs.Bundle().PEM()
+	place := mount(t, f)
+	r := serveFolder(t, place.dir)
+	const name = "spiffe://example.com"
+	without := maps.Clone(f)
+	delete(without, file)
+	empty := maps.Clone(f)
+	empty[file] = nil
+	for what, ended := range map[string]files{"empty": empty, "a link to nothing": without} {
+		r.known(name, true)
+		must(t, place.swap(ended))
+		r.known(name, false)
+		if got := r.Federated(); !slices.Equal(got, []string{"example.org"}) {
+			t.Errorf("%s: federated are %q", what, got)
+		}
+		must(t, place.swap(f))
+	}
+	r.known(name, true)
 }
 
 // Watchers see a withdrawal and a return without watching again.
