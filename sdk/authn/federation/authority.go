@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
 // Authority is the endpoint of one trust domain as an authority of a secret.Manager, which
@@ -37,7 +38,7 @@ func (a *Authority) CSRSign(context.Context, ca.SignRequest) (ca.Certificate, er
 // that never had any, as it has JWT-SVIDs alone, is no error, unless it has failed before: the
 // caller would go on reporting that.
 func (a *Authority) WatchRoots(ctx context.Context, changed func(roots []byte) error) error {
-	if initial := a.domain.Initial; initial.Len() > 0 && !a.domain.answered() {
+	if initial := a.initial(); initial.Len() > 0 {
 		if err := changed(initial.PEM()); err != nil {
 			return err
 		}
@@ -62,6 +63,15 @@ func (a *Authority) WatchRoots(ctx context.Context, changed func(roots []byte) e
 			return err
 		}
 	}
+}
+
+// initial returns the roots to begin with, none if the caller has later ones: from an earlier run, or from
+// before the last failure.
+func (a *Authority) initial() *pki.Bundle {
+	if a.domain.answered() || a.source.kept(a.domain.TrustDomain).Len() > 0 {
+		return nil
+	}
+	return a.domain.Initial
 }
 
 // due reports whether an empty answer is news to the caller, who may have roots of an earlier run.

@@ -90,6 +90,19 @@ func TestFailedEndpointEndsTheWatchAndKeepsTheRoots(t *testing.T) {
 	})
 }
 
+// The caller serves the roots of an earlier run, and would replace them by the initial ones, which may be
+// long gone.
+func TestInitialRootsDoNotReplaceThoseOfAnEarlierRun(t *testing.T) {
+	initial, kept := pki.NewBundle(newRoot(t, "initial").Cert), pki.NewBundle(newRoot(t, "kept").Cert)
+	synctest.Test(t, func(t *testing.T) {
+		opts := Options{Kept: func(string) *pki.Bundle { return kept }}
+		a, _ := scripted(t, opts, initial, errors.New("connection refused"))
+		if sets, _ := watch(t, a); len(sets) != 0 {
+			t.Errorf("notified %q", sets)
+		}
+	})
+}
+
 // A Manager refuses an empty set, says so, and serves the one before.
 func TestRevokedRootsAreSentAsAnEmptySet(t *testing.T) {
 	root, none := pki.NewBundle(newRoot(t, "root").Cert), pki.NewBundle()

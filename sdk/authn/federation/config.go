@@ -41,7 +41,8 @@ type Options struct {
 	// own. Default: none.
 	Roots func(trustDomain string) *pki.Bundle
 	// Kept returns the roots that were fetched in an earlier run, which verify a server as the
-	// initial ones do, until the first answer: those may be long gone. Default: none.
+	// initial ones do, until the first answer: those may be long gone, so an [Authority] does not
+	// send them if there are any of these. Default: none.
 	Kept func(trustDomain string) *pki.Bundle
 	// Changed is called with a trust domain whose roots have changed, and with the first answer
 	// of its endpoint, which may confirm the initial ones. It must not block. Default: none.

@@ -169,10 +169,18 @@ func (s *Source) settingsFor(server spiffeid.ID) func() *tls.Config {
 // verifiers returns the roots that a server of a trust domain is verified with.
 func (s *Source) verifiers(trustDomain string) *pki.Bundle {
 	roots := s.Bundle(trustDomain)
-	if d := s.domains[trustDomain]; d != nil && s.Kept != nil && d.unheard() {
-		return roots.Union(s.Kept(trustDomain))
+	if d := s.domains[trustDomain]; d != nil && d.unheard() {
+		return roots.Union(s.kept(trustDomain))
 	}
 	return roots
+}
+
+// kept returns the roots of an earlier run.
+func (s *Source) kept(trustDomain string) *pki.Bundle {
+	if s.Kept == nil {
+		return nil
+	}
+	return s.Kept(trustDomain)
 }
 
 func (d *domain) unheard() bool {

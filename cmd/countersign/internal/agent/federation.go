@@ -1,10 +1,10 @@
 package agent
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/countersign-dev/countersign/cmd/internal/config"
@@ -22,13 +22,31 @@ type federated struct {
 	endpoints []config.BundleEndpoint
 	source    *federation.Source
 	keys      jwtsvid.Foreign
-	secrets   atomic.Pointer[secret.Source] // of the agent, once it has them
+	secrets   secret.Source // of the agent, once begun is closed
+	begun     chan struct{}
+}
+
+// follower is the authority of an endpoint. It waits for the agent's secrets, which have the roots of the
+// last run: initial roots would replace them.
+type follower struct {
+	*federation.Authority
+	begun <-chan struct{}
+}
+
+// WatchRoots implements [ca.RootWatcher].
+func (f follower) WatchRoots(ctx context.Context, changed func(roots []byte) error) error {
+	select {
+	case <-f.begun:
+		return f.Authority.WatchRoots(ctx, changed)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // openFederation has the JWT keys of the last run count until the endpoints answer, if a storage has
 // kept them.
 func openFederation(endpoints []config.BundleEndpoint, storage secret.Storage, log *slog.Logger) (*federated, error) {
-	f := &federated{endpoints: endpoints}
+	f := &federated{endpoints: endpoints, begun: make(chan struct{})}
 	kept := newKeptKeys(storage, log)
 	authorities := map[string]string{} // by trust domain
 	var all []federation.Endpoint
@@ -64,16 +82,19 @@ func (f *federated) take(trustDomain string, jwks []byte, log *slog.Logger) bool
 	return err == nil
 }
 
-// begin lets the roots of the last run, which state has kept, verify the endpoints.
-func (f *federated) begin(secrets secret.Source) { f.secrets.Store(&secrets) }
+// begin starts to follow the endpoints. The roots of the last run, which state has kept, verify them. Call
+// it once.
+func (f *federated) begin(secrets secret.Source) {
+	f.secrets = secrets
+	close(f.begun)
+}
 
 func (f *federated) kept(trustDomain string) *pki.Bundle {
-	secrets := f.secrets.Load()
 	i := slices.IndexFunc(f.endpoints, func(e config.BundleEndpoint) bool { return e.TrustDomain == trustDomain })
-	if secrets == nil || i < 0 {
+	if i < 0 {
 		return nil
 	}
-	item, err := (*secrets).Peek(secret.Caller{}, f.endpoints[i].Name)
+	item, err := f.secrets.Peek(secret.Caller{}, f.endpoints[i].Name)
 	if err != nil {
 		return nil
 	}
@@ -85,7 +106,7 @@ func (f *federated) kept(trustDomain string) *pki.Bundle {
 func (f *federated) join(cfg *agent.Config) {
 	for _, e := range f.endpoints {
 		cfg.Authorities = append(cfg.Authorities, secret.Authority{
-			Name: e.Authority(), Client: f.source.Authority(e.TrustDomain), RootOverlap: new(time.Duration),
+			Name: e.Authority(), Client: follower{f.source.Authority(e.TrustDomain), f.begun}, RootOverlap: new(time.Duration),
 		})
 		cfg.Secrets = append(cfg.Secrets, secret.Spec{Name: e.Name, Kind: secret.TrustBundle, Authorities: []string{e.Authority()}})
 		if cfg.Identities != nil {
