@@ -30,7 +30,7 @@ const (
 type published struct {
 	roots      *pki.Bundle
 	jwks       []byte // the keys of JWT-SVIDs, without those of X.509-SVIDs
-	passedOver int    // non-CA certificates, and those that cannot be used
+	passedOver int    // non-CA certificates, and keys that cannot be used
 	useless    string // why the first of those cannot be used
 	refresh    time.Duration
 }
@@ -59,13 +59,13 @@ func parse(trustDomain string, content []byte) (published, error) {
 	if err != nil {
 		return published{}, err
 	}
-	content, useless := usable(content)
+	content, useless, lost := usable(td, content)
 	bundle, err := spiffebundle.Parse(td, content)
 	switch {
 	case err != nil:
 		return published{}, err
-	case len(useless) > 0 && len(bundle.X509Authorities()) == 0: // which is not a revocation of all
-		return published{}, useless[0]
+	case lost != nil && len(bundle.X509Authorities()) == 0: // which is not a revocation of all
+		return published{}, lost
 	}
 	authorities := bundle.X509Authorities()
 	if len(authorities) > maxRootCount {

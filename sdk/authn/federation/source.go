@@ -47,7 +47,7 @@ type domain struct {
 	mu     sync.Mutex
 	roots  *pki.Bundle
 	status Status
-	// useless is why the first root left out of the last answer cannot be used.
+	// useless is why the first key left out of the last answer cannot be used.
 	useless string
 }
 
@@ -146,7 +146,7 @@ func (s *Source) keep(d *domain, got published) {
 	d.useless = got.useless
 	d.mu.Unlock()
 	if news {
-		s.Log.Warn("roots of a SPIFFE bundle are left out", "trust_domain", d.TrustDomain, "first", got.useless)
+		s.Log.Warn("keys of a SPIFFE bundle are left out", "trust_domain", d.TrustDomain, "first", got.useless)
 	}
 	if s.JWTKeys != nil {
 		s.JWTKeys(d.TrustDomain, got.jwks)

@@ -241,6 +241,58 @@ func TestNewRootArrivesBesideOneThatGoCannotRead(t *testing.T) {
 	}
 }
 
+// A partner adds keys of a kind that this version does not know: its next root must arrive all the same.
+func TestKeyThatIsNotUnderstoodHoldsNoRootBack(t *testing.T) {
+	root, other := newRoot(t, "root"), newRoot(t, "other")
+	good := marshal(t, root)
+	malformed := strings.Replace(jwkOf(marshal(t, other)), `"x":"`, `"x":"AA`, 1)
+	const point = `"crv":"P-256","x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU","y":"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"`
+	for name, key := range map[string]string{
+		"key type":         `{"use":"jwt-svid","kid":"a","kty":"AKP","alg":"ML-DSA-65","pub":"AA"}`,
+		"curve":            `{"use":"jwt-svid","kid":"a","kty":"OKP","crv":"Ed448","x":"AA"}`,
+		"no key ID":        `{"use":"jwt-svid","kty":"EC",` + point + `}`,
+		"WIT, no key ID":   `{"use":"wit-svid","kty":"EC",` + point + `}`,
+		"use and key type": `{"use":"future-svid","kty":"future"}`,
+		"no key type":      `{"use":"x509-svid"}`,
+		"no certificate":   `{"use":"x509-svid","kty":"EC",` + point + `}`,
+		"malformed key":    malformed,
+		"null":             `null`,
+	} {
+		got, err := parse("example.org", []byte(strings.Replace(good, "[", "["+key+",", 1)))
+		if err != nil || !got.roots.Equal(pki.NewBundle(root.Cert)) || got.passedOver != 1 || !strings.Contains(got.useless, "key 1 of the bundle") {
+			t.Errorf("%s: %d roots, %q, %v", name, got.roots.Len(), got.useless, err)
+		}
+	}
+	// Reading each of very many keys would cost more than they are worth.
+	if _, err := parse("example.org", []byte(`{"keys":[`+strings.Repeat("{},", maxKeyCount)+"{}]}")); err == nil {
+		t.Error("no error of very many keys")
+	}
+	// A bundle without a root that can be read does not revoke all. A trust domain may have JWT-SVIDs alone.
+	for key, revokes := range map[string]bool{`{"use":"x509-svid","kty":"AKP"}`: false, `{"use":"jwt-svid","kid":"a","kty":"AKP"}`: true} {
+		if _, err := parse("example.org", []byte(`{"keys":[`+key+`]}`)); (err == nil) != revokes {
+			t.Errorf("%s alone: %v", key, err)
+		}
+	}
+}
+
+func marshal(t *testing.T, roots ...*certtest.Pair) string {
+	t.Helper()
+	bundle := spiffebundle.New(example)
+	for _, root := range roots {
+		bundle.AddX509Authority(root.Cert)
+	}
+	content, err := bundle.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}
+
+// jwkOf returns the only key of a bundle.
+func jwkOf(bundle string) string {
+	return bundle[strings.Index(bundle, "[")+1 : strings.LastIndex(bundle, "]")]
+}
+
 func TestRefreshHintIsBounded(t *testing.T) {
 	for hint, want := range map[string]time.Duration{
 		"":                               defaultRefresh,
