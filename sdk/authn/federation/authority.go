@@ -2,8 +2,8 @@ package federation
 
 import (
 	"context"
-	"time"
 
+	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
@@ -59,8 +59,8 @@ func (a *Authority) WatchRoots(ctx context.Context, changed func(roots []byte) e
 				return err
 			}
 		}
-		if err := sleep(ctx, spread(got.refresh)); err != nil {
-			return err
+		if rotation.Sleep(ctx, spread(got.refresh), a.source.wall, nil); ctx.Err() != nil {
+			return context.Cause(ctx)
 		}
 	}
 }
@@ -88,15 +88,4 @@ func (d *domain) answered() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return !d.status.Fetched.IsZero() || d.status.Problem != ""
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/internal/endpoint"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
@@ -57,7 +58,7 @@ type Options struct {
 // New checks the endpoints. It fetches nothing; see [Source.Run].
 func New(endpoints []Endpoint, opts Options) (*Source, error) {
 	opts.Log = cmp.Or(opts.Log, slog.Default())
-	s := &Source{Options: opts, domains: map[string]*domain{}}
+	s := &Source{Options: opts, domains: map[string]*domain{}, wall: clock.Wall}
 	for _, e := range endpoints {
 		d, err := s.newDomain(e)
 		if err != nil {

@@ -14,7 +14,6 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"github.com/spiffe/go-spiffe/v2/spiffetls/tlsconfig"
 
-	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/internal/rotation"
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -27,6 +26,7 @@ const (
 	minRefresh     = 30 * time.Second
 	maxRefresh     = 24 * time.Hour
 	firstRetry     = 5 * time.Second
+	maxRetry       = 10 * time.Minute
 	fetchTimeout   = 30 * time.Second
 )
 
@@ -34,6 +34,7 @@ const (
 type Source struct {
 	Options
 	domains map[string]*domain // immutable
+	wall    func() time.Time   // [clock.Wall]; another in tests
 }
 
 // domain is the state of one trust domain.
@@ -108,10 +109,10 @@ func (s *Source) follow(ctx context.Context, d *domain) {
 			refresh = got.refresh
 			wait = spread(refresh)
 		} else {
-			wait = waits.Next(rotation.Row{First: firstRetry, Most: refresh})
+			wait = waits.Next(rotation.Row{First: firstRetry, Most: min(refresh, maxRetry)})
 		}
 		s.take(d, got, err)
-		rotation.Sleep(ctx, wait, clock.Wall, nil)
+		rotation.Sleep(ctx, wait, s.wall, nil)
 	}
 }
 

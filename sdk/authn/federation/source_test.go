@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"log/slog"
 	"math/big"
 	"net/http"
 	"strings"
@@ -353,6 +354,64 @@ func TestBundleIsRefreshedByHintAndSoonerAfterFailure(t *testing.T) {
 			t.Errorf("notified of %d changes", n)
 		}
 	})
+}
+
+// However seldom a bundle asks to be refreshed, an endpoint that was away for hours is asked soon.
+func TestFailedEndpointIsAskedEveryTenMinutes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := mustSource(t, Options{Log: slog.New(slog.DiscardHandler)}, Endpoint{TrustDomain: "example.org", URL: "https://example.org"})
+		var asked []time.Time
+		s.domains["example.org"].fetch = func(context.Context) (published, error) {
+			if asked = append(asked, time.Now()); len(asked) == 1 {
+				return published{roots: pki.NewBundle(), refresh: maxRefresh}, nil
+			}
+			return published{}, errors.New("away")
+		}
+		stop := background.Run(s.Run)
+		time.Sleep(3 * maxRefresh)
+		stop()
+		for i := 2; i < len(asked); i++ {
+			if wait := asked[i].Sub(asked[i-1]); wait > 10*time.Minute {
+				t.Fatalf("asked again after %s", wait)
+			}
+		}
+		if len(asked) < 200 {
+			t.Errorf("asked %d times", len(asked))
+		}
+	})
+}
+
+// The monotonic clock stands still while the machine is suspended.
+func TestRefreshIsDueByTheWallClock(t *testing.T) {
+	for name, follow := range map[string]func(s *Source) func(context.Context){
+		"source": func(s *Source) func(context.Context) { return s.Run },
+		"authority": func(s *Source) func(context.Context) {
+			return func(ctx context.Context) {
+				_ = s.Authority("example.org").WatchRoots(ctx, func([]byte) error { return nil })
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := mustSource(t, Options{}, Endpoint{TrustDomain: "example.org", URL: "https://example.org"})
+				var asked atomic.Int32
+				var suspended atomic.Int64
+				s.wall = func() time.Time { return time.Now().Round(0).Add(time.Duration(suspended.Load())) }
+				s.domains["example.org"].fetch = func(context.Context) (published, error) {
+					asked.Add(1)
+					return published{roots: pki.NewBundle(), refresh: maxRefresh}, nil
+				}
+				stop := background.Run(follow(s))
+				defer stop()
+				time.Sleep(time.Second)
+				suspended.Store(int64(maxRefresh))
+				time.Sleep(time.Minute)
+				if n := asked.Load(); n != 2 {
+					t.Errorf("asked %d times", n)
+				}
+			})
+		})
+	}
 }
 
 func TestRunEndsWhileEndpointHangs(t *testing.T) {
