@@ -1,6 +1,7 @@
 package record
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"encoding/json"
@@ -26,9 +27,10 @@ const (
 
 // bundleRecord is the content of the record.
 type bundleRecord struct {
-	Version int    `json:"version"`
-	Number  uint64 `json:"number"`
-	Roots   string `json:"roots"` // PEM
+	Version     int    `json:"version"`
+	TrustDomain string `json:"trust_domain"` // empty in a record of any
+	Number      uint64 `json:"number"`
+	Roots       string `json:"roots"` // PEM
 }
 
 // edition is a published bundle.
@@ -41,6 +43,8 @@ type edition struct {
 type Publishing struct {
 	// Object is a ConfigMap of its own. Required.
 	Object Object
+	// TrustDomain is whose roots these are: those that the record has of another one count as none.
+	TrustDomain string
 	// Settle is longer than it takes until all replicas know a new root.
 	Settle time.Duration
 	// Forget is longer than a root can be left on some replicas alone, at least Settle.
@@ -63,8 +67,9 @@ type bundle struct {
 // Shared returns a function for Shared of federation.Publication. All replicas publish what the record
 // has, which is read at most every two seconds. A replica applies changes of its own roots to the record
 // at once. Another difference may be due to the time at which replicas learn of a change: after Settle
-// a replica adds what it has, and after Forget it removes what it does not have. The numbers grow, also
-// when the record is lost while a replica runs.
+// a replica adds what it has, and after Forget it removes what it does not have. One that does not know
+// its roots now, as own is nil, changes nothing. The numbers grow, also when the record is lost while a
+// replica runs.
 func Shared(p Publishing) (func(ctx context.Context, own *pki.Bundle, least uint64) (*pki.Bundle, uint64, error), error) {
 	store, err := NewSingle(p.Object, BundleKey)
 	if err != nil {
@@ -73,9 +78,14 @@ func Shared(p Publishing) (func(ctx context.Context, own *pki.Bundle, least uint
 	b := &bundle{Publishing: p, store: store}
 	return func(ctx context.Context, own *pki.Bundle, least uint64) (*pki.Bundle, uint64, error) {
 		e, err := b.recent.Get(ctx, p.Log, func(ctx context.Context) (edition, error) { return b.publish(ctx, own, least) })
-		return e.roots, e.number, err
+		if e.roots.Len() == 0 {
+			return nil, 0, cmp.Or(err, errNothing)
+		}
+		return e.roots, e.number, nil // the last one while the API server is away
 	}, nil
 }
+
+var errNothing = errors.New("no replica has published a bundle yet")
 
 // publish returns what the record has after a change that is due.
 func (b *bundle) publish(ctx context.Context, own *pki.Bundle, least uint64) (e edition, err error) {
@@ -96,10 +106,7 @@ func (b *bundle) attempt(ctx context.Context, own *pki.Bundle, least uint64) (ed
 	if err != nil {
 		return edition{}, err
 	}
-	lost := kept.number < b.last.number // deleted, or restored from a copy
-	if lost {
-		kept = b.last
-	}
+	kept, lost := b.restore(kept)
 	next := edition{kept.number, b.next(kept.roots, own)}
 	changed := !next.roots.Equal(kept.roots)
 	if changed {
@@ -110,14 +117,35 @@ func (b *bundle) attempt(ctx context.Context, own *pki.Bundle, least uint64) (ed
 			return edition{}, err
 		}
 	}
-	if b.last, b.own = next, own; changed {
+	if b.last = next; own != nil {
+		b.own = own
+	}
+	if changed {
 		b.since = time.Time{}
 	}
 	return next, nil
 }
 
+// restore returns what the record had last if that is lost: the object was deleted, restored from a copy,
+// or has malformed roots.
+func (b *bundle) restore(kept edition) (e edition, lost bool) {
+	switch {
+	case b.last.roots.Len() == 0:
+		return kept, false
+	case kept.number < b.last.number, kept.number == b.last.number && kept.roots.Len() == 0:
+		return b.last, true
+	case kept.roots.Len() == 0: // that number was another content
+		return edition{min(kept.number+1, maxNumber), b.last.roots}, true
+	}
+	return kept, false
+}
+
 // next returns the roots that follow those of the record.
 func (b *bundle) next(kept, own *pki.Bundle) *pki.Bundle {
+	if own == nil {
+		b.since = time.Time{}
+		return kept
+	}
 	differ := b.differ(kept, own)
 	switch {
 	case kept.Len() == 0:
@@ -147,7 +175,7 @@ func (b *bundle) differ(kept, own *pki.Bundle) time.Duration {
 }
 
 func (b *bundle) save(ctx context.Context, e edition, version string) error {
-	text, err := json.Marshal(bundleRecord{bundleVersion, e.number, string(e.roots.PEM())})
+	text, err := json.Marshal(bundleRecord{bundleVersion, b.TrustDomain, e.number, string(e.roots.PEM())})
 	if err != nil {
 		return err
 	}
@@ -155,7 +183,7 @@ func (b *bundle) save(ctx context.Context, e edition, version string) error {
 }
 
 // parse reads a record. The roots of a malformed one count as none: their successors have the next
-// number, or the time if that is malformed, too.
+// number, or the time if that is malformed, too. A trust anchor need not be self-signed.
 func (b *bundle) parse(record []byte) (edition, error) {
 	if err := peers.CheckVersion(record, bundleVersion); err != nil {
 		return edition{}, fmt.Errorf("the record of the published bundle: %w", err)
@@ -164,16 +192,19 @@ func (b *bundle) parse(record []byte) (edition, error) {
 		return edition{}, nil
 	}
 	var kept bundleRecord
-	var roots *pki.Bundle
+	var roots []*x509.Certificate
 	err := json.Unmarshal(record, &kept)
 	if err == nil {
-		roots, err = pki.ParseBundle([]byte(kept.Roots))
+		roots, err = pki.ParseCertificates([]byte(kept.Roots))
+	}
+	if other := kept.TrustDomain; err == nil && other != "" && other != b.TrustDomain {
+		roots, err = nil, fmt.Errorf("it is of the trust domain %.256q", other)
 	}
 	if err != nil {
-		b.Log.Warn("replacing a malformed record of the published bundle", "error", text.Clean(err.Error()))
+		b.Log.Warn("the record of the published bundle cannot be used", "error", text.Clean(err.Error()))
 	}
 	if kept.Number >= maxNumber {
 		return edition{}, nil
 	}
-	return edition{kept.Number, roots}, nil
+	return edition{kept.Number, pki.NewBundle(roots...)}, nil
 }

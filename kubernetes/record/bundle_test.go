@@ -2,7 +2,10 @@ package record_test
 
 import (
 	"context"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"log/slog"
+	"math/big"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -25,11 +28,13 @@ const (
 // publishes is a replica.
 type publishes func(ctx context.Context, own *pki.Bundle, least uint64) (*pki.Bundle, uint64, error)
 
-func replica(t *testing.T, f *kubetest.Fake) publishes {
+func replica(t *testing.T, f *kubetest.Fake) publishes { return replicaOf(t, f, "example.org") }
+
+func replicaOf(t *testing.T, f *kubetest.Fake, trustDomain string) publishes {
 	t.Helper()
 	shared, err := record.Shared(record.Publishing{
-		Object: record.Object{Client: f.Client(), Kind: record.ConfigMap, Namespace: "ra", Name: bundleMap},
-		Settle: settle, Forget: forget, Log: slog.New(slog.DiscardHandler),
+		Object:      record.Object{Client: f.Client(), Kind: record.ConfigMap, Namespace: "ra", Name: bundleMap},
+		TrustDomain: trustDomain, Settle: settle, Forget: forget, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -63,10 +68,15 @@ func (l letters) record(version, number, names string) string {
 }
 
 // are asserts what a replica publishes once it reads the record again, at the time now (Unix, in seconds).
+// It does not know its own roots if these are "".
 func (l letters) are(t *testing.T, shared publishes, own string, now uint64, want string, number uint64) {
 	t.Helper()
 	time.Sleep(record.ReadAgain)
-	roots, got, err := shared(t.Context(), l.bundle(own), now)
+	var held *pki.Bundle
+	if own != "" {
+		held = l.bundle(own)
+	}
+	roots, got, err := shared(t.Context(), held, now)
 	if got != number || !roots.Equal(l.bundle(want)) || err != nil {
 		names := ""
 		for name, root := range l {
@@ -175,6 +185,86 @@ func TestFailedStorePublishesNothingNew(t *testing.T) {
 		f.Fail(nil)
 		time.Sleep(record.AskAgain)
 		l.are(t, one, "b", 1, "b", 101)
+	})
+}
+
+// A replica that cannot read which roots it has publishes those of the record, for however long that lasts.
+func TestReplicaWithoutRootsChangesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, l := newAPIServer(), newLetters(t, "abc")
+		one, two, later := replica(t, s.Fake), replica(t, s.Fake), replica(t, s.Fake)
+		if _, _, err := later(t.Context(), nil, 50); err == nil || s.kept() != "" {
+			t.Errorf("it publishes nothing without an error, the record is %q", s.kept())
+		}
+		l.are(t, one, "a", 100, "a", 100)
+		l.are(t, two, "a", 100, "a", 100)
+		l.are(t, one, "ab", 200, "ab", 200)
+		for range 3 {
+			l.are(t, two, "", 300, "ab", 200)
+			l.are(t, later, "", 300, "ab", 200)
+			time.Sleep(forget)
+		}
+		l.are(t, two, "ab", 300, "ab", 200)
+		s.Remove("configmaps", "ra", bundleMap)
+		l.are(t, later, "", 1, "ab", 200)
+		l.are(t, later, "abc", 300, "ab", 200)
+	})
+}
+
+// For how long a replica did not know its roots does not count.
+func TestReplicaWithoutRootsHasNotSeenADifference(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, l := kubetest.NewFake(), newLetters(t, "ab")
+		one, two := replica(t, f), replica(t, f)
+		l.are(t, one, "ab", 100, "ab", 100)
+		l.are(t, two, "a", 100, "ab", 100)
+		l.are(t, two, "", 100, "ab", 100)
+		time.Sleep(forget)
+		l.are(t, two, "a", 100, "ab", 100)
+	})
+}
+
+// The roots of one trust domain are never published as those of another.
+func TestRecordOfAnotherTrustDomainGivesNoRoots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, l := kubetest.NewFake(), newLetters(t, "ab")
+		l.are(t, replica(t, f), "a", 100, "a", 100)
+		renamed := replicaOf(t, f, "example.com")
+		if roots, _, err := renamed(t.Context(), nil, 1); err == nil {
+			t.Errorf("it publishes %d roots of another trust domain", roots.Len())
+		}
+		l.are(t, renamed, "b", 1, "b", 101)
+	})
+}
+
+// Roots that another client has damaged are written again, with the others' ones among them.
+func TestMalformedRootsAreRestored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, l := newAPIServer(), newLetters(t, "ab")
+		one := replica(t, s.Fake)
+		l.are(t, one, "ab", 100, "ab", 100)
+		two := replica(t, s.Fake)
+		l.are(t, two, "a", 200, "ab", 100)
+		for text, number := range map[string]uint64{`{"version":1,"number":100,"roots":"no PEM"}`: 100, `{"version":1,"number":100}`: 100, `{"number":7}`: 100} {
+			s.keep(text)
+			l.are(t, two, "a", 1, "ab", number)
+		}
+		s.keep(`{"version":1,"number":500,"roots":"no PEM"}`)
+		l.are(t, two, "a", 1, "ab", 501)
+		l.are(t, one, "ab", 1, "ab", 501)
+	})
+}
+
+// A trust anchor need not be self-signed.
+func TestRecordHasAnyTrustAnchor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, l := kubetest.NewFake(), newLetters(t, "ac")
+		l['b'] = l['a'].Issue(t, &x509.Certificate{
+			SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "between"}, NotAfter: time.Now().Add(time.Hour),
+			IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		})
+		l.are(t, replica(t, f), "b", 100, "b", 100)
+		l.are(t, replica(t, f), "c", 200, "b", 100)
 	})
 }
 

@@ -18,8 +18,7 @@ const (
 )
 
 // Recent is a value that another server has, which is asked for it at most every two seconds, and only
-// if there is a request. While that server fails, the last value stays. The zero value is ready, and it
-// is safe for concurrent use.
+// if there is a request. The zero value is ready, and it is safe for concurrent use.
 type Recent[T any] struct {
 	mu    sync.Mutex
 	until time.Time // monotonic: value and err are used until then
@@ -28,8 +27,9 @@ type Recent[T any] struct {
 	held  bool // there is a value
 }
 
-// Get returns the value, which ask returns if it is time. It logs failures of ask, which must return
-// soon after its context has ended.
+// Get returns the value, which ask returns if it is time. While ask fails, which Get logs, it returns the
+// error and the last value; the zero value if there is none. ask must return soon after its context has
+// ended.
 func (r *Recent[T]) Get(ctx context.Context, log *slog.Logger, ask func(context.Context) (T, error)) (T, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -44,9 +44,6 @@ func (r *Recent[T]) Get(ctx context.Context, log *slog.Logger, ask func(context.
 		return value, nil
 	}
 	log.Warn("failed to read what replicas publish as the bundle", "error", text.Clean(err.Error()), "kept", r.held)
-	r.until = time.Now().Add(again)
-	if !r.held {
-		r.err = err
-	}
+	r.err, r.until = err, time.Now().Add(again)
 	return r.value, r.err
 }

@@ -29,10 +29,10 @@ func TestRecentValueIsAskedForSeldomAndKept(t *testing.T) {
 		get(2, nil, 2)
 		time.Sleep(recent)
 		err = away
-		get(2, nil, 3)
+		get(2, away, 3)
 		err = nil
 		time.Sleep(again - 1)
-		get(2, nil, 3)
+		get(2, away, 3)
 		time.Sleep(time.Nanosecond)
 		get(4, nil, 4)
 	})

@@ -37,8 +37,8 @@ type Publication struct {
 	TrustDomain string
 	// Content returns the roots of the trust domain (PEM), and the keys of its JWT-SVIDs (a JWK
 	// set; nil if it has none). An error means that they are not known now: clients get status 503
-	// and keep what they have. Requests wait for it, so it needs a deadline of its own. It is safe
-	// for concurrent use. Required.
+	// and keep what they have. Requests wait for it, so it needs a deadline of its own; it is called
+	// by one at a time. Required.
 	Content func(ctx context.Context) (roots, jwks []byte, err error)
 	// URL is the https URL that clients use. Its path is where the bundle is, by default /. The
 	// discovery document names it; without a URL there is no such document.
@@ -49,9 +49,10 @@ type Publication struct {
 	// that it grows over a restart unless the clock goes back.
 	Numbered Numbered
 	// Shared has several servers of one trust domain publish the same roots with one number, in place
-	// of Numbered. It gets the roots of this server, and returns what all publish; a new number is
-	// least, which is the time, or more. Each request for the bundle asks, one at a time and with a
-	// deadline. After an error, clients get status 503. It excludes keys of JWT-SVIDs. Default: nil.
+	// of Numbered. It gets the roots of this server, nil if Content fails, and returns what all publish;
+	// a new number is least, which is the time, or more. Each request for the bundle asks, one at a time
+	// and with a deadline. After an error, clients get status 503. It excludes keys of JWT-SVIDs.
+	// Default: nil.
 	Shared func(ctx context.Context, own *pki.Bundle, least uint64) (roots *pki.Bundle, number uint64, err error)
 	// Now is the wall clock. Default: the system clock.
 	Now func() time.Time
@@ -155,29 +156,39 @@ func (p *Publisher) serve(w http.ResponseWriter, r *http.Request, body []byte, t
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(body))
 }
 
-// current returns the document of what is known now.
+// current returns the document of what is known now. The turn begins before the content is read, so that
+// no request publishes older content with a later number.
 func (p *Publisher) current(ctx context.Context) (body []byte, tag string, err error) {
-	roots, jwks, err := p.Content(ctx)
-	if err != nil {
-		return nil, "", err
-	}
-	all, err := pki.ParseBundle(roots)
-	if err != nil {
-		return nil, "", err
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	all, number, err := p.numbered(ctx, all, jwks)
+	roots, jwks, err := p.content(ctx)
+	if err != nil && p.Shared == nil {
+		return nil, "", err
+	}
+	roots, number, err := p.numbered(ctx, roots, jwks)
 	if err != nil {
 		return nil, "", err
 	}
-	if digest := digestOf(all, jwks); p.body == nil || p.digest != digest || p.number != number {
-		if p.body, err = p.document(all, jwks, number); err != nil {
+	if digest := digestOf(roots, jwks); p.body == nil || p.digest != digest || p.number != number {
+		if p.body, err = p.document(roots, jwks, number); err != nil {
 			return nil, "", err
 		}
 		p.number, p.digest = number, digest
 	}
-	return p.body, fmt.Sprintf(`"%d"`, p.number), nil
+	return p.body, fmt.Sprintf(`"%d-%.16s"`, p.number, p.digest), nil
+}
+
+// content returns no roots after an error. A trust anchor need not be self-signed.
+func (p *Publisher) content(ctx context.Context) (roots *pki.Bundle, jwks []byte, err error) {
+	text, jwks, err := p.Content(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	certs, err := pki.ParseCertificates(text)
+	if err != nil {
+		return nil, nil, err
+	}
+	return pki.NewBundle(certs...), jwks, nil
 }
 
 // document returns the bundle with a number.

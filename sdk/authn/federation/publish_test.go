@@ -2,8 +2,11 @@ package federation
 
 import (
 	"context"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/json"
 	"errors"
+	"math/big"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -142,6 +145,75 @@ func TestUnknownContentIsUnavailable(t *testing.T) {
 	k.number, k.broken = 5_000, nil
 	if n := sequence(t, get(p, "/")); n != 5_001 {
 		t.Errorf("the number is %d after 5000", n)
+	}
+}
+
+// A trust anchor may be a CA certificate that another CA has signed.
+func TestTrustAnchorThatIsNotSelfSignedIsPublished(t *testing.T) {
+	between := newIssuer(t, newRoot(t, "root"), &x509.Certificate{
+		SerialNumber: big.NewInt(4), Subject: pkix.Name{CommonName: "between"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	})
+	c := &content{roots: pki.NewBundle(between.Cert)}
+	got, err := parse("example.org", get(mustPublisher(t, c, nil), "/").Body.Bytes())
+	if err != nil || !got.roots.Equal(c.roots) {
+		t.Errorf("%d roots, %v", got.roots.Len(), err)
+	}
+}
+
+// A server without roots of its own publishes what the others have recorded: the client would drop what it
+// has on an error of this one.
+func TestServerThatDoesNotKnowItsRootsPublishesThoseOfTheOthers(t *testing.T) {
+	recorded, own := pki.NewBundle(newRoot(t, "recorded").Cert), pki.NewBundle(newRoot(t, "own").Cert)
+	var given []*pki.Bundle
+	c := &content{roots: own, err: errors.New("unknown")}
+	p := mustPublisher(t, c, func(p *Publication) {
+		p.Shared = func(_ context.Context, own *pki.Bundle, _ uint64) (*pki.Bundle, uint64, error) {
+			given = append(given, own)
+			return recorded, 7, nil
+		}
+	})
+	for range 2 {
+		w := get(p, "/")
+		if got, err := parse("example.org", w.Body.Bytes()); err != nil || !got.roots.Equal(recorded) || sequence(t, w) != 7 {
+			t.Fatalf("status %d, %d roots, %v", w.Code, got.roots.Len(), err)
+		}
+		c.err = nil
+	}
+	if len(given) != 2 || given[0] != nil || !given[1].Equal(own) {
+		t.Errorf("it was given %v", given)
+	}
+}
+
+// Roots that another writer has replaced below the same number are other content.
+func TestTagIsThatOfTheContent(t *testing.T) {
+	recorded := pki.NewBundle(newRoot(t, "one").Cert)
+	p := mustPublisher(t, &content{roots: recorded}, func(p *Publication) {
+		p.Shared = func(context.Context, *pki.Bundle, uint64) (*pki.Bundle, uint64, error) { return recorded, 7, nil }
+	})
+	tag := get(p, "/").Header().Get("ETag")
+	recorded = pki.NewBundle(newRoot(t, "two").Cert)
+	if w := get(p, "/", "If-None-Match", tag); w.Code != http.StatusOK || w.Header().Get("ETag") == tag {
+		t.Errorf("status %d with the tag %s", w.Code, w.Header().Get("ETag"))
+	}
+}
+
+// Else a request that was held up would publish what it has read long ago, with a later number.
+func TestContentIsReadByOneRequestAtATime(t *testing.T) {
+	root := newRoot(t, "root")
+	var p *Publisher
+	calls := 0
+	c := &content{roots: pki.NewBundle(root.Cert)}
+	p = mustPublisher(t, c, func(pub *Publication) {
+		pub.Content = func(ctx context.Context) ([]byte, []byte, error) {
+			if calls++; p.mu.TryLock() {
+				t.Error("another request could publish now")
+				p.mu.Unlock()
+			}
+			return c.get(ctx)
+		}
+	})
+	if get(p, "/"); calls != 1 {
+		t.Errorf("read %d times", calls)
 	}
 }
 

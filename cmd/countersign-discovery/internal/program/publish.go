@@ -32,7 +32,7 @@ func (s *service) openBundle(context.Context) error {
 		return nil
 	}
 	object := record.Object{Client: s.clusters.Local().Client(), Kind: record.ConfigMap, Namespace: c.Cluster.SystemNamespace, Name: bundleRecord}
-	shared, err := record.Shared(record.Publishing{Object: object, Settle: learnWithin, Forget: overlapWithin, Log: s.log})
+	shared, err := record.Shared(record.Publishing{Object: object, TrustDomain: c.PublishBundle.TrustDomain, Settle: learnWithin, Forget: overlapWithin, Log: s.log})
 	if err != nil {
 		return cli.Wrong(err)
 	}

@@ -51,7 +51,7 @@ func (s *service) openBundle() (err error) {
 	}
 	object := s.recorded()
 	object.Name = bundleRecord
-	shared, err := record.Shared(record.Publishing{Object: object, Settle: readWithin, Forget: readWithin, Log: s.log})
+	shared, err := record.Shared(record.Publishing{Object: object, TrustDomain: c.TrustDomain, Settle: readWithin, Forget: readWithin, Log: s.log})
 	if err != nil {
 		return err
 	}
