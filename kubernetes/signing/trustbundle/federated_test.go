@@ -1,6 +1,8 @@
 package trustbundle_test
 
 import (
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"errors"
 	"strings"
 	"sync"
@@ -11,6 +13,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/countersign-dev/countersign/internal/test/certtest"
 	"github.com/countersign-dev/countersign/internal/test/ratest"
 	"github.com/countersign-dev/countersign/kubernetes/kubetest"
 	"github.com/countersign-dev/countersign/kubernetes/owned"
@@ -131,6 +134,27 @@ func TestRootsOfEarlierLeaderStayWhileTheEndpointIsAway(t *testing.T) {
 				d.pass(2 * time.Minute)
 				d.holdsForeign(each[1])
 			}, old)
+		})
+	}
+}
+
+// The trust anchors of a foreign trust domain need not be self-signed, and another client may have added
+// a leaf.
+func TestAnyTrustAnchorsOfEarlierLeaderStay(t *testing.T) {
+	root := certtest.Root(t)
+	between := root.Issue(t, &x509.Certificate{
+		Subject: pkix.Name{CommonName: "between"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true,
+	})
+	anchors, initial := pki.NewBundle(between.Cert), pki.NewBundle(root.Cert)
+	for name, added := range map[string]*pki.Bundle{"anchors": anchors, "with a leaf": anchors.Union(pki.NewBundle(root.Leaf(t, time.Hour).Cert))} {
+		t.Run(name, func(t *testing.T) {
+			var e endpoints
+			inBubble(t, e.federated(partner), func(d *desk) {
+				e.begun = map[string]*pki.Bundle{partner: initial}
+				d.start()
+				d.holdsForeign(anchors)
+			}, left(partnerObject, signer, owned.Labels(), added))
 		})
 	}
 }

@@ -2,6 +2,7 @@ package trustbundle
 
 import (
 	"context"
+	"crypto/x509"
 	"fmt"
 	"maps"
 	"strings"
@@ -63,14 +64,20 @@ func (k *keeper) look(ctx context.Context) error {
 	return err
 }
 
-// left returns the roots that a former leader has verified and written for a foreign trust domain,
-// nil if there are none. They stay while its endpoint is away, by the labels that are configured now.
+// left returns the roots that a former leader has verified and written for a foreign trust domain, an empty
+// set if there are none. They stay while its endpoint is away, by the labels that are configured now.
 func (k *keeper) left(found *certificatesv1.ClusterTrustBundle) *pki.Bundle {
 	if found == nil || found.Spec.SignerName != k.bundle.Signer || !owned.Labelled(found.Labels) {
 		return nil
 	}
-	roots, _ := pki.ParseBundle([]byte(found.Spec.TrustBundle)) // another client may have changed it
-	return roots
+	return parse(found.Spec.TrustBundle)
+}
+
+// parse returns the trust anchors in the content of an object, which another client may have changed.
+// Those of a foreign trust domain need not be self-signed.
+func parse(text string) *pki.Bundle {
+	certs, _, _ := pki.UsableCertificates([]byte(text))
+	return pki.NewBundle(certs...).Filter(func(c *x509.Certificate) bool { return c.IsCA })
 }
 
 func (k *keeper) confirm(held, good *pki.Bundle) {
@@ -82,13 +89,7 @@ func (k *keeper) confirm(held, good *pki.Bundle) {
 }
 
 // among returns which of the roots a text has.
-func among(roots *pki.Bundle, text string) *pki.Bundle {
-	has, err := pki.ParseBundle([]byte(text))
-	if err != nil {
-		return pki.NewBundle() // another client emptied it, say
-	}
-	return roots.Filter(has.Contains)
-}
+func among(roots *pki.Bundle, text string) *pki.Bundle { return roots.Filter(parse(text).Contains) }
 
 // write creates the object, or updates the one that was found.
 func (k *keeper) write(found *certificatesv1.ClusterTrustBundle, want string) owned.Write {
