@@ -2,6 +2,8 @@ package certprovider_test
 
 import (
 	"context"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/json"
 	"errors"
 	"os"
@@ -14,9 +16,11 @@ import (
 	"go.uber.org/goleak"
 	grpcprovider "google.golang.org/grpc/credentials/tls/certprovider"
 
+	"github.com/countersign-dev/countersign/internal/test/certtest"
 	"github.com/countersign-dev/countersign/internal/test/fatal"
 	"github.com/countersign-dev/countersign/sdk/catest"
 	"github.com/countersign-dev/countersign/sdk/filesecret"
+	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/secret"
 	"github.com/countersign-dev/countersign/sdk/tlsconfig/certprovider"
 	"github.com/countersign-dev/countersign/sdk/workloadapi"
@@ -81,6 +85,20 @@ func TestMaterialFollowsRotation(t *testing.T) {
 	hold(t, source, next)
 	if second := material(t, p); second.Certs[0].Leaf.Equal(first.Certs[0].Leaf) || !second.Roots.Equal(next.Bundle().Pool()) {
 		t.Error("the rotation is not seen")
+	}
+}
+
+// A trust anchor need not be self-signed (SPIFFE Filesystem Delivery, section 2.2).
+func TestTrustAnchorMayBeAnIntermediate(t *testing.T) {
+	source := &secret.Map{}
+	between := certtest.Root(t).Issue(t, &x509.Certificate{
+		Subject: pkix.Name{CommonName: "between"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true,
+	})
+	anchors := pki.NewBundle(between.Cert)
+	source.Set("ROOTCA", secret.NewTrustBundle("ROOTCA", "test", anchors))
+	if m := material(t, open(t, serve(t, source), grpcprovider.BuildOptions{WantRoot: true})); !m.Roots.Equal(anchors.Pool()) {
+		t.Error("the roots are others")
 	}
 }
 

@@ -151,11 +151,11 @@ func (h held) material() (m *certprovider.KeyMaterial, err error) {
 		m.Certs = []tls.Certificate{*cert}
 	}
 	if h.roots != nil {
-		roots, err := pki.ParseBundle(h.roots.Roots)
+		roots, err := anchors(h.roots)
 		if err != nil {
-			return nil, fmt.Errorf("invalid trust bundle %.256q: %w", h.roots.Name, err)
+			return nil, err
 		}
-		m.Roots = roots.Pool()
+		m.Roots = pki.NewBundle(roots...).Pool()
 	}
 	if h.domains != nil { // an empty map trusts no peer, and none at all trusts each that Roots sign
 		m.SPIFFEBundleMap, err = h.bundles()
@@ -170,11 +170,20 @@ func (h held) bundles() (map[string]*spiffebundle.Bundle, error) {
 		if err != nil {
 			return nil, err
 		}
-		var roots []*x509.Certificate
-		if roots, err = pki.ParseCertificates(item.Roots); err != nil {
-			return nil, fmt.Errorf("invalid trust bundle %.256q: %w", item.Name, err)
+		roots, err := anchors(item)
+		if err != nil {
+			return nil, err
 		}
 		all[domain] = spiffebundle.FromX509Authorities(id, roots)
 	}
 	return all, nil
+}
+
+// anchors returns the trust anchors of a bundle, which need not be self-signed.
+func anchors(bundle *secret.Item) ([]*x509.Certificate, error) {
+	certs, err := pki.ParseCertificates(bundle.Roots)
+	if err != nil {
+		return nil, fmt.Errorf("invalid trust bundle %.256q: %w", bundle.Name, err)
+	}
+	return certs, nil
 }
