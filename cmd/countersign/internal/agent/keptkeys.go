@@ -47,14 +47,19 @@ func newKeptKeys(storage secret.Storage, log *slog.Logger) *keptKeys {
 
 func keysRecord(authority string) string { return "jwt keys " + authority }
 
-// load returns the keys of the last run, nil if there are none that still count.
+// load returns the keys of the last run, nil if there are none that still count. Loads come one after the
+// other while the agent starts, so one that hangs is waited for once.
 func (k *keptKeys) load(authority string) []byte {
 	if k.storage == nil {
 		return nil
 	}
-	r, err := call.Do(context.Background(), keptKeysTimeout, k.turn, func(ctx context.Context) (secret.Record, error) {
-		return k.storage.Load(ctx, keysRecord(authority))
-	})
+	var r secret.Record
+	err := errors.New("the storage has not answered an earlier call")
+	if k.turn.Free() {
+		r, err = call.Do(context.Background(), keptKeysTimeout, k.turn, func(ctx context.Context) (secret.Record, error) {
+			return k.storage.Load(ctx, keysRecord(authority))
+		})
+	}
 	if err == nil && len(r.Content) == 0 {
 		return nil
 	}

@@ -113,6 +113,25 @@ func TestKeptJWTKeysOfAnotherKindAreIgnored(t *testing.T) {
 	}
 }
 
+// The agent has not begun to serve while it loads them.
+func TestStorageThatHangsDelaysTheStartOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		storage := hung{make(chan struct{})}
+		var log logtest.Log
+		k, began := newKeptKeys(storage, log.Logger()), time.Now()
+		for _, authority := range []string{"one", "two", "three"} {
+			if got := k.load(authority); got != nil {
+				t.Errorf("%s: %s", authority, got)
+			}
+		}
+		if took := time.Since(began); took > keptKeysTimeout+time.Second || strings.Count(log.String(), "are ignored") != 3 {
+			t.Errorf("took %s\n%s", took, &log)
+		}
+		close(storage.over)
+		synctest.Wait()
+	})
+}
+
 func TestJWTKeysThatCannotBeStoredAreTriedAgain(t *testing.T) {
 	var log logtest.Log
 	storage := &records{kept: map[string]secret.Record{}, err: context.DeadlineExceeded}
