@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/rotation"
+	"github.com/countersign-dev/countersign/internal/tokenbucket"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/internal/schedule"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -35,11 +36,13 @@ type entry struct {
 // failure is the state of an entry whose last attempt failed.
 type failure struct {
 	failure *secret.Failure
-	first   int           // number of the first of the failed requests in a row
-	order   *secret.Order // to be retried; nil: make a new one
-	refused error         // the authority's refusal of an unverified token
-	by      process       // the process that brought that token
-	until   time.Time     // until when to remember that, by the monotonic clock
+	first   int                // number of the first of the failed requests in a row
+	token   bool               // the last one failed for its token, or for want of one
+	early   tokenbucket.Bucket // requests that did not wait for the pause
+	order   *secret.Order      // to be retried; nil: make a new one
+	refused error              // the authority's refusal of an unverified token
+	by      process            // the process that brought that token
+	until   time.Time          // until when to remember that, by the monotonic clock
 }
 
 // refusal returns the authority's refusal while the entry pauses for it.

@@ -22,7 +22,7 @@ func (c *Set) fail(f *flight, now time.Time) {
 		t.order = f.order
 	}
 	t.until = at.Mono.Add(refusalKept)
-	if (f.unsent || refuses(f.err)) && c.without(f) {
+	if t.token = f.unsent || refuses(f.err); t.token && c.without(f) {
 		wait = 0
 		e.Rotation.RetryIn(at, 0)
 	}
@@ -69,7 +69,18 @@ func (c *Set) without(f *flight) bool {
 	default:
 		e.uses(cred).doubted = f.number
 	}
-	return (rejected || cred == nil && refuses(f.err)) && slices.ContainsFunc(e.sessions, e.untried)
+	return (rejected || cred == nil && refuses(f.err)) && slices.ContainsFunc(e.sessions, e.untried) && c.early(e.failure)
+}
+
+// early reports whether a request may be made without the pause, with a credential that was not tried:
+// as many as a process may have refused, as tokens may be cheap to get.
+func (c *Set) early(t *failure) bool {
+	most, now := float64(c.cfg.Limits.Refused), time.Now()
+	if t.early.Wait(now, most/refusalKept.Seconds(), most) > 0 {
+		return false
+	}
+	t.early.Spend()
+	return true
 }
 
 // refuse ends the streams of an unverified token that the authority refuses. The streams

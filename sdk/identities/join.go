@@ -211,7 +211,7 @@ func (c *Set) enter(e *entry, s *session) (*session, error) {
 		s.caller.ID = e.id
 	}
 	c.sessions[c.last] = s
-	if e.id != "" && e.untried(s) {
+	if e.id != "" && e.untried(s) && e.failure.token && c.early(e.failure) {
 		e.Rotation.Kick()
 		e.uses(s.credential).tried = c.counts.Requests // a stream that comes back ends no further pause
 	}

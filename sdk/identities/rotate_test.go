@@ -213,6 +213,28 @@ func TestReconnectsDoNotDefeatBackoff(t *testing.T) {
 	}
 }
 
+// A new token is a reason to ask again only where the last one was refused, and not without end.
+func TestNewTokensDoNotDefeatBackoff(t *testing.T) {
+	for reason, most := range map[ca.Reason]int{ca.RateLimited: 5, ca.Unavailable: 5, ca.Denied: 16 + 5, ca.Unauthenticated: 16 + 5} {
+		t.Run(reason.String(), func(t *testing.T) {
+			bubble(t, verified, func(e *engine) {
+				e.ca.Always(catest.Fault{Err: ca.Errorf(reason, "not now")})
+				var last *stream
+				for i := range 700 {
+					if last != nil {
+						last.leave()
+					}
+					last = e.join(token("web", i, ":until=99h"))
+					after(7 * time.Millisecond)
+				}
+				if n := len(e.ca.Requests()); n > most {
+					t.Errorf("%d requests in five seconds", n)
+				}
+			})
+		})
+	}
+}
+
 // peersAreWeb has streams without a token be web's, for which the agent has a token.
 func peersAreWeb(_ *engine, c *identities.Config) {
 	c.Identify.Peer = func(secret.Caller) (string, bool) { return domain + "web", true }
