@@ -10,20 +10,24 @@ import (
 
 // retries schedules retries of a kubeconfig whose cluster exceeds its limits.
 type retries struct {
-	since, last time.Time // the first and latest excess in a row
+	since, last time.Time // the first excess in a row, and when the latest retry began
 	waits       rotation.Waits
 	timer       *time.Timer // for the next retry
 }
 
 // next returns how long to pause, or false if the excess has lasted for giveUp. An
-// excess that follows the previous one by giveUp starts a new row.
+// excess that follows the retry before it by giveUp starts a new row.
 func (r *retries) next(giveUp time.Duration) (time.Duration, bool) {
 	now := time.Now()
 	if now.Sub(r.last) >= giveUp {
 		r.since, r.waits = now, rotation.Waits{}
 	}
-	r.last = now
-	return r.waits.Next(rotation.Row{First: giveUp / 60, Most: giveUp / 2}), now.Sub(r.since) < giveUp
+	pause := r.waits.Next(rotation.Row{First: giveUp / 60, Most: giveUp / 2})
+	again := now.Sub(r.since) < giveUp
+	if r.last = now; again {
+		r.last = now.Add(pause)
+	}
+	return pause, again
 }
 
 func (r *retries) end() {

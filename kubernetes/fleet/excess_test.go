@@ -94,9 +94,9 @@ func TestAlwaysExcessiveClusterIsGivenUpUntilChange(t *testing.T) {
 	local, east := s[0], s[1]
 	east.answer(hostile(events(added+"}}\n"), list("")))
 	local.put(remotes("r", 0, map[string][]byte{"east": east.kubeconfig("")}))
-	r := start(t, local, func(c *Config) { c.Limits, c.GiveUp = small, time.Second }).ready(t)
+	r := start(t, local, func(c *Config) { c.Limits, c.GiveUp = small, 2 * time.Second }).ready(t)
 	until(t, "given up", func() bool {
-		return strings.HasSuffix(r.status("east").Fault, "; given up after 1s until the kubeconfig changes")
+		return strings.HasSuffix(r.status("east").Fault, "; given up after 2s until the kubeconfig changes")
 	})
 	if n := strings.Count(r.logged(), "exceeds its limits"); n < 3 {
 		t.Errorf("it was tried %d times", n)
