@@ -94,7 +94,7 @@ func TestAlwaysExcessiveClusterIsGivenUpUntilChange(t *testing.T) {
 	local, east := s[0], s[1]
 	east.answer(hostile(events(added+"}}\n"), list("")))
 	local.put(remotes("r", 0, map[string][]byte{"east": east.kubeconfig("")}))
-	r := start(t, local, func(c *Config) { c.Limits, c.GiveUp = small, 2 * time.Second }).ready(t)
+	r := start(t, local, func(c *Config) { c.Limits, c.GiveUp = small, 2*time.Second }).ready(t)
 	until(t, "given up", func() bool {
 		return strings.HasSuffix(r.status("east").Fault, "; given up after 2s until the kubeconfig changes")
 	})
