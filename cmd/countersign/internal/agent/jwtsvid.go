@@ -51,7 +51,11 @@ func (j *jwtSVIDs) retry(provider string) {
 
 // SignJWT implements [ca.JWTSigner].
 func (j *jwtSVIDs) SignJWT(ctx context.Context, req ca.JWTRequest) (ca.Token, error) {
-	return j.signer.client().SignJWT(ctx, req)
+	client, err := j.signer.client(req.Token)
+	if err != nil {
+		return "", err
+	}
+	return client.SignJWT(ctx, req)
 }
 
 // WatchJWTKeys implements [ca.JWTSigner]. It goes on with the next client.

@@ -71,6 +71,45 @@ func (c *unableClient) WatchJWTKeys(context.Context, func([]byte) error) error {
 	return ca.ErrUnimplemented
 }
 
+// A reload replaces the provider after its credential was read, and before the call.
+func TestCredentialIsForItsProviderAlone(t *testing.T) {
+	at := func(c ca.Client) []secret.Authority {
+		return []secret.Authority{{Name: "ca", Client: c, Token: func(context.Context) (ca.Bearer, error) { return ca.Bearer{Token: "credential"}, nil }}}
+	}
+	cfg := &agent.Config{Authorities: at(&jwtClient{closed: t.Context()})}
+	j, err := openJWTSVIDs(config.JWTSVID{Provider: "ca", Audiences: []string{"*"}}, cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.close() //nolint:errcheck // never fails
+	sign := func(token ca.Token) error {
+		_, err := j.SignJWT(t.Context(), ca.JWTRequest{Token: token})
+		return err
+	}
+	read := func() ca.Token {
+		bearer, err := j.signer.token(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return bearer.Token
+	}
+	token := read()
+	if err := sign(token); err != nil {
+		t.Error(err)
+	}
+	j.follow(cfg.Authorities) // the same client
+	if err := sign(token); err != nil {
+		t.Errorf("after a reload that changes nothing: %v", err)
+	}
+	j.follow(at(&jwtClient{closed: t.Context()}))
+	if err := sign(token); ca.ReasonFor(err) != ca.Unavailable {
+		t.Errorf("another provider got the credential: %v", err)
+	}
+	if err := sign(read()); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestJWTProviderThatComesBackWorksAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		at := func(c *jwtClient) []secret.Authority { return []secret.Authority{{Name: "ca", Client: c}} }

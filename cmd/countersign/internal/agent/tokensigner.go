@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"crypto/sha256"
 	"sync"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
@@ -22,7 +23,11 @@ type tokenSigner[S comparable] struct {
 type signerEntry[S comparable] struct {
 	client S
 	tokens secret.Authority
+	given  map[[sha256.Size]byte]bool // hashes of its tokens
 }
+
+// maxGiven bounds the hashes that an entry keeps: more than there are calls in flight.
+const maxGiven = 1024
 
 func newTokenSigner[S comparable](provider string, removed S, authorities []secret.Authority) *tokenSigner[S] {
 	t := &tokenSigner[S]{provider: provider, removed: removed, replaced: make(chan struct{})}
@@ -36,7 +41,7 @@ func (t *tokenSigner[S]) follow(authorities []secret.Authority) (replaced bool) 
 	next := &signerEntry[S]{client: t.removed}
 	for _, a := range authorities {
 		if client, ok := a.Client.(S); ok && a.Name == t.provider {
-			next = &signerEntry[S]{client, a}
+			next = &signerEntry[S]{client: client, tokens: a}
 		}
 	}
 	t.mu.Lock()
@@ -44,6 +49,9 @@ func (t *tokenSigner[S]) follow(authorities []secret.Authority) (replaced bool) 
 	if replaced = t.from == nil || t.from.client != next.client; replaced {
 		close(t.replaced)
 		t.replaced = make(chan struct{})
+		next.given = map[[sha256.Size]byte]bool{}
+	} else {
+		next.given = t.from.given
 	}
 	t.from = next
 	return replaced
@@ -55,9 +63,26 @@ func (t *tokenSigner[S]) now() (from *signerEntry[S], replaced <-chan struct{}) 
 	return t.from, t.replaced
 }
 
-func (t *tokenSigner[S]) client() S {
-	from, _ := t.now()
-	return from.client
+// client returns the client of the entry that a token is from, if that is still in force: another one
+// must not get the token.
+func (t *tokenSigner[S]) client(token ca.Token) (client S, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if token != "" && !t.from.given[hashOf(token)] {
+		return client, ca.Errorf(ca.Unavailable, "the provider was replaced while its credential was read; try again")
+	}
+	return t.from.client, nil
+}
+
+func hashOf(token ca.Token) [sha256.Size]byte { return sha256.Sum256([]byte(token.Reveal())) }
+
+func (t *tokenSigner[S]) note(from *signerEntry[S], token ca.Token) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(from.given) >= maxGiven {
+		clear(from.given)
+	}
+	from.given[hashOf(token)] = true
 }
 
 // watch calls f with the client, and with the next one when it is replaced.
@@ -100,6 +125,7 @@ func (t *tokenSigner[S]) token(ctx context.Context) (bearer ca.Bearer, err error
 		select {
 		case <-replaced:
 		default:
+			t.note(from, bearer.Token)
 			return bearer, err
 		}
 	}

@@ -51,7 +51,11 @@ func (w *witSVIDs) retry(provider string) {
 
 // SignWIT implements [ca.WITSigner].
 func (w *witSVIDs) SignWIT(ctx context.Context, req ca.WITRequest) (ca.Token, error) {
-	return w.signer.client().SignWIT(ctx, req)
+	client, err := w.signer.client(req.Token)
+	if err != nil {
+		return "", err
+	}
+	return client.SignWIT(ctx, req)
 }
 
 // WatchWITKeys implements [ca.WITSigner]. It goes on with the next client.
