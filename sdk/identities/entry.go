@@ -37,13 +37,17 @@ type entry struct {
 type failure struct {
 	failure *secret.Failure
 	first   int                // number of the first of the failed requests in a row
+	failing bool               // it counts among the tokens that fail
 	token   bool               // the last one failed for its token, or for want of one
 	early   tokenbucket.Bucket // requests that did not wait for the pause
 	order   *secret.Order      // to be retried; nil: make a new one
 	refused error              // the authority's refusal of an unverified token
-	by      process            // the process that brought that token
+	by      process            // the process that brought the unverified token
 	until   time.Time          // until when to remember that, by the monotonic clock
 }
+
+// counts reports whether the unverified token counts as refused or failing.
+func (t *failure) counts() bool { return t != nil && (t.failing || t.refused != nil) }
 
 // refusal returns the authority's refusal while the entry pauses for it.
 func (e *entry) refusal(now rotation.Time) error {

@@ -13,7 +13,7 @@ import (
 func (c *Set) fail(f *flight, now time.Time) {
 	e := f.entry
 	if e.failure == nil {
-		e.failure = &failure{first: f.number}
+		e.failure = &failure{first: f.number, by: f.by}
 	}
 	t, at := e.failure, rotation.Now(now)
 	wait := e.Rotation.Failed(at, f.err)
@@ -22,6 +22,7 @@ func (c *Set) fail(f *flight, now time.Time) {
 		t.order = f.order
 	}
 	t.until = at.Mono.Add(refusalKept)
+	c.countFailing(e, f.err)
 	if t.token = f.unsent || refuses(f.err); t.token && c.without(f) {
 		wait = 0
 		e.Rotation.RetryIn(at, 0)
@@ -37,6 +38,17 @@ func (c *Set) fail(f *flight, now time.Time) {
 	if !c.tidy(e) {
 		c.sched.Schedule(e)
 	}
+}
+
+// countFailing counts an unverified token for its process that is neither refused nor verified. While the
+// authority decides, which may take a person hours, it does not count.
+func (c *Set) countFailing(e *entry, err error) {
+	t := e.failure
+	if e.id != "" || t.failing || t.refused != nil || refuses(err) || ca.ReasonFor(err) == ca.Pending {
+		return
+	}
+	t.failing = true
+	c.strangers.failing.change(t.by, 1)
 }
 
 // refuses reports whether err is the authority's refusal of the caller.
@@ -88,7 +100,10 @@ func (c *Set) early(t *failure) bool {
 func (c *Set) refuse(f *flight) {
 	t := f.entry.failure
 	if t.refused == nil {
-		t.by = f.by
+		if t.failing {
+			t.failing = false
+			c.strangers.failing.change(t.by, -1)
+		}
 		c.strangers.addRefused(t.by, 1)
 	}
 	t.refused = ca.Errorf(ca.ReasonFor(f.err), "the authority does not sign for the token of this stream")

@@ -44,7 +44,7 @@ func (c *Set) request(e *entry, now time.Time) schedule.Job {
 		return nil
 	}
 	by := processOf(s.caller)
-	stranger := e.id == "" && (e.failure == nil || e.failure.refused == nil) // otherwise it counts as refused
+	stranger := e.id == "" && !e.failure.counts()
 	if stranger && c.holdBack(e, by, now) {
 		return nil
 	}

@@ -216,23 +216,48 @@ func TestReconnectsDoNotDefeatBackoff(t *testing.T) {
 // A new token is a reason to ask again only where the last one was refused, and not without end.
 func TestNewTokensDoNotDefeatBackoff(t *testing.T) {
 	for reason, most := range map[ca.Reason]int{ca.RateLimited: 5, ca.Unavailable: 5, ca.Denied: 16 + 5, ca.Unauthenticated: 16 + 5} {
-		t.Run(reason.String(), func(t *testing.T) {
-			bubble(t, verified, func(e *engine) {
-				e.ca.Always(catest.Fault{Err: ca.Errorf(reason, "not now")})
-				var last *stream
-				for i := range 700 {
-					if last != nil {
-						last.leave()
-					}
-					last = e.join(token("web", i, ":until=99h"))
-					after(7 * time.Millisecond)
-				}
-				if n := len(e.ca.Requests()); n > most {
-					t.Errorf("%d requests in five seconds", n)
-				}
-			})
-		})
+		t.Run(reason.String(), func(t *testing.T) { bringNewTokens(t, verified, reason, most) })
 	}
+	// Each unverified token has a pause of its own, and a process has 16 of them at once.
+	for reason, most := range map[ca.Reason]int{ca.RateLimited: 3 * 16, ca.Unavailable: 8 * 16} {
+		t.Run(reason.String()+" verified by the authority", func(t *testing.T) { bringNewTokens(t, nil, reason, most) })
+	}
+}
+
+// A person may take hours to decide: that must not keep further tokens of the process waiting.
+func TestPendingTokensLeaveOthersTheirTurn(t *testing.T) {
+	bubble(t, nil, func(e *engine) {
+		e.ca.Next(40, catest.Fault{Err: &ca.Error{Reason: ca.Pending, RetryAfter: time.Hour}})
+		for i := range 40 {
+			e.join(token(fmt.Sprint("w", i)))
+		}
+		e.requests(40)
+		e.join(token("web")).held()
+	})
+}
+
+func bringNewTokens(t *testing.T, change func(*engine, *identities.Config), reason ca.Reason, most int) {
+	t.Helper()
+	bubble(t, change, func(e *engine) {
+		e.ca.Always(catest.Fault{Err: ca.Errorf(reason, "not now")})
+		var last *stream
+		for i := range 700 {
+			if last != nil {
+				last.leave()
+			}
+			last = e.join(token("web", i, ":until=99h"))
+			after(7 * time.Millisecond)
+		}
+		if n := len(e.ca.Requests()); n > most {
+			t.Errorf("%d requests in five seconds", n)
+		}
+		e.ca.Always(catest.Fault{})
+		after(11 * time.Minute)
+		last.held()
+		if n := e.Counts(); n.Unverified != 0 {
+			t.Errorf("%d tokens are left", n.Unverified)
+		}
+	})
 }
 
 // peersAreWeb has streams without a token be web's, for which the agent has a token.

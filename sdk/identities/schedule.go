@@ -117,7 +117,11 @@ func (c *Set) dropNameless(e *entry) {
 	if e.token.entry == e {
 		e.token.entry = nil
 	}
-	if t := e.failure; t != nil && t.refused != nil {
+	switch t := e.failure; {
+	case t == nil:
+	case t.refused != nil:
 		c.strangers.addRefused(t.by, -1)
+	case t.failing:
+		c.strangers.failing.change(t.by, -1)
 	}
 }

@@ -29,11 +29,12 @@ type strangers struct {
 	limits  Limits
 	refused tally // refused lately
 	trying  tally // sent to the authority or the Verifier
+	failing tally // neither refused nor verified, as the authority is away; of processes alone
 	known   map[process]time.Time
 }
 
 func newStrangers(l Limits) strangers {
-	return strangers{l, tally{}, tally{}, map[process]time.Time{}}
+	return strangers{l, tally{}, tally{}, tally{}, map[process]time.Time{}}
 }
 
 // closed returns the limit that the refused tokens have reached, or nil.
@@ -48,10 +49,10 @@ func (s *strangers) closed(by process) error {
 }
 
 // busy reports whether one more token must wait: the refusal of all that are tried would
-// reach a limit.
+// reach a limit. Those that fail count for their process alone, as that may last.
 func (s *strangers) busy(by process) bool {
 	user := by.user()
-	return s.refused[by]+s.trying[by] >= s.limits.Refused ||
+	return s.refused[by]+s.trying[by]+s.failing[by] >= s.limits.Refused ||
 		!s.knows(by) && s.refused[user]+s.trying[user] >= s.limits.RefusedPerUser
 }
 
