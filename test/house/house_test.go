@@ -182,7 +182,7 @@ var arrows = map[string][]string{
 	"sdk/tlsconfig/certprovider":        {"sdk/filesecret", "sdk/pki", "sdk/secret", "sdk/spiresecret", "sdk/tlsconfig"},
 	"sdk/tlsconfig/httptransport":       {"internal/transport", "sdk/pki", "sdk/tlsconfig"},
 	"sdk/catest/conformance":            {"internal/clock", "internal/host/address", "internal/host/command", "internal/host/reference", "internal/jws", "internal/text", "proto/provider/v1", "proto/provider/v2", "sdk/ca", "sdk/pki", "sdk/provider/wire"},
-	"sdk/identities":                    {"internal/call", "internal/clock", "internal/redact", "internal/rotation", "internal/watchers", "sdk/ca", "sdk/internal/schedule", "sdk/pki", "sdk/secret"},
+	"sdk/identities":                    {"internal/call", "internal/clock", "internal/redact", "internal/rotation", "internal/tokenbucket", "internal/watchers", "sdk/ca", "sdk/internal/schedule", "sdk/pki", "sdk/secret"},
 	"sdk/internal/schedule":             {"internal/call", "internal/rotation", "sdk/ca", "sdk/internal/share", "sdk/secret"},
 	"sdk/internal/share":                {},
 	"sdk/ondemand":                      {"internal/call", "internal/clock", "internal/rotation", "internal/watchers", "sdk/ca", "sdk/internal/schedule", "sdk/internal/share", "sdk/ondemand/ask", "sdk/ondemand/names", "sdk/pki", "sdk/secret"},
