@@ -296,7 +296,7 @@ func TestRepeatedCrashesOpenCircuit(t *testing.T) {
 
 func TestStoppedProviderIsReplaced(t *testing.T) {
 	h := newHost(t, "good")
-	h.opts.HealthInterval = 100 * time.Millisecond
+	h.opts.HealthInterval = 500 * time.Millisecond // its successor must answer in time on a busy machine
 	p := h.open(t, pluginhost.Entry{Name: "good"})
 	must(t, syscall.Kill(p.Status().PID, syscall.SIGSTOP))
 	h.rec.awaitState(t, pluginhost.Ready, 2)
