@@ -48,11 +48,11 @@ func inRepository() bool {
 	return err == nil
 }
 
-// Run runs a [Program] for at most two minutes and returns its output. The test fails
+// Run runs a [Program] for at most five minutes and returns its output. The test fails
 // unless it exits with 0.
 func Run(tb testing.TB, name string, args ...string) string {
 	tb.Helper()
-	out, err := exec.CommandContext(Within(tb, 2*time.Minute), Program(tb, name), args...).CombinedOutput() //nolint:gosec // built by the tests
+	out, err := exec.CommandContext(Within(tb, 5*time.Minute), Program(tb, name), args...).CombinedOutput() //nolint:gosec // built by the tests
 	if err != nil {
 		tb.Fatalf("%s %q: %v\n%s", name, args, err, out)
 	}
