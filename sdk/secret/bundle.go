@@ -20,6 +20,8 @@ type trustBundle struct {
 
 	mu sync.Mutex // serializes refreshes by several authorities
 	bound
+	parts   []*pki.Bundle // of the sources, of which made was made
+	made    *Item
 	expired bool // the expiry was reported
 	ended   bool // the name may be another secret's
 	changes atomic.Int64
@@ -76,19 +78,31 @@ func (b *trustBundle) update() (changed, expired bool) {
 	for i, a := range b.sources {
 		parts[i] = a.valid()
 	}
-	roots := merge(parts) // empty if all have expired: the last set is served on
 	held := b.item.Load()
-	if roots.Len() > 0 && (held == nil || held.Version != bundleVersion(roots)) {
-		b.item.Store(b.itemOf(roots))
-		b.changes.Add(1)
-		b.expired = false
-		return true, false
+	if held == nil || held != b.made || !slices.EqualFunc(parts, b.parts, (*pki.Bundle).Equal) {
+		if b.remake(parts, held) {
+			return true, false
+		}
 	}
 	if held == nil || b.expired || !held.Expired(b.now()) {
 		return false, false
 	}
 	b.expired = true
 	return false, true
+}
+
+// remake serves the roots of the sources, and reports whether they differ from what is held.
+func (b *trustBundle) remake(parts []*pki.Bundle, held *Item) bool {
+	roots := merge(parts) // empty if all have expired: the last set is served on
+	changed := roots.Len() > 0 && (held == nil || held.Version != bundleVersion(roots))
+	if changed {
+		held = b.itemOf(roots)
+		b.item.Store(held)
+		b.changes.Add(1)
+		b.expired = false
+	}
+	b.parts, b.made = parts, held
+	return changed
 }
 
 func (b *trustBundle) itemOf(roots *pki.Bundle) *Item {
