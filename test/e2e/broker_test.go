@@ -246,8 +246,12 @@ func TestBrokersAreReplacedByReload(t *testing.T) {
 	ctx := asBroker(withDeadline(t))
 	sleeper := proctest.Start(t, exec.Command("sleep", "3600"))
 	pair, roots := a.brokerPair(t)
-	first, err := watchSVIDs(ctx, t, dialBroker(t, socket, brokerDomain+"agent", pair, roots), sleeper.PID())
-	mustDo(t, err)
+	var first *watchedSVIDs
+	poll(t, "the agent's own certificate", func() (there bool) {
+		var err error
+		first, err = watchSVIDs(ctx, t, dialBroker(t, socket, brokerDomain+"agent", pair, roots), sleeper.PID())
+		return err == nil
+	})
 	second := func() (*watchedSVIDs, error) {
 		return watchSVIDs(ctx, t, dialBroker(t, socket, brokerDomain+"agent", pairOf(t, first.now.GetX509Svid(), first.now.GetX509SvidKey()), roots), sleeper.PID())
 	}
@@ -259,7 +263,8 @@ func TestBrokersAreReplacedByReload(t *testing.T) {
 		return err == nil
 	})
 	list("proxy")
-	for err = nil; err == nil; {
+	var err error
+	for err == nil {
 		err = other.receive()
 	}
 	if status.Code(err) != codes.PermissionDenied {
