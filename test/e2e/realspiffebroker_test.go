@@ -154,12 +154,6 @@ func TestRealSPIFFEBrokerInRustSeesWhatGoSees(t *testing.T) {
 	observeBroker(t, ourBrokerServer(t), dialBrokerInRust, brokerScenarios())
 }
 
-// Rust's library against SPIRE's agent.
-func TestRealSPIREBrokerInRustSeesWhatGoSees(t *testing.T) {
-	t.Parallel()
-	observeBroker(t, spireBrokerServer(t), dialBrokerInRust, spireScenarios())
-}
-
 // Rust's library gets the JWT-SVIDs and their keys of a process, and the standard's reason when that has ended.
 func TestRealSPIFFEBrokerInRustGetsJWTSVIDs(t *testing.T) {
 	t.Parallel()

@@ -87,20 +87,15 @@ func brokerScenarios() map[string]string {
 	}
 }
 
-// spireScenarios are the outcomes at SPIRE's agent.
-func spireScenarios() map[string]string {
-	all := brokerScenarios()
-	all["process ends"], all["no such process"] = "another certificate", "Internal"
-	return all
-}
-
 // What docs/broker.md has in its table, of both servers.
 func TestRealSPIREBrokerBesideOurs(t *testing.T) {
 	t.Parallel()
+	spires := brokerScenarios()
+	spires["process ends"], spires["no such process"] = "another certificate", "Internal"
 	for name, server := range map[string]struct {
 		start func(*testing.T) brokerServer
 		want  map[string]string
-	}{"countersign": {ourBrokerServer, brokerScenarios()}, "spire": {spireBrokerServer, spireScenarios()}} {
+	}{"countersign": {ourBrokerServer, brokerScenarios()}, "spire": {spireBrokerServer, spires}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			observeBroker(t, server.start(t), dialBroker, server.want)
