@@ -56,8 +56,8 @@ func spireBrokerServer(t *testing.T) brokerServer {
 	mustDo(t, err)
 	s.command(t, "entry", "create", "-parentID", spireNode, "-spiffeID", brokerDomain+"sleeper",
 		"-selector", "unix:path:"+program, "-x509SVIDTTL", fmt.Sprint(int(ttl.Seconds())))
-	return brokerServer{
-		socket: socket, id: spireNode, pair: func() (tls.Certificate, []*x509.Certificate) { return s.brokerPair(t) },
+	return brokerServer{ // it presents the ID of its join token or that of the node: which of both varies
+		socket: socket, id: "spiffe://" + trustDomain + "/", pair: func() (tls.Certificate, []*x509.Certificate) { return s.brokerPair(t) },
 		changeRoot: func(t *testing.T) { s.command(t, "localauthority", "x509", "prepare") },
 		restart:    func(t *testing.T) { s.agent.Stop(syscall.SIGTERM); s.startAgent(t) },
 	}
