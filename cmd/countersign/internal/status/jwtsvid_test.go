@@ -22,15 +22,15 @@ func TestPageAndReadinessSayHowJWTSVIDsGo(t *testing.T) {
 		of               jwtsvid.Status
 		state, warn, say string
 	}{
-		"at the start":        {jwtsvid.Status{}, jwtWaiting, "", "waiting for the provider's keys"},
-		"offered":             {jwtsvid.Status{Keys: keys, Held: 3, Signed: 12}, jwtOffered, "", "Keys2 Held3 Signed12"},
-		"offered again":       {jwtsvid.Status{Keys: keys, Failure: failure("denied")}, jwtOffered, "", "request: denied"},
-		"failing":             {jwtsvid.Status{Keys: keys, Failing: true, Failure: failure("unavailable")}, jwtFailing, "A JWT-SVID could not be signed", "Nothing listens at the CA's address"},
-		"a lie":               {jwtsvid.Status{Keys: keys, Failing: true, Failure: failure(jwtsvid.BadReply)}, jwtFailing, "A JWT-SVID could not be signed", "report it to the provider's author"},
-		"refused for its TTL": {jwtsvid.Status{Keys: keys, Failing: true, Failure: failure(ca.Invalid.String())}, jwtFailing, "A JWT-SVID could not be signed", "workload_api.jwt_svid.ttl"},
-		"old keys":            {jwtsvid.Status{Keys: keys, KeysFailure: failure("unavailable")}, jwtNotFollowed, "The keys of JWT-SVIDs are not followed", "keys: unavailable"},
-		"no keys":             {jwtsvid.Status{KeysFailure: failure("unavailable")}, jwtNoKeys, "JWT-SVIDs have no keys", "no keys are known"},
-		"no ability":          {jwtsvid.Status{Missing: true, KeysFailure: failure("unimplemented")}, jwtUnable, "The provider of JWT-SVIDs signs none", "Use a provider with this ability"},
+		"at the start":        {jwtsvid.Status{}, tokensWaiting, "", "waiting for the provider's keys"},
+		"offered":             {jwtsvid.Status{Keys: keys, Held: 3, Signed: 12}, tokensOffered, "", "Keys2 Held3 Signed12"},
+		"offered again":       {jwtsvid.Status{Keys: keys, Failure: failure("denied")}, tokensOffered, "", "request: denied"},
+		"failing":             {jwtsvid.Status{Keys: keys, Failing: true, Failure: failure("unavailable")}, tokensFailing, "A JWT-SVID could not be signed", "Nothing listens at the CA's address"},
+		"a lie":               {jwtsvid.Status{Keys: keys, Failing: true, Failure: failure(jwtsvid.BadReply)}, tokensFailing, "A JWT-SVID could not be signed", "report it to the provider's author"},
+		"refused for its TTL": {jwtsvid.Status{Keys: keys, Failing: true, Failure: failure(ca.Invalid.String())}, tokensFailing, "A JWT-SVID could not be signed", "workload_api.jwt_svid.ttl"},
+		"old keys":            {jwtsvid.Status{Keys: keys, KeysFailure: failure("unavailable")}, tokensNotFollowed, "The keys of JWT-SVIDs are not followed", "keys: unavailable"},
+		"no keys":             {jwtsvid.Status{KeysFailure: failure("unavailable")}, tokensNoKeys, "JWT-SVIDs have no keys", "no keys are known"},
+		"no ability":          {jwtsvid.Status{Missing: true, KeysFailure: failure("unimplemented")}, tokensUnable, "The provider of JWT-SVIDs signs none", "Use a provider with this ability"},
 	} {
 		r := Report{At: now, JWTSVIDs: JWTSVIDsOf("corporate", []string{"https://*"}, test.of)}
 		if got := strings.Join(r.Warnings(), "\n"); r.JWTSVIDs.State != test.state || got != test.warn {

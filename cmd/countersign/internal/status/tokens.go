@@ -27,12 +27,12 @@ type JWTSVIDs struct {
 
 // The states of tokens.
 const (
-	jwtOffered     = "offered"
-	jwtWaiting     = "waiting"
-	jwtFailing     = "failing"
-	jwtNotFollowed = "keys-not-followed"
-	jwtNoKeys      = "no-keys"
-	jwtUnable      = "unable"
+	tokensOffered     = "offered"
+	tokensWaiting     = "waiting"
+	tokensFailing     = "failing"
+	tokensNotFollowed = "keys-not-followed"
+	tokensNoKeys      = "no-keys"
+	tokensUnable      = "unable"
 )
 
 // TokensOf describes the WIT-SVIDs of a provider.
@@ -51,35 +51,35 @@ func JWTSVIDsOf(provider string, audiences []string, s jwtsvid.Status) *JWTSVIDs
 func stateOf(s witsvid.Status) string {
 	switch behind := s.KeysFailure != nil; {
 	case s.Missing:
-		return jwtUnable
+		return tokensUnable
 	case len(s.Keys) == 0 && !behind:
-		return jwtWaiting
+		return tokensWaiting
 	case len(s.Keys) == 0:
-		return jwtNoKeys
+		return tokensNoKeys
 	case behind:
-		return jwtNotFollowed
+		return tokensNotFollowed
 	case s.Failing:
-		return jwtFailing
+		return tokensFailing
 	}
-	return jwtOffered
+	return tokensOffered
 }
 
 func (t *Tokens) badge() badge {
 	return map[string]badge{
-		jwtOffered:     {"offered", good},
-		jwtWaiting:     {"waiting for the provider's keys", fair},
-		jwtFailing:     {"offered; the last request failed", fair},
-		jwtNotFollowed: {"offered; changes of the keys are not known", fair},
-		jwtNoKeys:      {"not offered: no keys are known", bad},
-		jwtUnable:      {"not offered: the provider signs none", bad},
+		tokensOffered:     {"offered", good},
+		tokensWaiting:     {"waiting for the provider's keys", fair},
+		tokensFailing:     {"offered; the last request failed", fair},
+		tokensNotFollowed: {"offered; changes of the keys are not known", fair},
+		tokensNoKeys:      {"not offered: no keys are known", bad},
+		tokensUnable:      {"not offered: the provider signs none", bad},
 	}[t.State]
 }
 
 // trouble is a sentence about what is wrong with a kind of tokens, or empty.
 func (t *Tokens) trouble(kind string) string {
 	return map[string]string{
-		jwtFailing: "A " + kind + " could not be signed.", jwtNotFollowed: "The keys of " + kind + "s are not followed.",
-		jwtNoKeys: kind + "s have no keys.", jwtUnable: "The provider of " + kind + "s signs none.",
+		tokensFailing: "A " + kind + " could not be signed.", tokensNotFollowed: "The keys of " + kind + "s are not followed.",
+		tokensNoKeys: kind + "s have no keys.", tokensUnable: "The provider of " + kind + "s signs none.",
 	}[t.State]
 }
 

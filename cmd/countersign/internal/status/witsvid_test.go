@@ -19,12 +19,12 @@ func TestPageAndWarningsSayHowWITSVIDsGo(t *testing.T) {
 		of               witsvid.Status
 		state, warn, say string
 	}{
-		"at the start": {witsvid.Status{}, jwtWaiting, "", "waiting for the provider's keys"},
-		"offered":      {witsvid.Status{Keys: keys, Held: 3, Signed: 12, Failures: map[string]int{"denied": 1, "reply": 4}}, jwtOffered, "", "Keys2 Held3 Signed12 Failed requests5"},
-		"failing":      {witsvid.Status{Keys: keys, Failing: true, Failure: failure("denied")}, jwtFailing, "A WIT-SVID could not be signed", "<b>refused</b>"},
-		"old keys":     {witsvid.Status{Keys: keys, KeysFailure: failure("unavailable")}, jwtNotFollowed, "The keys of WIT-SVIDs are not followed", "keys: unavailable"},
-		"no keys":      {witsvid.Status{KeysFailure: failure("unavailable")}, jwtNoKeys, "WIT-SVIDs have no keys", "no keys are known"},
-		"no ability":   {witsvid.Status{Missing: true}, jwtUnable, "The provider of WIT-SVIDs signs none", "the provider signs none"},
+		"at the start": {witsvid.Status{}, tokensWaiting, "", "waiting for the provider's keys"},
+		"offered":      {witsvid.Status{Keys: keys, Held: 3, Signed: 12, Failures: map[string]int{"denied": 1, "reply": 4}}, tokensOffered, "", "Keys2 Held3 Signed12 Failed requests5"},
+		"failing":      {witsvid.Status{Keys: keys, Failing: true, Failure: failure("denied")}, tokensFailing, "A WIT-SVID could not be signed", "<b>refused</b>"},
+		"old keys":     {witsvid.Status{Keys: keys, KeysFailure: failure("unavailable")}, tokensNotFollowed, "The keys of WIT-SVIDs are not followed", "keys: unavailable"},
+		"no keys":      {witsvid.Status{KeysFailure: failure("unavailable")}, tokensNoKeys, "WIT-SVIDs have no keys", "no keys are known"},
+		"no ability":   {witsvid.Status{Missing: true}, tokensUnable, "The provider of WIT-SVIDs signs none", "the provider signs none"},
 	} {
 		r := Report{At: now, WITSVIDs: TokensOf("corporate", test.of)}
 		if got := strings.Join(r.Warnings(), "\n"); r.WITSVIDs.State != test.state || got != test.warn {
