@@ -8,9 +8,24 @@ import (
 	"os"
 )
 
+// replaceTries is how often a file is opened that others keep replacing.
+const replaceTries = 10
+
+// errReplaced means that the file that was opened is not the one that was looked at.
+var errReplaced = errors.New("it was replaced while it was opened")
+
 // ReadWithin reads a regular file of so many bytes at most in a folder, if check accepts its mode and
-// owner. The file itself must not be a link. Opening waits for nothing: a pipe is an error.
+// owner. The file itself must not be a link. Opening waits for nothing: a pipe is an error. A file that
+// is replaced meanwhile is read anew.
 func ReadWithin(folder *os.Root, name string, most int64, check func(fs.FileInfo) error) ([]byte, error) {
+	content, err := readWithin(folder, name, most, check)
+	for tries := 1; errors.Is(err, errReplaced) && tries < replaceTries; tries++ {
+		content, err = readWithin(folder, name, most, check)
+	}
+	return content, err
+}
+
+func readWithin(folder *os.Root, name string, most int64, check func(fs.FileInfo) error) ([]byte, error) {
 	before, err := folder.Lstat(name)
 	if err != nil {
 		return nil, err
@@ -28,7 +43,7 @@ func ReadWithin(folder *os.Root, name string, most int64, check func(fs.FileInfo
 	case err != nil:
 		return nil, err
 	case !os.SameFile(before, info):
-		return nil, errors.New("it was replaced while it was opened")
+		return nil, errReplaced
 	case info.Size() > most:
 		return nil, fmt.Errorf("it has %d bytes, %d are allowed", info.Size(), most)
 	}
