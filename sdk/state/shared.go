@@ -25,7 +25,7 @@ const (
 	sharedLog = "shared"
 	// idBytes is the size of random names.
 	idBytes = 16
-	// readTries is how often a file is read.
+	// readTries is how often a file is read that is stale.
 	readTries = 3
 )
 
@@ -95,10 +95,7 @@ func (s *Shared) Load(_ context.Context, name string) (secret.Record, error) {
 		return secret.Record{}, s.away(err)
 	}
 	defer func() { _ = sub.Close() }() // only read, so the error does not matter
-	text, err := s.read(sub, file, maxFile)
-	for tries := 1; err != nil && tries < readTries; tries++ { // a Store may replace it meanwhile
-		text, err = s.read(sub, file, maxFile)
-	}
+	text, err := s.text(sub, file, maxFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return secret.Record{}, nil
 	}
@@ -152,6 +149,15 @@ func (s *Shared) Store(ctx context.Context, e secret.Entry, r secret.Record) (er
 		return errors.Join(err, sub.RemoveAll(fresh))
 	}
 	return safefile.Sync(sub)
+}
+
+// text reads a file. One that another machine replaces meanwhile is stale on NFS, and read anew.
+func (s *Shared) text(sub *os.Root, file string, most int64) ([]byte, error) {
+	text, err := s.read(sub, file, most)
+	for tries := 1; errors.Is(err, syscall.ESTALE) && tries < readTries; tries++ {
+		text, err = s.read(sub, file, most)
+	}
+	return text, err
 }
 
 // replace renames a record to its name. A folder of that name, which a rename does not replace, becomes

@@ -166,6 +166,23 @@ func TestOneMachineHasAClaim(t *testing.T) {
 	}
 }
 
+// The first calls of a machine may be several at once: each of them may make the mark.
+func TestFirstCallsTogetherMakeOneMark(t *testing.T) {
+	for range 100 {
+		f := newSharedFolder(t)
+		s := f.machine()
+		var wg sync.WaitGroup
+		for range 16 {
+			wg.Go(func() {
+				if _, err := s.Load(t.Context(), nameA); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+	}
+}
+
 // kill ends a claim as the death of its machine does: its file stays, and is counted in no more.
 func (f *sharedFolder) kill(c secret.Claim) {
 	f.t.Helper()

@@ -250,7 +250,7 @@ func (s *Shared) lookAtFile(sub *os.Root, file string, d *subdir, report func(ne
 
 // readEntry returns the entry in the header of a record, which is not decrypted.
 func (s *Shared) readEntry(sub *os.Root, file string) (secret.Entry, error) {
-	text, err := s.read(sub, file, maxFile)
+	text, err := s.text(sub, file, maxFile)
 	if err != nil {
 		return secret.Entry{}, err
 	}

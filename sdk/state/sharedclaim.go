@@ -102,7 +102,7 @@ func errClaimed() error {
 // claims returns the claims of a name, the first one and those that follow; none if it is free.
 func (s *Shared) claims(sub *os.Root, first string) (links []link, err error) {
 	for file := first; len(links) < mostLinks; {
-		text, err := s.read(sub, file, claimMost)
+		text, err := s.text(sub, file, claimMost)
 		if errors.Is(err, fs.ErrNotExist) {
 			return links, nil
 		}

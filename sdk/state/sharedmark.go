@@ -24,11 +24,13 @@ const (
 // that is missing.
 func (s *Shared) checkMark(root *os.Root) error {
 	mark, err := readMark(root) // without the lock: it may hang
-	if errors.Is(err, fs.ErrNotExist) && s.firstCall() {
-		if err := s.makeMark(root); err != nil {
-			return err
+	if errors.Is(err, fs.ErrNotExist) {
+		if s.firstCall() {
+			if err := s.makeMark(root); err != nil {
+				return err
+			}
 		}
-		mark, err = readMark(root)
+		mark, err = readMark(root) // made by this call, or by another first one
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", markName, err)
