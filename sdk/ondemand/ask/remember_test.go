@@ -59,6 +59,13 @@ func (d *decider) count() int {
 	return len(d.asked)
 }
 
+// mostAtOnce returns how many calls ran together at the most.
+func (d *decider) mostAtOnce() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.most
+}
+
 func TestAnswerIsRememberedForItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &decider{latency: 10 * time.Millisecond}
@@ -156,8 +163,8 @@ func TestHangingDeciderCostsBoundedCalls(t *testing.T) {
 		}
 		all.Wait()
 		m.Close()
-		if d.most != 3 || d.count() > 6 {
-			t.Errorf("%d calls, %d at once", d.count(), d.most)
+		if d.mostAtOnce() != 3 || d.count() > 6 {
+			t.Errorf("%d calls, %d at once", d.count(), d.mostAtOnce())
 		}
 		if c := m.Counts(); c.Waiting != 0 {
 			t.Errorf("%d wait", c.Waiting)
@@ -286,6 +293,8 @@ func handshake(t *testing.T, m *ask.Memory, name string, tries int) (allowed boo
 // checkRate checks the calls in each second.
 func (d *decider) checkRate(t *testing.T, most int) {
 	t.Helper()
+	d.mu.Lock() // calls may go on
+	defer d.mu.Unlock()
 	for first, last := 0, 0; last < len(d.at); last++ {
 		for d.at[last].Sub(d.at[first]) >= time.Second {
 			first++
