@@ -373,6 +373,25 @@ func TestTokenThatCannotBeVerifiedIsNotRefused(t *testing.T) {
 	})
 }
 
+// A workload takes "denied" for good, but this machine's clock will be right again.
+func TestReplyFromTheFutureIsNoDenial(t *testing.T) {
+	var behind atomic.Int64
+	behind.Store(int64(31 * time.Second))
+	inBubble(t, func(t *testing.T, a *authority, s *jwtsvid.Source) {
+		for i := range 10 {
+			if _, err := s.Fetch(t.Context(), []string{web, other}[i%2], []string{database}); !errors.Is(err, ca.ErrInternal) {
+				t.Fatal(err)
+			}
+		}
+		a.asked(2) // each order pauses by itself
+		behind.Store(0)
+		time.Sleep(13 * time.Second)
+		fetch(t, s, database)
+	}, func(c *jwtsvid.Config) {
+		c.Now = func() time.Time { return time.Now().Round(0).Add(-time.Duration(behind.Load())) }
+	})
+}
+
 func TestTokenFromTheFutureIsNotGivenOut(t *testing.T) {
 	var ahead atomic.Int64
 	ahead.Store(int64(time.Hour))

@@ -122,14 +122,15 @@ func (c Claims) CheckTimes(now time.Time, grace time.Duration) error {
 }
 
 // checkReply verifies a token of the authority, and returns it with its signer and its end. A token
-// that cannot be verified at the moment is [ca.ErrUnavailable].
+// that cannot be verified at the moment is [ca.ErrUnavailable], one that fails our checks [ca.ErrInternal]:
+// the authority has not denied the caller a token.
 func (s *Source) checkReply(ctx context.Context, o Order, r Reply) (holding, error) {
 	got, err := s.checkToken(ctx, o, r)
 	if _, cannot := errors.AsType[*ca.Error](err); cannot {
 		return holding{}, err
 	}
 	if err != nil {
-		return holding{}, &ca.Error{Reason: ca.Denied, Message: fmt.Sprintf("the authority's %s fails our checks: %s", s.cfg.Kind.Name, text.WithoutTokens(err.Error(), r.Token)), Err: errReply}
+		return holding{}, &ca.Error{Reason: ca.Internal, Message: fmt.Sprintf("the authority's %s fails our checks: %s", s.cfg.Kind.Name, text.WithoutTokens(err.Error(), r.Token)), Err: errReply}
 	}
 	return got, nil
 }

@@ -90,7 +90,7 @@ func (s *Source) fail(o Order, err error, now rotation.Time, before outages) tim
 		return s.outage.extend(err, now, 0, most, before.authority)
 	}
 	next := s.refuse(o, err, now)
-	if errors.Is(err, ca.ErrPending) {
+	if errors.Is(err, ca.ErrPending) || errors.Is(err, errReply) {
 		return next // of this order alone
 	}
 	of := s.identities[o.ID]

@@ -7,6 +7,7 @@ import (
 
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
 // Status is a [Source] at one moment, for an operator. It contains no token.
@@ -31,8 +32,8 @@ type Failure struct {
 // BadReply is the reason of a reply that failed our checks.
 const BadReply = "reply"
 
-// errReply marks one.
-var errReply = errors.New("the reply fails our checks")
+// errReply marks one, for which package rotation has waits of its own.
+var errReply error = &pki.CheckError{Check: BadReply}
 
 // record is kept for the status alone. Source.mu guards it.
 type record struct {

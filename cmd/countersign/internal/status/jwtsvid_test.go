@@ -13,7 +13,7 @@ import (
 
 func TestPageAndReadinessSayHowJWTSVIDsGo(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	actions := map[string]ca.Action{"unimplemented": ca.Missing, "denied": ca.EndAttempt, jwtsvid.BadReply: ca.EndAttempt, ca.Invalid.String(): ca.EndAttempt}
+	actions := map[string]ca.Action{"unimplemented": ca.Missing, "denied": ca.EndAttempt, jwtsvid.BadReply: ca.Wait, ca.Invalid.String(): ca.EndAttempt}
 	failure := func(reason string) *jwtsvid.Failure {
 		return &jwtsvid.Failure{Reason: reason, Text: "dial: connection refused", Action: actions[reason], At: now, NextTry: now.Add(time.Minute)}
 	}
