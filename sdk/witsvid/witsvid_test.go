@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -239,6 +240,36 @@ func TestRateLimitOutlastsNoWITSVID(t *testing.T) {
 			for _, id := range ids {
 				held(t, s, id)
 			}
+		}
+	})
+}
+
+// An authority that is busy is not asked for all at the moment at which their common pause ends.
+func TestSharedPauseEndsForEachAtAnotherTime(t *testing.T) {
+	inBubble(t, func(t *testing.T, a *authority, s *witsvid.Source) {
+		for i := range 200 {
+			_, stop := follow(t, s, fmt.Sprint(web, "/", i))
+			defer stop()
+		}
+		var mu sync.Mutex
+		calls := map[time.Time]int{}
+		a.answer(func(context.Context, ca.WITRequest) (ca.Token, error) {
+			mu.Lock()
+			calls[time.Now()]++
+			mu.Unlock()
+			time.Sleep(100 * time.Millisecond)
+			return "", ca.Errorf(ca.RateLimited, "busy")
+		})
+		time.Sleep(4 * time.Minute)
+		mu.Lock()
+		defer mu.Unlock()
+		for at, n := range calls {
+			if n > 2 {
+				t.Errorf("%d calls at %s", n, at.Format(time.TimeOnly))
+			}
+		}
+		if len(calls) < 5 || len(calls) > 60 {
+			t.Errorf("calls at %d times", len(calls))
 		}
 	})
 }

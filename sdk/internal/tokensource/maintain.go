@@ -52,7 +52,8 @@ func (s *Source) keysChange() <-chan struct{} {
 	return s.changed
 }
 
-// untilDue returns how long the authority need not or must not be asked.
+// untilDue returns how long the authority need not or must not be asked. What a shared pause holds back
+// comes back one by one.
 func (s *Source) untilDue(o Order) time.Duration {
 	if s.missing.Load() {
 		return rotation.Never // until the keys come
@@ -60,10 +61,11 @@ func (s *Source) untilDue(o Order) time.Duration {
 	now := s.now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	wait := s.outage.pause.Left(now)
+	shared := s.outage.pause.Left(now)
 	if of := s.identities[o.ID]; of != nil {
-		wait = max(wait, of.pause.Left(now))
+		shared = max(shared, of.pause.Left(now))
 	}
+	wait := spread(shared, now)
 	if h := s.held[o.key()]; h != nil {
 		wait = max(wait, h.refusal.pause.Left(now))
 		if s.works(h, now) && h.fresh(now.Wall) {
@@ -71,6 +73,15 @@ func (s *Source) untilDue(o Order) time.Duration {
 		}
 	}
 	return max(wait, shortestLook)
+}
+
+// spread draws a wait from the rest of a shared pause up to twice that, as if the authority had asked
+// each order to wait so long.
+func spread(rest time.Duration, now rotation.Time) time.Duration {
+	if rest <= 0 {
+		return 0
+	}
+	return new(rotation.Waits).After(&ca.Error{Reason: ca.RateLimited, RetryAfter: rest}, now.Mono, 0, 0)
 }
 
 // Peek returns the token that is held of an order until it ends, even while the authority publishes its

@@ -38,7 +38,7 @@ func (f *outage) extend(err error, now rotation.Time, left, most time.Duration, 
 		}
 		f.count++
 		if wait = f.waits.After(err, now.Mono, max(0, left), now.Mono.Sub(f.since)); most > 0 && ca.RetryAfter(err) <= 0 {
-			wait = min(wait, most)
+			wait = min(wait, new(rotation.Waits).Next(rotation.Row{First: most, Most: most}))
 		}
 	}
 	if next := rotation.NewPause(wait, now); next.Left(now) > f.pause.Left(now) {
