@@ -3,13 +3,17 @@ package agent
 import (
 	"context"
 	"log/slog"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/countersign-dev/countersign/cmd/internal/config"
+	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/sdk/agent"
 	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/sds"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
@@ -61,6 +65,48 @@ func TestReplacedJWTProviderIsAskedAtOnce(t *testing.T) {
 			t.Errorf("with another credential it was watched %d times", n)
 		}
 	})
+}
+
+// A provider that was away ends the pauses of tokens when it is ready, as it does those of certificates.
+func TestReadyProviderIsAskedForTokensAtOnce(t *testing.T) {
+	asked := make(chan struct{}, 10)
+	cfg := &agent.Config{Authorities: []secret.Authority{{Name: "ca", Client: askedClient(asked)}}, Socket: sds.Config{Path: filepath.Join(t.TempDir(), "s")}}
+	j, err := openJWTSVIDs(config.JWTSVID{Provider: "ca", Audiences: []string{"*"}}, cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.close() //nolint:errcheck // never fails
+	a, err := agent.New(*cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close() //nolint:errcheck // nothing was served
+	s := &start{agent: a, jwts: j, providers: &providers{}}
+	s.providers.begin(s.agent, s.retry)
+	for range 2 {
+		select {
+		case <-asked:
+		case <-time.After(time.Minute):
+			t.Fatal("it is not asked")
+		}
+		s.providers.onState(pluginhost.Status{Name: "ca", State: pluginhost.Ready})
+	}
+}
+
+// askedClient lacks the ability, and shows when it is asked.
+type askedClient chan struct{}
+
+func (askedClient) CSRSign(context.Context, ca.SignRequest) (ca.Certificate, error) {
+	return ca.Certificate{}, ca.ErrUnavailable
+}
+
+func (askedClient) SignJWT(context.Context, ca.JWTRequest) (ca.Token, error) {
+	return "", ca.ErrUnimplemented
+}
+
+func (c askedClient) WatchJWTKeys(context.Context, func([]byte) error) error {
+	c <- struct{}{}
+	return ca.ErrUnimplemented
 }
 
 // unableClient lacks the ability.

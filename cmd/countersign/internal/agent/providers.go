@@ -33,7 +33,8 @@ type providers struct {
 	groups     pluginhost.ProcessGroups
 	tokens     *wiring.TokenCache          // used by the start, then under the reloader's lock
 	stream     workloads.Followed          // the hook for tokens of streams
-	agent      atomic.Pointer[agent.Agent] // notified when a provider is ready, asked what is due
+	agent      atomic.Pointer[agent.Agent] // asked what is due
+	retry      func(provider string)       // called when one is ready, once there is an agent
 	identities briefly[identities.Counts]  // of an agent of many
 	onDemand   briefly[ondemand.Status]
 	// recorder remembers errors from the first step on, which is finding the providers.
@@ -81,9 +82,9 @@ func (p *providers) all() map[string]*pluginhost.Provider {
 	return maps.Clone(p.byName)
 }
 
-// begin starts all providers, and notifies the agent whenever one becomes ready. It waits for
-// none of them.
-func (p *providers) begin(a *agent.Agent) {
+// begin starts all providers, and calls retry whenever one becomes ready. It waits for none of them.
+func (p *providers) begin(a *agent.Agent, retry func(provider string)) {
+	p.retry = retry
 	p.agent.Store(a)
 	for _, provider := range p.all() {
 		provider.Begin()
@@ -92,8 +93,8 @@ func (p *providers) begin(a *agent.Agent) {
 
 func (p *providers) onState(s pluginhost.Status) {
 	p.recorder.Provider(s)
-	if a := p.agent.Load(); a != nil && s.State == pluginhost.Ready {
-		go a.Retry(s.Name) // requests that failed without it need not wait
+	if p.agent.Load() != nil && s.State == pluginhost.Ready {
+		go p.retry(s.Name) // requests that failed without it need not wait
 	}
 }
 

@@ -256,7 +256,7 @@ func (s *start) openAgent(context.Context) (err error) {
 	return err
 }
 
-// retry repeats what failed by a provider, whose credential has changed.
+// retry repeats what failed by a provider, which is ready or has another credential.
 func (s *start) retry(provider string) {
 	s.agent.Retry(provider)
 	s.jwts.retry(provider)
@@ -265,7 +265,7 @@ func (s *start) retry(provider string) {
 
 // begin starts all that works in the background, and returns what ends it.
 func (s *start) begin(ctx context.Context, level *slog.LevelVar) (stop func()) {
-	s.providers.begin(s.agent) // first: the rest is made while they start
+	s.providers.begin(s.agent, s.retry) // first: the rest is made while they start
 	r := newReloader(s, level)
 	s.given.begin(s.agent)
 	s.foreign.begin(s.agent.Secrets())
