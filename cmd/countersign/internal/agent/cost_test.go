@@ -76,7 +76,7 @@ func crowded(t *testing.T, n int) map[string]uint64 {
 		rest(a)
 	}
 	run("order", func(a *agent.Agent) {
-		report := func() status.Report { return reportOf(a, p, &proxyChild{}, nil, nil, overview.Machine{}) }
+		report := func() status.Report { return reportOf(a, p, &proxyChild{}, jwtSVIDs{}, witSVIDs{}, overview.Machine{}) }
 		m.Watch(a, report)
 		before := allocated()
 		pages := http.NewServeMux()

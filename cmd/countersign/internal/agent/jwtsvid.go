@@ -9,49 +9,35 @@ import (
 	"github.com/countersign-dev/countersign/sdk/agent"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/jwtsvid"
-	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
-// jwtSVIDs signs JWT-SVIDs by one of the providers; nil if there are none. It is a [ca.JWTSigner].
+// jwtSVIDs has one of the providers sign JWT-SVIDs; zero: none. It is a [ca.JWTSigner].
 type jwtSVIDs struct {
 	*jwtsvid.Source
-	signer    *tokenSigner[ca.JWTSigner]
+	*tokenSigner[ca.JWTSigner]
 	audiences []string
 }
 
 // openJWTSVIDs has the Workload API serve JWT-SVIDs, if so configured. The caller closes it.
-func openJWTSVIDs(c config.JWTSVID, cfg *agent.Config, log *slog.Logger) (*jwtSVIDs, error) {
+func openJWTSVIDs(c config.JWTSVID, cfg *agent.Config, log *slog.Logger) (j jwtSVIDs, err error) {
 	if !c.On() {
-		return nil, nil
+		return j, nil
 	}
-	j := &jwtSVIDs{signer: newTokenSigner[ca.JWTSigner](c.Provider, removed{}, cfg.Authorities), audiences: c.Audiences}
-	source, err := jwtsvid.New(jwtsvid.Config{
+	j.tokenSigner, j.audiences = newTokenSigner[ca.JWTSigner](c.Provider, removed{}, cfg.Authorities), c.Audiences
+	j.Source, err = jwtsvid.New(jwtsvid.Config{
 		Signer: j, Audiences: c.Audiences, TTL: c.TTL.Duration,
-		Token: j.signer.token, TokenRejected: j.signer.rejected, Tracer: cfg.Tracer, Log: log.With("provider", c.Provider),
+		Token: j.token, TokenRejected: j.rejected, Tracer: cfg.Tracer, Log: log.With("provider", c.Provider),
 	})
 	if err != nil {
-		return nil, err
+		return j, err
 	}
-	j.Source, cfg.WorkloadAPI.JWT = source, source
+	j.source, cfg.WorkloadAPI.JWT = j.Source, j.Source
 	return j, nil
 }
 
-func (j *jwtSVIDs) follow(authorities []secret.Authority) {
-	if j != nil && j.signer.follow(authorities) {
-		j.Retry()
-	}
-}
-
-// retry ends the pauses after the failures of a provider.
-func (j *jwtSVIDs) retry(provider string) {
-	if j != nil && j.signer.provider == provider {
-		j.Retry()
-	}
-}
-
 // SignJWT implements [ca.JWTSigner].
-func (j *jwtSVIDs) SignJWT(ctx context.Context, req ca.JWTRequest) (ca.Token, error) {
-	client, err := j.signer.client(req.Token)
+func (j jwtSVIDs) SignJWT(ctx context.Context, req ca.JWTRequest) (ca.Token, error) {
+	client, err := j.client(req.Token)
 	if err != nil {
 		return "", err
 	}
@@ -59,20 +45,13 @@ func (j *jwtSVIDs) SignJWT(ctx context.Context, req ca.JWTRequest) (ca.Token, er
 }
 
 // WatchJWTKeys implements [ca.JWTSigner]. It goes on with the next client.
-func (j *jwtSVIDs) WatchJWTKeys(ctx context.Context, changed func(jwks []byte) error) error {
-	return j.signer.watch(ctx, func(ctx context.Context, client ca.JWTSigner) error { return client.WatchJWTKeys(ctx, changed) })
+func (j jwtSVIDs) WatchJWTKeys(ctx context.Context, changed func(jwks []byte) error) error {
+	return j.watch(ctx, changed, ca.JWTSigner.WatchJWTKeys)
 }
 
-func (j *jwtSVIDs) status() *status.JWTSVIDs {
-	if j == nil {
+func (j jwtSVIDs) status() *status.JWTSVIDs {
+	if j.Source == nil {
 		return nil
 	}
-	return status.JWTSVIDsOf(j.signer.provider, j.audiences, j.Status())
-}
-
-func (j *jwtSVIDs) close() error {
-	if j == nil {
-		return nil
-	}
-	return j.Close()
+	return status.JWTSVIDsOf(j.provider, j.audiences, j.Status())
 }

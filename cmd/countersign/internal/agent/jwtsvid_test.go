@@ -133,7 +133,7 @@ func TestCredentialIsForItsProviderAlone(t *testing.T) {
 		return err
 	}
 	read := func() ca.Token {
-		bearer, err := j.signer.token(t.Context())
+		bearer, err := j.token(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

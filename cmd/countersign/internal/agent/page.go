@@ -17,7 +17,7 @@ import (
 
 // showAgent serves /, /healthz, /readyz, /metrics and /status. They have no authentication, so
 // the address is local, and they never show a key. POST /renew is for a user that the kernel vouches for.
-func showAgent(page *operatorpage.Page, out *outsidePages, a *agent.Agent, providers *providers, m *metrics.Metrics, child *proxyChild, jwts *jwtSVIDs, wits *witSVIDs, machine overview.Machine, log *slog.Logger) {
+func showAgent(page *operatorpage.Page, out *outsidePages, a *agent.Agent, providers *providers, m *metrics.Metrics, child *proxyChild, jwts jwtSVIDs, wits witSVIDs, machine overview.Machine, log *slog.Logger) {
 	report := func() status.Report { return reportOf(a, providers, child, jwts, wits, machine) }
 	m.Watch(a, report)
 	mux := http.NewServeMux()

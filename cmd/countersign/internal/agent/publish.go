@@ -20,7 +20,7 @@ type publishedBundle struct {
 	endpoint *publish.Endpoint
 	secret   string // of the server
 	source   secret.Source
-	jwts     *jwtSVIDs
+	jwts     jwtSVIDs
 }
 
 // listenBundle takes the address. Handshakes succeed once show was called.
@@ -39,7 +39,7 @@ func listenBundle(c config.Config, storage secret.Storage, log *slog.Logger) (p 
 }
 
 // show publishes the roots of a source, and the keys of JWT-SVIDs if there are any.
-func (p *publishedBundle) show(source secret.Source, jwts *jwtSVIDs) {
+func (p *publishedBundle) show(source secret.Source, jwts jwtSVIDs) {
 	if p == nil {
 		return
 	}
@@ -54,7 +54,7 @@ func (p *publishedBundle) show(source secret.Source, jwts *jwtSVIDs) {
 // content is what is published. The keys of JWT-SVIDs are not left out while they are not known:
 // clients would refuse the tokens.
 func (p *publishedBundle) content(context.Context) (roots, jwks []byte, err error) {
-	if p.jwts != nil {
+	if p.jwts.Source != nil {
 		if jwks = p.jwts.Keys(); jwks == nil {
 			return nil, nil, errors.New("the keys of JWT-SVIDs are not known yet")
 		}

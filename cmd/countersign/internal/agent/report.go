@@ -13,7 +13,7 @@ import (
 )
 
 // reportOf returns what / and /status show.
-func reportOf(a *agent.Agent, p *providers, child *proxyChild, jwts *jwtSVIDs, wits *witSVIDs, machine overview.Machine) status.Report {
+func reportOf(a *agent.Agent, p *providers, child *proxyChild, jwts jwtSVIDs, wits witSVIDs, machine overview.Machine) status.Report {
 	r := status.Report{At: time.Now(), Build: buildinfo.This(), Machine: machine, Secrets: a.Status(), Streams: a.Streams(), Proxy: child.status(), JWTSVIDs: jwts.status(), WITSVIDs: wits.status()}
 	r.Ends = status.EndsOf(r.Secrets)
 	if counts, ok := a.Identities(); ok {

@@ -45,8 +45,8 @@ type start struct {
 	given     *spireAuthority
 	foreign   *federated
 	state     secret.Storage // of state.dir; nil: none
-	jwts      *jwtSVIDs
-	wits      *witSVIDs
+	jwts      jwtSVIDs
+	wits      witSVIDs
 	others    secret.Source // of files and of a Workload API
 	demand    *demand.Rules // nil in an agent of many identities, and with --once
 	child     *proxyChild

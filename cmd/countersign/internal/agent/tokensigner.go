@@ -10,14 +10,21 @@ import (
 )
 
 // tokenSigner is the entry of a provider that signs tokens: its client, of type S, and its tokens. A
-// reload may give it another client.
+// reload may give it another client. nil: no provider signs such tokens.
 type tokenSigner[S comparable] struct {
 	provider string
-	removed  S // the client of a provider that is not configured any more, until it is again
+	removed  S           // the client of a provider that is not configured any more, until it is again
+	source   tokenSource // of the tokens that it signs
 
 	mu       sync.Mutex
 	from     *signerEntry[S]
 	replaced chan struct{} // closed when from is another
+}
+
+// tokenSource is a Source of package jwtsvid or witsvid.
+type tokenSource interface {
+	Retry()
+	Close() error
 }
 
 type signerEntry[S comparable] struct {
@@ -31,13 +38,34 @@ const maxGiven = 1024
 
 func newTokenSigner[S comparable](provider string, removed S, authorities []secret.Authority) *tokenSigner[S] {
 	t := &tokenSigner[S]{provider: provider, removed: removed, replaced: make(chan struct{})}
-	t.follow(authorities)
+	t.take(authorities)
 	return t
 }
 
-// follow takes over the client and the tokens of the provider's entry after a reload, and reports
-// whether that has another client.
-func (t *tokenSigner[S]) follow(authorities []secret.Authority) (replaced bool) {
+// follow takes over the provider's entry after a reload.
+func (t *tokenSigner[S]) follow(authorities []secret.Authority) {
+	if t != nil && t.take(authorities) {
+		t.source.Retry()
+	}
+}
+
+// retry ends the pauses after the failures of a provider.
+func (t *tokenSigner[S]) retry(provider string) {
+	if t != nil && t.provider == provider {
+		t.source.Retry()
+	}
+}
+
+func (t *tokenSigner[S]) close() error {
+	if t == nil {
+		return nil
+	}
+	return t.source.Close()
+}
+
+// take takes over the client and the tokens of the provider's entry, and reports whether that has
+// another client.
+func (t *tokenSigner[S]) take(authorities []secret.Authority) (replaced bool) {
 	next := &signerEntry[S]{client: t.removed}
 	for _, a := range authorities {
 		if client, ok := a.Client.(S); ok && a.Name == t.provider {
@@ -85,11 +113,11 @@ func (t *tokenSigner[S]) note(from *signerEntry[S], token ca.Token) {
 	from.given[hashOf(token)] = true
 }
 
-// watch calls f with the client, and with the next one when it is replaced.
-func (t *tokenSigner[S]) watch(ctx context.Context, f func(context.Context, S) error) error {
+// watch has the client watch its keys, and the next one when it is replaced.
+func (t *tokenSigner[S]) watch(ctx context.Context, changed func([]byte) error, keys func(S, context.Context, func([]byte) error) error) error {
 	for {
 		from, replaced := t.now()
-		err := until(ctx, replaced, func(ctx context.Context) error { return f(ctx, from.client) })
+		err := until(ctx, replaced, func(ctx context.Context) error { return keys(from.client, ctx, changed) })
 		select {
 		case <-ctx.Done():
 			return err
