@@ -18,8 +18,13 @@
 // roots of a source of SPIFFE are a map of trust domains, so that a peer is verified with the
 // roots of its own. gRPC does not check revocation lists: do not rely on them here.
 //
-// A provider is safe for concurrent use. Providers of one config share a source, which ends with
-// the last of them. gRFC A29 and A87 describe the interface.
+// Root or the program's own user must serve the socket. For another user, pass a spiresecret.Source
+// with its UIDs and Federated to [Serve].
+//
+// A provider is safe for concurrent use. Providers of one config share a source, which is opened for
+// the first of them. It ends after all are closed and gRPC has dropped the config (at a garbage
+// collection): a gRPC server has a provider only while it has a connection. gRFC A29 and A87 describe
+// the interface.
 package certprovider
 
 import (
@@ -28,6 +33,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
+	"sync"
 
 	"google.golang.org/grpc/credentials/tls/certprovider"
 
@@ -79,9 +86,23 @@ func (builder) ParseConfig(given any) (*certprovider.BuildableConfig, error) {
 	if err != nil {
 		return nil, err
 	}
-	return certprovider.NewBuildableConfig(Name, canonical, func(o certprovider.BuildOptions) certprovider.Provider {
+	return buildable(canonical, c), nil
+}
+
+// buildable keeps the source of a config that was built once until gRPC drops the config: a gRPC server
+// builds its providers for each connection and closes them with it. Between two connections, a Workload
+// API may be away, and what it sent must still be there.
+func buildable(canonical []byte, c config) (out *certprovider.BuildableConfig) {
+	var once sync.Once
+	out = certprovider.NewBuildableConfig(Name, canonical, func(o certprovider.BuildOptions) certprovider.Provider {
+		once.Do(func() {
+			if s := sources.share(c); s != nil {
+				runtime.AddCleanup(out, (*shared).release, s)
+			}
+		})
 		return build(c, o)
-	}), nil
+	})
+	return out
 }
 
 func parse(text []byte) (c config, err error) {

@@ -8,8 +8,10 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -26,7 +28,15 @@ import (
 	"github.com/countersign-dev/countersign/sdk/workloadapi"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(collected{m}) }
+
+// collected ends the sources of dropped configs.
+type collected struct{ *testing.M }
+
+func (c collected) Run() int {
+	defer runtime.GC()
+	return c.M.Run()
+}
 
 const id = "spiffe://example.org/web"
 
@@ -140,8 +150,9 @@ func TestMaterialIsWaitedFor(t *testing.T) {
 	}
 }
 
-func TestCredentialFolderHasMapOfTrustDomains(t *testing.T) {
-	ours, theirs, folder := catest.NewCA(catest.Options{}), catest.NewCA(catest.Options{}), t.TempDir()
+// credentialFolder writes a credential of ours, and the trust bundles of ours and theirs.
+func credentialFolder(t *testing.T, folder string, ours, theirs *catest.CA) {
+	t.Helper()
 	chain, key := ours.Pair(time.Hour, id)
 	for name, content := range map[string][]byte{
 		filesecret.CredentialBundle:               slices.Concat(key, chain),
@@ -150,6 +161,11 @@ func TestCredentialFolderHasMapOfTrustDomains(t *testing.T) {
 	} {
 		must(t, os.WriteFile(filepath.Join(folder, name), content, 0o600))
 	}
+}
+
+func TestCredentialFolderHasMapOfTrustDomains(t *testing.T) {
+	ours, theirs, folder := catest.NewCA(catest.Options{}), catest.NewCA(catest.Options{}), t.TempDir()
+	credentialFolder(t, folder, ours, theirs)
 	config := `{"credential_folder": "` + folder + `"}`
 	identity, roots := open(t, config, grpcprovider.BuildOptions{WantIdentity: true}), open(t, config, grpcprovider.BuildOptions{WantRoot: true})
 	if m := material(t, identity); len(m.Certs) != 1 || m.Roots != nil || m.SPIFFEBundleMap != nil {
@@ -181,29 +197,73 @@ func TestNoTrustBundleVerifiesNoPeer(t *testing.T) {
 	}
 }
 
-func TestWorkloadAPIHasMapOfTrustDomains(t *testing.T) {
-	ours, theirs, own := catest.NewCA(catest.Options{}), catest.NewCA(catest.Options{}), &secret.Map{}
-	hold(t, own, ours)
-	own.Set("partner", secret.NewTrustBundle("partner", "test", theirs.Bundle()))
+// workloadAPI serves the secrets of own, with a federated bundle "partner", until end is called.
+func workloadAPI(t *testing.T, own secret.Source) (config string, end func()) {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "api") // a socket's path is short
 	must(t, err)
-	defer func() { must(t, os.RemoveAll(dir)) }()
 	server, err := workloadapi.Listen(workloadapi.Config{
 		Path: filepath.Join(dir, "s"), Offer: workloadapi.Offer{Federated: map[string]string{"example.com": "partner"}},
 	}, own)
 	must(t, err)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve() }()
-	p := open(t, `{"workload_api": "unix://`+filepath.Join(dir, "s")+`"}`, both)
-	m := material(t, p)
+	end = sync.OnceFunc(func() { must(t, server.Close(context.Background()), <-served, os.RemoveAll(dir)) })
+	t.Cleanup(end)
+	return `{"workload_api": "unix://` + filepath.Join(dir, "s") + `"}`, end
+}
+
+func TestWorkloadAPIHasMapOfTrustDomains(t *testing.T) {
+	ours, theirs, own := catest.NewCA(catest.Options{}), catest.NewCA(catest.Options{}), &secret.Map{}
+	hold(t, own, ours)
+	own.Set("partner", secret.NewTrustBundle("partner", "test", theirs.Bundle()))
+	config, _ := workloadAPI(t, own)
+	m := material(t, open(t, config, both))
 	if got := m.Certs[0].Leaf.URIs[0].String(); got != id || len(m.SPIFFEBundleMap) != 2 {
 		t.Errorf("%s, %v", got, m.SPIFFEBundleMap)
 	}
 	if bundle := m.SPIFFEBundleMap["example.com"]; bundle == nil || !theirs.Bundle().Contains(bundle.X509Authorities()[0]) {
 		t.Errorf("the federated bundle is %v", bundle)
 	}
-	p.Close()
-	must(t, server.Close(t.Context()), <-served)
+}
+
+// A gRPC server closes its providers with each connection, and builds others for the next.
+func TestHeldMaterialOutlastsConnections(t *testing.T) {
+	own := &secret.Map{}
+	hold(t, own, catest.NewCA(catest.Options{}))
+	config, end := workloadAPI(t, own)
+	built, err := grpcprovider.ParseConfig(certprovider.Name, json.RawMessage(config))
+	must(t, err)
+	first, err := built.Build(both)
+	must(t, err)
+	material(t, first)
+	first.Close()
+	end()
+	second, err := built.Build(both)
+	must(t, err)
+	defer second.Close()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := second.KeyMaterial(ended); err != nil {
+		t.Errorf("while the Workload API is away: %v", err)
+	}
+}
+
+// gRPC keeps a provider that it has built.
+func TestSourceMayBeServedLater(t *testing.T) {
+	source := &secret.Map{}
+	hold(t, source, catest.NewCA(catest.Options{}))
+	p := open(t, `{"source": "`+t.Name()+`"}`, both)
+	if _, err := p.KeyMaterial(t.Context()); err == nil {
+		t.Error("there is a source")
+	}
+	stop, err := certprovider.Serve(t.Name(), source)
+	must(t, err)
+	first := material(t, p)
+	stop()
+	if material(t, p) != first {
+		t.Error("the source is not kept")
+	}
 }
 
 func TestInvalidConfigIsExplained(t *testing.T) {

@@ -24,7 +24,7 @@ type federation interface{ Federated() []string }
 
 // provider returns the key material of one pair and one bundle.
 type provider struct {
-	source  secret.Source
+	source  func(context.Context) (secret.Source, error)
 	release func()
 	pair    string // "" if it is not wanted
 	roots   string // "" if they are not wanted
@@ -38,18 +38,9 @@ type material struct {
 	certprovider.KeyMaterial
 }
 
-// broken is a provider whose source cannot be opened.
-type broken struct{ err error }
-
-func (b broken) KeyMaterial(context.Context) (*certprovider.KeyMaterial, error) { return nil, b.err }
-func (b broken) Close()                                                         {}
-
 func build(c config, o certprovider.BuildOptions) certprovider.Provider {
-	source, release, err := sources.acquire(c)
-	if err != nil {
-		return broken{fmt.Errorf("certificate provider %s: %w", Name, err)}
-	}
-	p := &provider{source: source, release: release}
+	p := &provider{}
+	p.source, p.release = sources.acquire(c)
 	if o.WantIdentity {
 		p.pair = cmp.Or(o.CertName, defaultPair)
 	}
@@ -98,18 +89,22 @@ type held struct {
 }
 
 func (p *provider) held(ctx context.Context) (h held, err error) {
+	source, err := p.source(ctx)
+	if err != nil {
+		return held{}, err
+	}
 	if p.pair != "" {
-		if h.pair, err = secret.Get(ctx, p.source, secret.Caller{}, p.pair); err != nil {
+		if h.pair, err = secret.Get(ctx, source, secret.Caller{}, p.pair); err != nil {
 			return held{}, err
 		}
 	}
 	if p.roots == "" {
 		return h, nil
 	}
-	if h.roots, err = secret.Get(ctx, p.source, secret.Caller{}, p.roots); err != nil {
+	if h.roots, err = secret.Get(ctx, source, secret.Caller{}, p.roots); err != nil {
 		return held{}, err
 	}
-	if from, ok := p.source.(federation); ok && p.roots == defaultRoots {
+	if from, ok := source.(federation); ok && p.roots == defaultRoots {
 		domains := from.Federated()
 		if domains == nil {
 			return h, nil
@@ -117,7 +112,7 @@ func (p *provider) held(ctx context.Context) (h held, err error) {
 		h.domains = map[string]*secret.Item{}
 		for _, domain := range domains {
 			// A bundle that cannot be had leaves its trust domain without roots.
-			if item, err := p.source.Peek(secret.Caller{}, "spiffe://"+domain); err == nil {
+			if item, err := source.Peek(secret.Caller{}, "spiffe://"+domain); err == nil {
 				h.domains[domain] = item
 				h.order = append(h.order, domain)
 			}

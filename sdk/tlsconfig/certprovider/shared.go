@@ -1,6 +1,7 @@
 package certprovider
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -12,20 +13,41 @@ import (
 
 // registry has the sources of the program, and those that providers share.
 type registry struct {
+	open func(config) (closer, error)
+
 	mu     sync.Mutex
 	served map[string]secret.Source
 	opened map[config]*shared
 }
 
-var sources = registry{served: map[string]secret.Source{}, opened: map[config]*shared{}}
+var sources = newRegistry(openSource)
+
+func newRegistry(open func(config) (closer, error)) *registry {
+	return &registry{open: open, served: map[string]secret.Source{}, opened: map[config]*shared{}}
+}
+
+// closer is a source that a registry has opened.
+type closer interface {
+	secret.Source
+	Close() error
+}
+
+func openSource(c config) (closer, error) {
+	if c.WorkloadAPI != "" {
+		return spiresecret.New(spiresecret.Config{Socket: c.WorkloadAPI, Federated: true})
+	}
+	return filesecret.New(filesecret.Config{CredentialFolder: c.CredentialFolder})
+}
 
 // shared is a source that the providers of one config have in common.
 type shared struct {
-	source interface {
-		secret.Source
-		Close() error
-	}
-	users int
+	registry *registry
+	config   config
+	users    int // the registry's lock guards it
+
+	ready  chan struct{} // closed when source or err is set
+	source closer
+	err    error
 }
 
 func (r *registry) serve(name string, source secret.Source) (stop func(), err error) {
@@ -47,43 +69,83 @@ func (r *registry) end(name string) {
 	delete(r.served, name)
 }
 
-// acquire returns the source of a config, and what releases it.
-func (r *registry) acquire(c config) (secret.Source, func(), error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if c.Source != "" {
-		if source := r.served[c.Source]; source != nil {
-			return source, func() {}, nil
-		}
-		return nil, nil, fmt.Errorf("no source has the name %.256q; call certprovider.Serve before gRPC", c.Source)
+// acquire returns what returns the source of a config, and what releases it.
+func (r *registry) acquire(c config) (source func(context.Context) (secret.Source, error), release func()) {
+	if s := r.share(c); s != nil {
+		return s.get, sync.OnceFunc(s.release)
 	}
-	s := r.opened[c]
-	if s == nil {
-		s = &shared{}
-		var err error
-		if c.WorkloadAPI != "" {
-			s.source, err = spiresecret.New(spiresecret.Config{Socket: c.WorkloadAPI, Federated: true})
-		} else {
-			s.source, err = filesecret.New(filesecret.Config{CredentialFolder: c.CredentialFolder})
-		}
-		if err != nil {
-			return nil, nil, err
-		}
-		r.opened[c] = s
-	}
-	s.users++
-	return s.source, sync.OnceFunc(func() { r.release(c, s) }), nil
+	return r.given(c.Source), func() {}
 }
 
-func (r *registry) release(c config, s *shared) {
+// given returns what returns the source that the program serves under a name: the first that is found, now
+// or at a call.
+func (r *registry) given(name string) func(context.Context) (secret.Source, error) {
 	r.mu.Lock()
-	s.users--
-	last := s.users == 0
-	if last {
-		delete(r.opened, c)
-	}
+	found := r.served[name]
 	r.mu.Unlock()
-	if last {
-		_ = s.source.Close() // it returns nil
+	return func(context.Context) (secret.Source, error) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if found == nil {
+			found = r.served[name]
+		}
+		if found == nil {
+			return nil, fmt.Errorf("no source has the name %.256q; call certprovider.Serve before gRPC", name)
+		}
+		return found, nil
 	}
+}
+
+// share returns the shared source of a config until release; nil if the program has given it. It waits for
+// nothing: grpc-go holds a lock over the providers of the whole program.
+func (r *registry) share(c config) *shared {
+	if c.Source != "" {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.opened[c]
+	if s == nil {
+		s = &shared{registry: r, config: c, ready: make(chan struct{})}
+		r.opened[c] = s
+		go s.open()
+	}
+	s.users++
+	return s
+}
+
+func (s *shared) open() {
+	defer close(s.ready)
+	s.source, s.err = s.registry.open(s.config)
+}
+
+// get waits until the source is open: a file system may hang.
+func (s *shared) get(ctx context.Context) (secret.Source, error) {
+	select {
+	case <-s.ready:
+		return s.source, s.err
+	case <-ctx.Done():
+	}
+	select {
+	case <-s.ready:
+		return s.source, s.err
+	default:
+		return nil, context.Cause(ctx)
+	}
+}
+
+// release closes the source in the background after the last call.
+func (s *shared) release() {
+	r := s.registry
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s.users--; s.users > 0 {
+		return
+	}
+	delete(r.opened, s.config)
+	go func() {
+		if <-s.ready; s.err == nil {
+			_ = s.source.Close() // it returns nil
+		}
+	}()
 }
