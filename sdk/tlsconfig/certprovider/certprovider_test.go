@@ -249,6 +249,40 @@ func TestHeldMaterialOutlastsConnections(t *testing.T) {
 	}
 }
 
+// The roots of one trust domain, named by the control plane, verify no peer of another.
+func TestNamedTrustBundleVerifiesItsTrustDomain(t *testing.T) {
+	ours, theirs, folder := catest.NewCA(catest.Options{}), catest.NewCA(catest.Options{}), t.TempDir()
+	credentialFolder(t, folder, ours, theirs)
+	m := material(t, open(t, `{"credential_folder": "`+folder+`"}`, grpcprovider.BuildOptions{WantRoot: true, CertName: "spiffe://example.com"}))
+	if bundle := m.SPIFFEBundleMap["example.com"]; len(m.SPIFFEBundleMap) != 1 || bundle == nil || !theirs.Bundle().Contains(bundle.X509Authorities()[0]) {
+		t.Errorf("the map is %v", m.SPIFFEBundleMap)
+	}
+}
+
+// An item of a source may have no version.
+func TestRotationIsSeenWithoutVersions(t *testing.T) {
+	source := &secret.Map{}
+	hold(t, source, catest.NewCA(catest.Options{}))
+	p := open(t, serve(t, unversioned{source}), both)
+	first := material(t, p)
+	hold(t, source, catest.NewCA(catest.Options{}))
+	if second := material(t, p); second.Certs[0].Leaf.Equal(first.Certs[0].Leaf) || second.Roots.Equal(first.Roots) {
+		t.Error("the rotation is not seen")
+	}
+}
+
+type unversioned struct{ *secret.Map }
+
+func (u unversioned) Peek(caller secret.Caller, name string) (*secret.Item, error) {
+	item, err := u.Map.Peek(caller, name)
+	if err != nil {
+		return nil, err
+	}
+	bare := *item
+	bare.Version = ""
+	return &bare, nil
+}
+
 // gRPC keeps a provider that it has built.
 func TestSourceMayBeServedLater(t *testing.T) {
 	source := &secret.Map{}

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"maps"
 	"strings"
 	"sync/atomic"
 
@@ -32,9 +33,9 @@ type provider struct {
 	last atomic.Pointer[material]
 }
 
-// material is what the versions of the secrets make.
+// material is what the secrets make.
 type material struct {
-	versions string
+	of held
 	certprovider.KeyMaterial
 }
 
@@ -64,19 +65,18 @@ func (p *provider) Close() { p.release() }
 
 // KeyMaterial implements [certprovider.Provider]. It waits until the source has the secrets.
 func (p *provider) KeyMaterial(ctx context.Context) (*certprovider.KeyMaterial, error) {
-	held, err := p.held(ctx)
+	now, err := p.held(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("certificate provider %s: %w", Name, err)
 	}
-	versions := held.versions()
-	if last := p.last.Load(); last != nil && last.versions == versions {
+	if last := p.last.Load(); last != nil && last.of.same(now) {
 		return &last.KeyMaterial, nil
 	}
-	made, err := held.material()
+	made, err := now.material()
 	if err != nil {
 		return nil, fmt.Errorf("certificate provider %s: %w", Name, err)
 	}
-	next := &material{versions, *made}
+	next := &material{now, *made}
 	p.last.Store(next)
 	return &next.KeyMaterial, nil
 }
@@ -85,7 +85,6 @@ func (p *provider) KeyMaterial(ctx context.Context) (*certprovider.KeyMaterial, 
 type held struct {
 	pair, roots *secret.Item            // nil if not wanted
 	domains     map[string]*secret.Item // nil if the source has no trust domains
-	order       []string                // of domains
 }
 
 func (p *provider) held(ctx context.Context) (h held, err error) {
@@ -104,36 +103,45 @@ func (p *provider) held(ctx context.Context) (h held, err error) {
 	if h.roots, err = secret.Get(ctx, source, secret.Caller{}, p.roots); err != nil {
 		return held{}, err
 	}
-	if from, ok := source.(federation); ok && p.roots == defaultRoots {
-		domains := from.Federated()
-		if domains == nil {
-			return h, nil
-		}
-		h.domains = map[string]*secret.Item{}
-		for _, domain := range domains {
-			// A bundle that cannot be had leaves its trust domain without roots.
-			if item, err := source.Peek(secret.Caller{}, "spiffe://"+domain); err == nil {
-				h.domains[domain] = item
-				h.order = append(h.order, domain)
-			}
-		}
-	}
+	h.domains = p.domains(source, h.roots)
 	return h, nil
 }
 
-func (h held) versions() string {
-	var all strings.Builder
-	add := func(name string, item *secret.Item) {
-		if item != nil {
-			fmt.Fprintf(&all, "%s %s\n", name, item.Version)
+// domains returns the trust bundles by trust domain, nil if the source has none. Roots that are those of a
+// trust domain verify no peer of another.
+func (p *provider) domains(source secret.Source, roots *secret.Item) map[string]*secret.Item {
+	from, ok := source.(federation)
+	if !ok {
+		return nil
+	}
+	names := from.Federated()
+	if names == nil {
+		return nil
+	}
+	if domain, ok := strings.CutPrefix(p.roots, "spiffe://"); ok {
+		return map[string]*secret.Item{domain: roots}
+	}
+	if p.roots != defaultRoots {
+		return nil
+	}
+	all := map[string]*secret.Item{}
+	for _, domain := range names {
+		// A bundle that cannot be had leaves its trust domain without roots.
+		if item, err := source.Peek(secret.Caller{}, "spiffe://"+domain); err == nil {
+			all[domain] = item
 		}
 	}
-	add("pair", h.pair)
-	add("roots", h.roots)
-	for _, domain := range h.order {
-		add(domain, h.domains[domain])
-	}
-	return all.String()
+	return all
+}
+
+// same reports whether both have the same content.
+func (h held) same(other held) bool {
+	return same(h.pair, other.pair) && same(h.roots, other.roots) &&
+		(h.domains == nil) == (other.domains == nil) && maps.EqualFunc(h.domains, other.domains, same)
+}
+
+func same(a, b *secret.Item) bool {
+	return a == b || a != nil && b != nil && a.Version == b.Version && a.Version != ""
 }
 
 func (h held) material() (m *certprovider.KeyMaterial, err error) {
