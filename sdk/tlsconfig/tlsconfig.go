@@ -33,7 +33,9 @@ type Options struct {
 	Peer  Authorizer
 	// Federated maps other trust domains, such as "example.com", to the names of their
 	// trust bundles. A peer with a SPIFFE ID of such a domain must chain to its bundle, and
-	// no other peer may. Default: none, Roots verifies every peer.
+	// no other peer may. Such a bundle's CA can sign any DNS name, too: Peer should look at SPIFFE
+	// IDs, not at names alone, as [DNSName] and [ServerName] do. Default: none, Roots verifies
+	// every peer.
 	Federated map[string]string
 	// Sessions is how many sessions a client caches for resumption. Default: 0, so each
 	// connection makes a full handshake. A server always issues tickets; see [Server].

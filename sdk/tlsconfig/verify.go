@@ -101,6 +101,20 @@ func (v *Verifier) Roots() (*pki.Bundle, error) {
 	return r.bundle, nil
 }
 
+// FederatedRoots returns the current roots of a trust domain in Options.Federated, as Roots does. For any other
+// trust domain, which has none, it returns nil.
+func (v *Verifier) FederatedRoots(trustDomain string) (*pki.Bundle, error) {
+	from := v.federated[trustDomain]
+	if from == nil {
+		return nil, nil
+	}
+	r, err := from.get()
+	if err != nil {
+		return nil, err
+	}
+	return r.bundle, nil
+}
+
 // signsOthers are the usages that a leaf must not have (X509-SVID, section 5.2).
 const signsOthers = x509.KeyUsageCertSign | x509.KeyUsageCRLSign
 

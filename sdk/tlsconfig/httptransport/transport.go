@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"sync"
@@ -27,10 +28,11 @@ import (
 type Transport struct {
 	base     *http.Transport
 	verifier *tlsconfig.Verifier
+	domains  []string // of Options.Federated
 
 	mu    sync.Mutex
 	conns *http.Transport // made while each of roots was trusted
-	roots *pki.Bundle
+	roots []*pki.Bundle   // of Options.Roots, and of each domain
 }
 
 // idle is the idle timeout if base sets none.
@@ -61,7 +63,8 @@ func New(o tlsconfig.Options, base *http.Transport) (*Transport, error) {
 	if base.IdleConnTimeout == 0 { // connections left behind by a dropped root must end
 		base.IdleConnTimeout = idle
 	}
-	return &Transport{base: base, verifier: verifier, conns: base.Clone()}, nil
+	domains := slices.Sorted(maps.Keys(o.Federated))
+	return &Transport{base: base, verifier: verifier, domains: domains, conns: base.Clone(), roots: make([]*pki.Bundle, 1+len(domains))}, nil
 }
 
 func dialsTLS(t *http.Transport) bool {
@@ -87,7 +90,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // trusted returns the pool of connections that a request may use.
 func (t *Transport) trusted() (*http.Transport, error) {
-	roots, err := t.verifier.Roots()
+	roots, err := t.now()
 	if err != nil {
 		return nil, err
 	}
@@ -101,9 +104,29 @@ func (t *Transport) trusted() (*http.Transport, error) {
 	return t.conns, nil
 }
 
-// dropped reports whether a root in before is missing from now.
-func dropped(before, now *pki.Bundle) bool {
-	return before != now && slices.ContainsFunc(before.Certificates(), func(root *x509.Certificate) bool { return !now.Contains(root) })
+// now returns the current roots. A federated trust domain may have none; its servers are then refused.
+func (t *Transport) now() ([]*pki.Bundle, error) {
+	own, err := t.verifier.Roots()
+	if err != nil {
+		return nil, err
+	}
+	all := []*pki.Bundle{own}
+	for _, domain := range t.domains {
+		federated, _ := t.verifier.FederatedRoots(domain) // nil with an error
+		all = append(all, federated)
+	}
+	return all, nil
+}
+
+// dropped reports whether a root of before is missing from the same bundle now.
+func dropped(before, now []*pki.Bundle) bool {
+	for i := range before {
+		missing := func(root *x509.Certificate) bool { return !now[i].Contains(root) }
+		if before[i] != now[i] && slices.ContainsFunc(before[i].Certificates(), missing) {
+			return true
+		}
+	}
+	return false
 }
 
 // CloseIdleConnections closes idle connections; the method of this name of [http.Client]

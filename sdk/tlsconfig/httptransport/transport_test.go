@@ -165,6 +165,36 @@ func TestOnlyDroppedRootClosesItsConnections(t *testing.T) {
 	}
 }
 
+// Roots of federated trust domains count as those of Options.Roots.
+func TestDroppedFederatedRootClosesItsConnections(t *testing.T) {
+	s := newScene(t, nil)
+	s.app.Put(&secret.Item{Name: "own", Kind: secret.TrustBundle, Version: "1", Roots: catest.NewCA(catest.Options{}).Bundle().PEM()})
+	o := s.options(s.app)
+	o.Roots, o.Federated = "own", map[string]string{"example.org": "ROOTCA"}
+	transport, err := httptransport.New(o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.client.Transport = transport
+	for i, step := range []struct {
+		roots []*pki.Bundle
+		want  int // connections
+	}{
+		{[]*pki.Bundle{s.authority.Bundle()}, 1},
+		{[]*pki.Bundle{s.authority.Bundle(), catest.NewCA(catest.Options{}).Bundle()}, 1},
+		{[]*pki.Bundle{s.authority.Bundle()}, 2},
+	} {
+		trust(s.app, step.roots...)
+		if s.must("/"); s.connections() != step.want {
+			t.Errorf("step %d: %d connections, want %d", i, s.connections(), step.want)
+		}
+	}
+	s.app.Forget("ROOTCA")
+	if _, _, err := s.get("/"); !errors.Is(err, tlsconfig.ErrRootsGone) {
+		t.Errorf("the federation has ended: %v", err)
+	}
+}
+
 func TestRequestInFlightSurvivesDroppedRoot(t *testing.T) {
 	for protocol, base := range protocols {
 		t.Run(protocol, func(t *testing.T) {
