@@ -10,6 +10,7 @@ import (
 	"time"
 	"weak"
 
+	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
@@ -45,6 +46,9 @@ type byName struct {
 func (b *byName) get(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	ctx, cancel := context.WithTimeout(cmp.Or(hello.Context(), context.Background()), longestWait) // nil outside of a handshake
 	defer cancel()
+	if hello.ServerName != "" && !isDNSName(hello.ServerName) {
+		return nil, nil // sources have other names, too, such as file-cert:…
+	}
 	name := cmp.Or(hello.ServerName, b.Certificate)
 	item, err := secret.Get(ctx, b.Source, b.Caller, name) // with a watch: a name on demand counts as used
 	switch {
@@ -54,6 +58,11 @@ func (b *byName) get(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 		return nil, missing(name, secret.KeyPair, err, nil)
 	}
 	return b.certificate(item)
+}
+
+func isDNSName(name string) bool {
+	_, err := pki.NewIdentity("", []string{name}, nil)
+	return err == nil
 }
 
 // certificate returns the item as crypto/tls takes it, parsed once while the source holds it.

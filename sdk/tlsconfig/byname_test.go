@@ -91,3 +91,27 @@ func TestServerByNameRefusesOptionsWithoutEffect(t *testing.T) {
 		}
 	}
 }
+
+// A client chooses among DNS names, not among all names that a source may have.
+func TestServerNameThatIsNoDNSNameIsUnknown(t *testing.T) {
+	held, err := secret.Obtain(t.Context(), catest.NewCA(catest.Options{}), "a.example.org")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	item, err := held.Peek(secret.Caller{}, "default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var source secret.Map
+	for _, name := range []string{"file-cert:/etc/a.pem~/etc/a.key", "spiffe://example.org", "kubernetes://a"} {
+		source.Set(name, item)
+		if certificate, err := byName(t, tlsconfig.Options{Source: &source}, name); certificate != nil || err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	source.Set("A_b.example.org", item)
+	if certificate, err := byName(t, tlsconfig.Options{Source: &source}, "A_b.example.org"); certificate == nil || err != nil {
+		t.Error(err)
+	}
+}
