@@ -51,10 +51,9 @@ func (s *Source) addCredential() error {
 		return nil
 	}
 	whole := filepath.Join(folder, CredentialBundle)
-	for _, e := range []*entry{
-		{spec: Spec{Name: credentialName, Chain: whole, Key: whole}, read: readFile},
-		{spec: Spec{Name: ownRootsName, Roots: folder}, own: true, read: readOwnRoots},
-	} {
+	roots := &entry{spec: Spec{Name: ownRootsName, Roots: folder}, own: true}
+	roots.read = roots.readOwnRoots
+	for _, e := range []*entry{{spec: Spec{Name: credentialName, Chain: whole, Key: whole}, read: readFile}, roots} {
 		if s.entries[e.spec.Name] != nil {
 			return fmt.Errorf("secret %q comes from the credential folder: remove it from the configured secrets", e.spec.Name)
 		}
@@ -64,7 +63,7 @@ func (s *Source) addCredential() error {
 }
 
 // readOwnRoots reads the roots of the trust domain that the folder's certificate is of.
-func readOwnRoots(folder string) ([]byte, error) {
+func (e *entry) readOwnRoots(folder string) ([]byte, error) {
 	path := filepath.Join(folder, CredentialBundle)
 	certs, err := readChain(Spec{Chain: path, Key: path}, readFile)
 	if err != nil {
@@ -77,7 +76,22 @@ func readOwnRoots(folder string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: failed to read the certificate's SPIFFE ID, which selects the trust bundle: %w", path, err)
 	}
-	return readFile(filepath.Join(folder, TrustBundleFile(identity.TrustDomain())))
+	e.domain = identity.TrustDomain()
+	return readFile(filepath.Join(folder, TrustBundleFile(e.domain)))
+}
+
+// disown withdraws the roots of a trust domain that the certificate is no longer of, if those of the
+// present one cannot be read: they would verify its peers in their place.
+func (s *Source) disown(e *entry) {
+	s.mu.Lock()
+	var tell []func()
+	if e.held != nil && e.domain != e.heldDomain {
+		e.held, tell = nil, e.watchers.All()
+	}
+	s.mu.Unlock()
+	for _, notify := range tell {
+		notify()
+	}
 }
 
 // followFolder adds an entry for each trust bundle in the credential folder and withdraws those

@@ -190,6 +190,21 @@ func TestOwnRootsFollowTrustDomain(t *testing.T) {
 	})
 }
 
+// The CA of the former trust domain must not verify peers of the new one.
+func TestRootsOfFormerTrustDomainAreWithdrawn(t *testing.T) {
+	before, after := catest.NewCA(catest.Options{}), catest.NewCA(catest.Options{})
+	dir := folder(t, credential(t, before, "spiffe://example.org/web"))
+	r := serveFolder(t, dir)
+	chain, key := after.Pair(time.Hour, "spiffe://example.net/web")
+	must(t, renameInto(dir, files{filesecret.CredentialBundle: slices.Concat(key, chain)}, filesecret.CredentialBundle))
+	r.await("ROOTCA", "that there are none", func(_ *secret.Item, err error) bool { return errors.Is(err, secret.ErrNotReady) })
+	r.known("spiffe://example.org", true)
+	must(t, renameInto(dir, files{filesecret.TrustBundleFile("example.net"): after.Bundle().PEM()}, filesecret.TrustBundleFile("example.net")))
+	r.await("ROOTCA", "the roots of the new domain", func(item *secret.Item, err error) bool {
+		return err == nil && bytes.Equal(item.Roots, after.Bundle().PEM())
+	})
+}
+
 func TestCredentialFolderExcludesItsNames(t *testing.T) {
 	dir := folder(t, credential(t, catest.NewCA(catest.Options{}), "spiffe://example.org/web"))
 	_, err := filesecret.New(filesecret.Config{CredentialFolder: dir, Secrets: []filesecret.Spec{{Name: "ROOTCA", Roots: at(dir, "x")}}})

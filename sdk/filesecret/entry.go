@@ -31,6 +31,8 @@ type entry struct {
 	pause   time.Duration // before invalid files are read again
 	again   time.Time     // when to do so; zero if the files are valid
 	expired bool          // the expiry was reported
+	// For own, the trust domains that were last read, and whose roots are held.
+	domain, heldDomain string
 }
 
 // unknown reports whether the name is not served. The caller holds the lock.

@@ -122,9 +122,11 @@ func (s *Source) look(entries []*entry, wanted func(*entry) bool) {
 			continue // removed since the folder was listed, which its event does again
 		}
 		if err != nil {
+			s.disown(e)
 			s.fail(e, err)
 			continue
 		}
+		e.heldDomain = e.domain
 		s.take(e, item, skipped)
 	}
 }
