@@ -7,7 +7,9 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/countersign-dev/countersign/sdk/catest"
@@ -202,6 +204,26 @@ func TestRootsOfFormerTrustDomainAreWithdrawn(t *testing.T) {
 	must(t, renameInto(dir, files{filesecret.TrustBundleFile("example.net"): after.Bundle().PEM()}, filesecret.TrustBundleFile("example.net")))
 	r.await("ROOTCA", "the roots of the new domain", func(item *secret.Item, err error) bool {
 		return err == nil && bytes.Equal(item.Roots, after.Bundle().PEM())
+	})
+}
+
+func TestInvalidTrustBundleOfMissingFolderIsNotReadAllTheTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := credential(t, catest.NewCA(catest.Options{}), "spiffe://example.org/web")
+		f[filesecret.TrustBundleFile("example.com")] = []byte("not a bundle")
+		dir := folder(t, f)
+		var looks atomic.Int64
+		serving(t, filesecret.Config{CredentialFolder: dir, NoEvents: true, Now: func() time.Time {
+			if looks.Add(1) > 1000 {
+				time.Sleep(time.Hour)
+			}
+			return time.Now()
+		}})
+		must(t, os.RemoveAll(dir))
+		time.Sleep(time.Minute)
+		if n := looks.Load(); n > 1000 {
+			t.Errorf("the clock was looked at %d times", n)
+		}
 	})
 }
 

@@ -119,6 +119,7 @@ func (s *Source) look(entries []*entry, wanted func(*entry) bool) {
 		e.seen = true
 		item, skipped, err := s.readEntry(e)
 		if e.federated && errors.Is(err, fs.ErrNotExist) {
+			e.again, e.pause = time.Time{}, 0
 			continue // removed since the folder was listed, which its event does again
 		}
 		if err != nil {
