@@ -35,7 +35,7 @@ type bundle struct {
 	heard      sync.WaitGroup
 	stops      []func() // the watches of the source
 	signatures signatures
-	renewing   map[string]string // by key pair, the revoked certificate that is replaced
+	renewing   map[string]renewal // of revoked certificates, by key pair
 
 	mu       sync.Mutex
 	contents map[string]content // by path, what was last good

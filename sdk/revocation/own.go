@@ -47,21 +47,47 @@ func (s signed) revokes(cert *x509.Certificate) bool {
 		}) && cert.CheckSignatureFrom(s.ca) == nil
 }
 
-// renewRevoked has each revoked key pair replaced, once for each certificate: after an error its owner
-// tries again by itself. Only the Set's goroutine calls it, and it holds no lock.
+// renewal is that of one revoked certificate.
+type renewal struct {
+	fingerprint string
+	begun       bool   // by the owner, which tries again by itself
+	fault       string // why not, as it was logged
+}
+
+// renewRevoked has each revoked key pair replaced, once for each certificate. After an error, such as that
+// of an owner that waits after another failure, the next look tries again. Only the Set's goroutine calls
+// renewRevoked, and it holds no lock.
 func (b *bundle) renewRevoked() {
-	began := make(map[string]string, len(b.made.revoked))
+	renewing := make(map[string]renewal, len(b.made.revoked))
 	for _, r := range b.made.revoked {
-		began[r.name] = r.fingerprint
-		if b.renewing[r.name] == r.fingerprint {
-			continue
+		last := b.renewing[r.name]
+		if last.fingerprint != r.fingerprint {
+			last = renewal{fingerprint: r.fingerprint}
+			b.reportRevoked(r)
 		}
-		b.log.Warn("a held certificate is revoked, and is renewed now", "pair", r.name, "fingerprint", r.fingerprint, "why", r.why)
-		b.observe(secret.Event{Kind: secret.Failed, Secret: r.name, Authority: publisher, Reason: revokedReason,
-			Failure: &secret.Failure{Reason: revokedReason, Text: r.why, At: b.made.at}})
-		if err := b.renew(r.name); err != nil {
-			b.log.Warn("a revoked certificate is not renewed now", "pair", r.name, "error", text.Clean(err.Error()))
+		if !last.begun {
+			last = b.ask(r.name, last)
 		}
+		renewing[r.name] = last
 	}
-	b.renewing = began
+	b.renewing = renewing
+}
+
+func (b *bundle) reportRevoked(r revoked) {
+	b.log.Warn("a held certificate is revoked, and is renewed now", "pair", r.name, "fingerprint", r.fingerprint, "why", r.why)
+	b.observe(secret.Event{Kind: secret.Failed, Secret: r.name, Authority: publisher, Reason: revokedReason,
+		Failure: &secret.Failure{Reason: revokedReason, Text: r.why, At: b.made.at}})
+}
+
+// ask has the owner of a key pair renew it, and logs a new reason why it does not.
+func (b *bundle) ask(name string, r renewal) renewal {
+	err := b.renew(name)
+	if r.begun = err == nil; r.begun {
+		return r
+	}
+	if fault := text.Clean(err.Error()); fault != r.fault {
+		r.fault = fault
+		b.log.Warn("a revoked certificate is not renewed now", "pair", name, "error", fault)
+	}
+	return r
 }

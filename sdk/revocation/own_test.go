@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math/big"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,7 +32,7 @@ func TestRevokedPairIsRenewedOnceForEachCertificate(t *testing.T) {
 		ca, other := catest.NewCA(catest.Options{Intermediates: 1}), catest.NewCA(catest.Options{})
 		b := serveWith(t, ca, func(c *revocation.Config) {
 			c.Bundles[0].Chains = []string{"default", "web", "late"}
-			c.Renew = func(name string) error { renewed = append(renewed, name); return errors.New("it is away") }
+			c.Renew = func(name string) error { renewed = append(renewed, name); return nil }
 		}, ca.CRLs(catest.CRL{Number: 1})...)
 		first, _, strangers := b.pair("default", ca), b.pair("web", ca), b.pair("late", other)
 		wants := func(what string, names ...string) {
@@ -56,5 +57,32 @@ func TestRevokedPairIsRenewedOnceForEachCertificate(t *testing.T) {
 		wants("its successor is not revoked", "default")
 		b.write(ca.CRLs(catest.CRL{Number: 3, Revoked: []*big.Int{first, second}})...)
 		wants("its successor is", "default", "default")
+	})
+}
+
+// The owner may be waiting after a failure that has nothing to do with the revocation.
+func TestRefusedRenewalOfRevokedPairIsRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := 0
+		ca := catest.NewCA(catest.Options{})
+		b := serveWith(t, ca, func(c *revocation.Config) {
+			c.Bundles[0].Chains = []string{"default"}
+			c.Renew = func(string) error {
+				if calls++; calls < 4 {
+					return errors.New("it waits")
+				}
+				return nil
+			}
+		}, ca.CRLs(catest.CRL{Number: 1})...)
+		serial := b.pair("default", ca)
+		b.write(ca.CRLs(catest.CRL{Number: 2, Revoked: []*big.Int{serial}})...)
+		if passes(10 * time.Minute); calls != 4 {
+			t.Errorf("it is called %d times, want 4", calls)
+		}
+		for _, line := range []string{"is revoked, and is renewed now", "is not renewed now"} {
+			if n := strings.Count(b.log.String(), line); n != 1 {
+				t.Errorf("%q is logged %d times\n%s", line, n, &b.log)
+			}
+		}
 	})
 }
