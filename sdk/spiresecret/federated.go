@@ -18,9 +18,10 @@ const (
 )
 
 // takeDomains serves the trust bundle of each trust domain in a reply. A domain that is no longer
-// in it is unknown; one whose bundle cannot be used keeps the bundle before.
+// in it is unknown; one whose bundle cannot be used keeps the bundle before. A reply without an
+// X.509-SVID, and so without the workload's own bundle, changes nothing, as for the other secrets.
 func (s *Source) takeDomains(reply *workloadv1.X509SVIDResponse) {
-	if !s.config.Federated {
+	if !s.config.Federated || len(reply.GetSvids()) == 0 {
 		return
 	}
 	found := domainsOf(reply)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/countersign-dev/countersign/internal/test/certtest"
 	"github.com/countersign-dev/countersign/internal/test/logtest"
@@ -38,6 +39,11 @@ func TestEachTrustDomainIsServed(t *testing.T) {
 		from.send(broken)
 		synctest.Wait()
 		r.held("spiffe://example.com") // the one before
+
+		from.send(&reply{}) // which the standard does not allow
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		r.domainsAre("example.com", "example.org")
 
 		changed := make(chan string, 1)
 		stop, err := r.Watch(agent, "spiffe://example.com", func(name string) { changed <- name })
