@@ -15,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/countersign-dev/countersign/internal/test/proctest"
 )
@@ -24,8 +25,11 @@ const (
 	envoyID     = "spiffe://e2e.test/ns/e2e/sa/envoy"  // of the secret "default"
 	clientID    = "spiffe://e2e.test/ns/e2e/sa/client" // of the secret "client"
 
-	// A fifth of its ttl after a certificate was issued, the next one replaces it.
-	renewRatio = 0.8
+	// A rotation comes every 1.2 to 2.8 s, and the old certificate lives on for 37 s more: a machine
+	// that is busy with other things fails no test.
+	ttl         = 40 * time.Second
+	renewRatio  = 0.95
+	renewJitter = 0.02
 )
 
 // agent is `countersign agent` with one provider, on a socket of its own. It can
@@ -72,7 +76,8 @@ type agentConfig struct {
 	gateway map[string]any
 	// state has it keep its secrets over a restart.
 	state bool
-	// ratio of a certificate's life that is left when it is renewed; 0: renewRatio.
+	// ttl of its certificates, and the ratio of it that is left when they are renewed; 0: ttl, renewRatio.
+	ttl   time.Duration
 	ratio float64
 	// standIn is the folder of a CA that signs, by the file provider, while the moody
 	// one, whose CA is in the folder first, is away.
@@ -179,8 +184,8 @@ func (a *agent) writeConfig(t *testing.T, c agentConfig) {
 	}
 	content, err := json.Marshal(map[string]any{ // JSON is YAML
 		"trust_domain": cmp.Or(c.domain, trustDomain), "publish_bundle": c.publish,
-		"ttl":          ttl.String(),
-		"rotation":     map[string]any{"ratio": cmp.Or(c.ratio, renewRatio)},
+		"ttl":          cmp.Or(c.ttl, ttl).String(),
+		"rotation":     map[string]any{"ratio": cmp.Or(c.ratio, renewRatio), "jitter": renewJitter},
 		"runtime_dir":  a.runtimeDir(),
 		"secrets":      secrets,
 		"socket":       a.socketEntry(c),

@@ -40,7 +40,7 @@ func startBroker(t *testing.T, settings map[string]any) (a *agent, socket string
 	socket = filepath.Join(proctest.Folder(t), "broker", "socket")
 	a = prepareAgent(t, agentConfig{selfSigned: settings["workload_api"] != nil})
 	all := map[string]any{
-		"trust_domain": trustDomain, "ttl": ttl.String(), "rotation": map[string]any{"ratio": renewRatio}, "runtime_dir": a.runtimeDir(),
+		"trust_domain": trustDomain, "ttl": ttl.String(), "rotation": map[string]any{"ratio": renewRatio, "jitter": renewJitter}, "runtime_dir": a.runtimeDir(),
 		"socket": map[string]any{"path": a.socket}, "status": map[string]any{"address": "unix:" + a.statusSocket()},
 		"providers": a.providerEntries(t, agentConfig{selfSigned: settings["workload_api"] != nil}),
 		"workloads": map[string]any{"peers": []map[string]any{

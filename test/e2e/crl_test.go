@@ -204,7 +204,7 @@ func TestExpiredListRefusesAllOrIsDropped(t *testing.T) {
 		awaitAdmitted(t, "Envoy to admit a client", server, good, true)
 		mustRefuse(t, "the revoked client", server, bad)
 	}
-	l.write(t, l.list(t, root, ttl, bad))
+	l.write(t, l.list(t, root, 10*time.Second, bad))
 	kept.log.await(t, "a revocation list ends soon and has no successor")
 	awaitAdmitted(t, "Envoy to refuse everybody", strict, good, false)
 	awaitAdmitted(t, "Envoy to check nobody", lenient, bad, true)

@@ -16,7 +16,7 @@ func TestProviderThatEndsEachSecondCostsNoHandshake(t *testing.T) {
 	for name, signal := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "stopped": syscall.SIGSTOP} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a := startAgent(t, agentConfig{ratio: 0.5})
+			a := startAgent(t, agentConfig{ttl: 20 * time.Second, ratio: 0.5})
 			w := startWorkload(t, a.socket, "client")
 			var probers []*prober
 			for _, api := range []apiType{stateOfTheWorld, incremental} {

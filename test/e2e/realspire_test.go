@@ -27,7 +27,10 @@ type spireInstallation struct {
 	agent    *process
 }
 
-const spireNode = "spiffe://" + trustDomain + "/node"
+const (
+	spireNode = "spiffe://" + trustDomain + "/node"
+	spireTTL  = "20" // seconds: SPIRE renews at half of it
+)
 
 // startSPIRE starts both, and entitles the test's user to Envoy's SPIFFE ID.
 func startSPIRE(t *testing.T) *spireInstallation {
@@ -81,7 +84,7 @@ plugins {
 	mustDo(t, json.Unmarshal(s.command(t, "token", "generate", "-spiffeID", spireNode, "-output", "json"), &token))
 	s.startAgent(t, "-joinToken", token.Value)
 	s.command(t, "entry", "create", "-parentID", spireNode, "-spiffeID", envoyID,
-		"-selector", fmt.Sprintf("unix:uid:%d", os.Getuid()), "-x509SVIDTTL", fmt.Sprint(int(ttl.Seconds())))
+		"-selector", fmt.Sprintf("unix:uid:%d", os.Getuid()), "-x509SVIDTTL", spireTTL)
 	return s
 }
 

@@ -55,7 +55,7 @@ func spireBrokerServer(t *testing.T) brokerServer {
 	program, err = filepath.EvalSymlinks(program)
 	mustDo(t, err)
 	s.command(t, "entry", "create", "-parentID", spireNode, "-spiffeID", brokerDomain+"sleeper",
-		"-selector", "unix:path:"+program, "-x509SVIDTTL", fmt.Sprint(int(ttl.Seconds())))
+		"-selector", "unix:path:"+program, "-x509SVIDTTL", spireTTL)
 	return brokerServer{ // it presents the ID of its join token or that of the node: which of both varies
 		socket: socket, id: "spiffe://" + trustDomain + "/", pair: func() (tls.Certificate, []*x509.Certificate) { return s.brokerPair(t) },
 		changeRoot: func(t *testing.T) { s.command(t, "localauthority", "x509", "prepare") },

@@ -9,8 +9,13 @@ import (
 // setup is an agent with an Envoy, and a client that shakes hands all the time.
 func setup(t *testing.T, api apiType) (*agent, *envoy, *prober) {
 	t.Helper()
+	return setupWith(t, api, agentConfig{})
+}
+
+func setupWith(t *testing.T, api apiType, config agentConfig) (*agent, *envoy, *prober) {
+	t.Helper()
 	needEnvoy(t)
-	a := startAgent(t, agentConfig{})
+	a := startAgent(t, config)
 	e := startEnvoy(t, a.socket, api, "default")
 	w := startWorkload(t, a.socket, "client")
 	return a, e, startProber(t, w, e.address(t), envoyID)

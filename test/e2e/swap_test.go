@@ -23,7 +23,7 @@ func TestAbruptSwapsOfTheRootCostNoHandshakeBetweenEnvoys(t *testing.T) {
 		swaps, err = strconv.Atoi(text)
 		mustDo(t, err)
 	}
-	a := prepareAgent(t, agentConfig{ratio: 0.95})
+	a := prepareAgent(t, agentConfig{})
 	a.edit(t, func(c map[string]any) {
 		c["providers"].([]any)[0].(map[string]any)["settings"].(map[string]any)["quiet"] = true
 	})

@@ -115,7 +115,7 @@ func startManyAPI(t *testing.T, api string, peers []map[string]any) *agent {
 	mustDo(t, os.Chmod(shown, 0o755))
 	a.socket = filepath.Join(shown, "sds")
 	content, err := json.Marshal(map[string]any{
-		"trust_domain": trustDomain, "ttl": ttl.String(), "rotation": map[string]any{"ratio": renewRatio}, "runtime_dir": a.runtimeDir(),
+		"trust_domain": trustDomain, "ttl": ttl.String(), "rotation": map[string]any{"ratio": renewRatio, "jitter": renewJitter}, "runtime_dir": a.runtimeDir(),
 		"socket": map[string]any{"path": a.socket, "mode": "0666"}, "status": map[string]any{"address": "unix:" + a.statusSocket()},
 		"providers":    a.providerEntries(t, agentConfig{selfSigned: true}),
 		"workload_api": map[string]any{"socket": filepath.Join(shown, api), "jwt_svid": map[string]any{"audiences": []string{"db"}}},
