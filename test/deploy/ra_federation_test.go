@@ -84,6 +84,21 @@ func TestRealTrustBundlesOfForeignTrustDomainsAreKept(t *testing.T) {
 		withoutVerb(t, c, verb)
 		soon(t, "without "+verb, func() error { return refused(changeBundle(t.Context(), client, verb, raFormer)) })
 	}
+	policyFollowsTheRelease(t, c)
+}
+
+// policyFollowsTheRelease checks that the policy is for the account of the installation alone: one of the
+// same name in another namespace may be anyone's.
+func policyFollowsTheRelease(t *testing.T, c *kubetest.Cluster) {
+	t.Helper()
+	change := func(namespace string) error {
+		return changeBundle(t.Context(), as(t, c, "system:serviceaccount:"+namespace+":"+raAccount), "update", "unlinked")
+	}
+	must(t, change("tenant"))
+	must(t, refused(change(raNamespace)))
+	c.Namespace("mesh")
+	apply(t, c, built(t, "namespace: mesh\n"+federationRights, nil), "--force-conflicts")
+	soon(t, "the policy follows the release", func() error { return errors.Join(change(raNamespace), refused(change("mesh"))) })
 }
 
 // keepsForeignBundles runs what writes them, until it has done each thing once.
