@@ -29,13 +29,14 @@ type Endpoint struct {
 	publisher   *federation.Publisher
 }
 
-// Listen takes the address; without one it returns nil. The profile and the URL of p are those of c.
+// Listen takes the address; without one it returns nil. The profile and the URL of p are those of c, and its
+// log is log.
 // Handshakes succeed once Show was called.
 func Listen(c config.Published, p federation.Publication, log *slog.Logger) (*Endpoint, error) {
 	if c.Address == "" {
 		return nil, nil
 	}
-	p.Profile, p.URL = c.Profile, c.URL
+	p.Profile, p.URL, p.Log = c.Profile, c.URL, log
 	publisher, err := federation.NewPublisher(p)
 	if err != nil {
 		return nil, fmt.Errorf("publish_bundle: %w", err)

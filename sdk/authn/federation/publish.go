@@ -2,12 +2,14 @@ package federation
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"slices"
@@ -21,6 +23,7 @@ import (
 
 	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/internal/endpoint"
+	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
@@ -54,6 +57,8 @@ type Publication struct {
 	// and with a deadline. After an error, clients get status 503. It excludes keys of JWT-SVIDs.
 	// Default: nil.
 	Shared func(ctx context.Context, own *pki.Bundle, least uint64) (roots *pki.Bundle, number uint64, err error)
+	// Log receives why clients get status 503, once for each reason in a row. Default: [slog.Default].
+	Log *slog.Logger
 	// Now is the wall clock. Default: the system clock.
 	Now func() time.Time
 }
@@ -81,6 +86,7 @@ type Publisher struct {
 	digest string // of what number stands for; "": nothing was published
 	asked  bool   // Numbered has answered
 	body   []byte
+	logged string // why the last request failed; "": it did not
 }
 
 var _ http.Handler = (*Publisher)(nil)
@@ -102,6 +108,7 @@ func NewPublisher(p Publication) (*Publisher, error) {
 	if p.Now == nil {
 		p.Now = clock.Wall
 	}
+	p.Log = cmp.Or(p.Log, slog.Default())
 	out := &Publisher{Publication: p, domain: domain, path: "/"}
 	return out, out.takeURL()
 }
@@ -161,11 +168,39 @@ func (p *Publisher) serve(w http.ResponseWriter, r *http.Request, body []byte, t
 func (p *Publisher) current(ctx context.Context) (body []byte, tag string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	roots, jwks, err := p.content(ctx)
-	if err != nil && p.Shared == nil {
-		return nil, "", err
+	body, tag, err = p.build(ctx)
+	if ctx.Err() == nil { // the client has not left
+		p.report(err)
+	}
+	return body, tag, err
+}
+
+// report logs a change of why the bundle cannot be published. p.mu is held.
+func (p *Publisher) report(err error) {
+	reason := ""
+	if err != nil {
+		reason = text.Clean(err.Error())
+	}
+	if reason == p.logged {
+		return
+	}
+	if p.logged = reason; err != nil {
+		p.Log.Warn("cannot publish SPIFFE bundle, clients get status 503", "trust_domain", p.TrustDomain, "error", reason)
+		return
+	}
+	p.Log.Info("SPIFFE bundle is published again", "trust_domain", p.TrustDomain)
+}
+
+// build returns the document, made anew if its content has changed. p.mu is held.
+func (p *Publisher) build(ctx context.Context) (body []byte, tag string, err error) {
+	roots, jwks, unknown := p.content(ctx)
+	if unknown != nil && p.Shared == nil {
+		return nil, "", unknown
 	}
 	roots, number, err := p.numbered(ctx, roots, jwks)
+	if err != nil && unknown != nil {
+		err = fmt.Errorf("%w: %w", err, unknown)
+	}
 	if err != nil {
 		return nil, "", err
 	}

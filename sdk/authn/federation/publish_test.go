@@ -16,6 +16,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
 
 	"github.com/countersign-dev/countersign/internal/endpoint"
+	"github.com/countersign-dev/countersign/internal/test/logtest"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
@@ -145,6 +146,51 @@ func TestUnknownContentIsUnavailable(t *testing.T) {
 	k.number, k.broken = 5_000, nil
 	if n := sequence(t, get(p, "/")); n != 5_001 {
 		t.Errorf("the number is %d after 5000", n)
+	}
+}
+
+// The page and the client show status 503 alone: the log has the reason, once however many clients ask.
+func TestReasonOfUnavailableBundleIsLoggedOnce(t *testing.T) {
+	var log logtest.Log
+	c := &content{roots: pki.NewBundle(newRoot(t, "root").Cert), err: errors.New("the CA is away")}
+	p := mustPublisher(t, c, func(p *Publication) { p.Log = log.Logger() })
+	logs := func(want int, line string) {
+		t.Helper()
+		for range 3 {
+			get(p, "/")
+		}
+		if n := strings.Count(log.String(), line); n != want {
+			t.Errorf("%q is logged %d times, want %d:\n%s", line, n, want, &log)
+		}
+	}
+	logs(1, `trust_domain=example.org error="the CA is away"`)
+	c.err = errors.New("the keys\nare away")
+	logs(1, `error="the keys\\nare away"`)
+	c.err = nil
+	logs(1, "published again")
+	c.err = errors.New("the CA is away")
+	logs(2, "the CA is away")
+	p.Content = func(ctx context.Context) ([]byte, []byte, error) { return nil, nil, ctx.Err() }
+	ctx, leave := context.WithCancel(t.Context())
+	leave()
+	p.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil).WithContext(ctx))
+	if strings.Contains(log.String(), "canceled") {
+		t.Errorf("a client that leaves is logged:\n%s", &log)
+	}
+}
+
+// Of several servers, one that has no roots of its own publishes nothing before another has: why it has
+// none is the reason then.
+func TestReasonWithoutAnySharedBundleIsLogged(t *testing.T) {
+	var log logtest.Log
+	p := mustPublisher(t, &content{err: errors.New("the CA is away")}, func(p *Publication) {
+		p.Log = log.Logger()
+		p.Shared = func(context.Context, *pki.Bundle, uint64) (*pki.Bundle, uint64, error) {
+			return nil, 0, errors.New("none yet")
+		}
+	})
+	if w := get(p, "/"); w.Code != http.StatusServiceUnavailable || !strings.Contains(log.String(), "none yet: the CA is away") {
+		t.Errorf("status %d\n%s", w.Code, &log)
 	}
 }
 
