@@ -156,6 +156,27 @@ func TestFileOfTrustDomainFollowsItsFederation(t *testing.T) {
 	strict(t, read(t, dir, later), "CERTIFICATE", "CERTIFICATE")
 }
 
+// Trust domains have up to 255 bytes, as file names have with all that stands around the trust domain.
+func TestTrustDomainTooLongForAFileNameKeepsNoOtherOut(t *testing.T) {
+	source, dir := newFederation(t), t.TempDir()
+	source.foreign("partner")
+	source.foreign("long")
+	long := strings.Repeat("a", 227)
+	r := start(t, output.Config{
+		Folder: dir, SPIFFE: true, Files: []output.File{}, Federated: map[string]string{"example.com": "partner", long: "long"},
+	}, source)
+	if got := r.next(output.Written); got != output.Written {
+		t.Fatalf("%s:\n%s", got, r.log)
+	}
+	want := []string{filesecret.CredentialBundle, filesecret.TrustBundleFile("example.com"), filesecret.TrustBundleFile("example.org")}
+	if got := names(t, dir); !slices.Equal(got, want) {
+		t.Errorf("the folder has %q", got)
+	}
+	if text := r.log.String(); strings.Count(text, "trust_domain="+long) != 1 || !strings.Contains(text, "left out") {
+		t.Error(text)
+	}
+}
+
 // A program that waits for all files learns which write has them.
 func TestWriteWithoutBundleIsPartial(t *testing.T) {
 	source, dir, events := newFederation(t), t.TempDir(), make(chan output.Event, 10)

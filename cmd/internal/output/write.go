@@ -88,10 +88,8 @@ func (w *writer) putFlat(folder *os.Root, s set) error {
 	slices.SortStableFunc(files, func(a, b File) int { return cmp.Compare(rank(a), rank(b)) })
 	tidy(folder, files) // leftovers of a run that was killed
 	defer tidy(folder, files)
-	for _, file := range files {
-		if err := w.create(folder, unfinished+file.Name, file, s); err != nil {
-			return err
-		}
+	if files, err = w.createAll(folder, files, s); err != nil {
+		return err
 	}
 	for n, file := range files {
 		w.checkLink(folder, file.Name)
@@ -103,6 +101,23 @@ func (w *writer) putFlat(folder *os.Root, s set) error {
 		}
 	}
 	return errors.Join(w.sweepDomains(folder, s), safefile.Sync(folder))
+}
+
+// createAll creates the files under unfinished names, and returns them. It leaves out the roots of a foreign
+// trust domain too long for a file name of this file system.
+func (w *writer) createAll(folder *os.Root, files []File, s set) (created []File, err error) {
+	for _, file := range files {
+		err := w.create(folder, unfinished+file.Name, file, s)
+		switch {
+		case err == nil:
+			created = append(created, file)
+		case file.domain != "" && errors.Is(err, syscall.ENAMETOOLONG):
+			w.Log.Error("trust bundle left out: the name of its file is too long for the file system", "folder", w.Folder, "trust_domain", file.domain, "bytes", len(file.Name))
+		default:
+			return nil, err
+		}
+	}
+	return created, nil
 }
 
 // mounted returns why the system keeps a file from being replaced.
