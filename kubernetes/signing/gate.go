@@ -25,8 +25,8 @@ const mostFailed = 3
 // againDry is the longest wait of an owner after a failed dry run, before it is spread.
 const againDry = 40 * time.Second
 
-// mostShut is how many owners the gate may be shut for before it forgets those that did not come back.
-const mostShut = 1000
+// mostRemembered is how many owners the gate may remember before it forgets those that did not come back.
+const mostRemembered = 1000
 
 // ErrShut means that a [Gate] is shut. It is wrapped in a [*PendingError].
 var ErrShut = errors.New("status updates of these requests fail: no certificate is requested until one succeeds")
@@ -35,17 +35,20 @@ var ErrShut = errors.New("status updates of these requests fail: no certificate 
 // account without the right to sign, or of an API server that takes no writes. Each request has
 // an owner, which is not empty: its namespace, or who made it.
 //
-// It is shut for an owner, and never for others: with no write that succeeded between, when writes
-// of two of its requests have failed. Once those of three owners have, the writes of all are in doubt: the
-// gate has the API server try the write of each request (a dry run, which costs no certificate), and
-// is shut for the owner if that fails. So a fault of the API server costs few certificates, and owners
-// whose writes fail stop no others. A write that succeeds opens the gate. Now and then an owner may try
-// again, ever more seldom: if its dry run succeeds, that costs a certificate.
+// It is shut for an owner, and never for others, when writes of two of its requests have failed. Only a write
+// of its own that succeeds opens it then: an API server that takes those of others may still refuse its. Now
+// and then the owner may try again, ever more seldom: if its dry run succeeds, that costs a certificate.
+//
+// Once writes of three owners have failed, and none succeeded between, the writes of all are in doubt, until
+// one succeeds: the gate has the API server try the write of each request (a dry run, which costs no
+// certificate), and is shut for the owner if that fails. Any write that succeeds opens it for owners with no
+// failed write. So a fault of the API server costs few certificates, and owners whose writes fail stop no
+// others.
 // It is safe for concurrent use.
 type Gate struct {
 	mu      sync.Mutex
-	failed  map[string]types.UID // by owner: the first request whose write failed
-	shut    map[string]trial     // by owner
+	faulty  map[string]faulty   // by owner, until one of its writes succeeds
+	row     map[string]struct{} // owners whose writes failed since any succeeded, three at most
 	waiting map[*waiter]struct{}
 
 	fault     string // of the last write that failed
@@ -53,17 +56,23 @@ type Gate struct {
 	general   bool // the last dry run of an owner whose own writes had not failed was refused
 }
 
-// trial is when one may try, by the monotonic clock, and since when the gate is shut.
-type trial struct {
-	next  time.Time
+// faulty is an owner whose writes or dry runs fail.
+type faulty struct {
+	first types.UID // the first request whose write failed; none if only dry runs did
+	since time.Time // since when the gate is shut for it; zero if it is not
+	next  time.Time // when it may try, by the monotonic clock
 	waits rotation.Waits
-	since time.Time
 }
 
-// after returns the trial that follows one at now.
-func (t trial) after(now time.Time) trial {
-	t.next = now.Add(t.waits.Next(pauses))
-	return t
+func (f faulty) shut() bool { return !f.since.IsZero() }
+
+// left reports whether the owner has not come back though it may try: it has no requests any more.
+func (f faulty) left(now time.Time) bool { return now.Sub(f.next) > pauses.Most }
+
+// after returns the state after a trial at now.
+func (f faulty) after(now time.Time) faulty {
+	f.next = now.Add(f.waits.Next(pauses))
+	return f
 }
 
 // DryRun has the API server try the write of a request's certificate, as far as it can without one.
@@ -80,14 +89,14 @@ type waiter struct {
 
 // NewGate returns an open Gate.
 func NewGate() *Gate {
-	return &Gate{failed: map[string]types.UID{}, shut: map[string]trial{}, waiting: map[*waiter]struct{}{}}
+	return &Gate{faulty: map[string]faulty{}, row: map[string]struct{}{}, waiting: map[*waiter]struct{}{}}
 }
 
 // Check returns [ErrShut] if Issue would return it at once. It uses up no trial.
 func (g *Gate) Check(owner string) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if time.Now().Before(g.shut[owner].next) {
+	if time.Now().Before(g.faulty[owner].next) {
 		return shut()
 	}
 	return nil
@@ -120,15 +129,15 @@ func (g *Gate) Issue(ctx context.Context, issuer ra.Issuer, owner string, o *ra.
 func (g *Gate) enter(ctx context.Context, owner string, dryRun DryRun) (w *waiter, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	t, shut := g.shut[owner]
-	if shut {
+	f := g.faulty[owner]
+	if f.shut() {
 		now := time.Now()
-		if now.Before(t.next) {
+		if now.Before(f.next) {
 			return nil, false
 		}
-		g.shut[owner] = t.after(now)
+		g.faulty[owner] = f.after(now)
 	}
-	w = &waiter{owner: owner, dryRun: dryRun, doubtful: shut || g.doubtful()}
+	w = &waiter{owner: owner, dryRun: dryRun, doubtful: f.shut() || g.doubtful()}
 	w.ctx, w.cancel = context.WithCancel(ctx)
 	g.waiting[w] = struct{}{}
 	return w, true
@@ -142,14 +151,14 @@ func (g *Gate) leave(w *waiter) {
 }
 
 // doubtful reports whether any owner's writes may fail. The lock is held.
-func (g *Gate) doubtful() bool { return len(g.failed) >= mostFailed }
+func (g *Gate) doubtful() bool { return len(g.row) >= mostFailed }
 
 // try makes the dry run of a waiter, and shuts the gate for its owner if that fails.
 func (g *Gate) try(w *waiter) {
 	err := w.dryRun(w.ctx)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	_, own := g.failed[w.owner]
+	own := g.faulty[w.owner].first != ""
 	switch {
 	case w.ctx.Err() != nil:
 	case err == nil || saysNothing(err):
@@ -169,11 +178,11 @@ func (g *Gate) try(w *waiter) {
 // soon has an owner whose dry run failed try again after a minute at most: that costs nothing. The lock is
 // held.
 func (g *Gate) soon(owner string) {
-	t := g.shut[owner]
-	if next := time.Now().Add(Spread(againDry)); next.Before(t.next) {
-		t.next = next
+	f := g.faulty[owner]
+	if next := time.Now().Add(Spread(againDry)); next.Before(f.next) {
+		f.next = next
 	}
-	g.shut[owner] = t
+	g.faulty[owner] = f
 }
 
 // saysNothing reports whether an error of a write does not show that others fail: anyone who may change a
@@ -186,24 +195,31 @@ func saysNothing(err error) bool {
 func (g *Gate) Wrote(owner string, request types.UID, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if err == nil {
-		clear(g.failed)
-		clear(g.shut)
+	switch {
+	case err == nil:
+		maps.DeleteFunc(g.faulty, func(other string, f faulty) bool { return other == owner || f.first == "" })
+		clear(g.row)
 		g.general = false
-		return
+	case !saysNothing(err):
+		g.note(err)
+		g.failed(owner, request)
 	}
-	if saysNothing(err) {
-		return
+}
+
+// failed counts a write that failed. The lock is held.
+func (g *Gate) failed(owner string, request types.UID) {
+	f := g.faulty[owner]
+	second := f.first != "" && f.first != request
+	if f.first == "" {
+		f.first = request
+		g.remember(owner, f)
 	}
-	g.note(err)
-	first, failed := g.failed[owner]
-	if !failed {
-		g.failed[owner] = request
-		if len(g.failed) == mostFailed {
+	if !g.doubtful() {
+		if g.row[owner] = struct{}{}; g.doubtful() {
 			g.doubt()
 		}
 	}
-	if failed && first != request || g.doubtful() {
+	if second || g.doubtful() {
 		g.close(owner)
 	}
 }
@@ -222,17 +238,24 @@ func (g *Gate) doubt() {
 // close shuts the gate for an owner. Those who wait keep their places by their first ask. The lock is
 // held.
 func (g *Gate) close(owner string) {
-	if _, shut := g.shut[owner]; shut {
+	f := g.faulty[owner]
+	if f.shut() {
 		return
 	}
-	now := time.Now()
-	if len(g.shut) >= mostShut {
-		maps.DeleteFunc(g.shut, func(_ string, t trial) bool { return now.Sub(t.next) > pauses.Most })
-	}
-	g.shut[owner] = trial{since: now}.after(now)
+	f.since = time.Now()
+	g.remember(owner, f.after(f.since))
 	for w := range g.waiting {
 		if w.owner == owner {
 			w.cancel()
 		}
 	}
+}
+
+// remember keeps the state of an owner, and makes room for it. The lock is held.
+func (g *Gate) remember(owner string, f faulty) {
+	if _, known := g.faulty[owner]; !known && len(g.faulty) >= mostRemembered {
+		now := time.Now()
+		maps.DeleteFunc(g.faulty, func(_ string, f faulty) bool { return f.left(now) })
+	}
+	g.faulty[owner] = f
 }

@@ -12,6 +12,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/countersign-dev/countersign/ra"
 )
@@ -156,18 +157,53 @@ func TestDryRunsThatFailCostNoCertificate(t *testing.T) {
 		if waiting.ctx.Err() == nil {
 			t.Error("the request that waits goes on")
 		}
-		for n := range 3 * mostShut {
+		for n := range 3 * mostRemembered {
 			if _, err := g.Issue(t.Context(), ca, fmt.Sprint("owner-", n), nil, fails); !errors.Is(err, ErrShut) {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Second)
 		}
-		if s, is := g.state(); !is || len(s.Owners) > 0 || ca.asked > 0 || len(g.shut) > mostShut+1 {
-			t.Errorf("%d certificates, %d owners are remembered, %+v", ca.asked, len(g.shut), s)
+		if s, is := g.state(); !is || len(s.Owners) > 0 || ca.asked > 0 || len(g.faulty) > mostRemembered+1 {
+			t.Errorf("%d certificates, %d owners are remembered, %+v", ca.asked, len(g.faulty), s)
 		}
 		g.Wrote("shop", "2", nil)
 		if _, err := g.Issue(t.Context(), ca, "owner-1", nil, fails); err != nil || ca.asked != 1 {
 			t.Errorf("after a write that succeeded: %v", err)
+		}
+	})
+}
+
+// An owner may be at fault itself: writes of others that succeed do not make its own succeed.
+func TestSuccessOfOneOwnerOpensForNoOtherWhoseWritesFail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGate()
+		g.Wrote("bad", "1", errWrite)
+		g.Wrote("bad", "2", errWrite)
+		g.Wrote("shop", "3", nil)
+		if enters(t, g, "bad") {
+			t.Error("open after a success of another")
+		}
+		g.Wrote("bad", "4", nil)
+		if !enters(t, g, "bad") {
+			t.Error("shut after a success of its own")
+		}
+	})
+}
+
+// The API server takes what is tried of an owner, but no write, such as one that is too long with a chain.
+func TestOwnerWhoseWritesFailCostsFewCertificatesBesideOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, ca := NewGate(), &issues{}
+		for n := range 3600 {
+			request := types.UID(fmt.Sprint(n))
+			if _, err := g.Issue(t.Context(), ca, "bad", nil, passes); err == nil {
+				g.Wrote("bad", request, errWrite)
+			}
+			g.Wrote("shop", request, nil)
+			time.Sleep(time.Second)
+		}
+		if ca.asked < 8 || ca.asked > 16 { // two, those of the first ten minutes, and one every ten minutes
+			t.Errorf("%d certificates in an hour", ca.asked)
 		}
 	})
 }
@@ -275,8 +311,12 @@ func TestShutGateReportsOwnersAndReason(t *testing.T) {
 			t.Errorf("after a trial at %s, the next is at %s", time.Now(), next)
 		}
 		gate.Wrote("bank", "5", nil)
+		if all := g.Shut(); len(all) != 1 || !slices.Equal(all[0].Owners, []string{"mill", "shop"}) {
+			t.Errorf("after a success of another owner: %+v", all)
+		}
+		time.Sleep(2 * pauses.Most) // the requests of mill and shop are gone
 		if all := g.Shut(); len(all) > 0 {
-			t.Errorf("after a success: %+v", all)
+			t.Errorf("for owners that do not ask: %+v", all)
 		}
 	})
 }

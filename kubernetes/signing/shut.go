@@ -44,24 +44,28 @@ func (g Gates) Shut() (all []Shut) {
 	return all
 }
 
-// state reports whether the gate is shut for any owner, and its state.
+// state reports whether the gate is shut for any owner that still asks, and its state.
 func (g *Gate) state() (s Shut, is bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	s = Shut{Error: g.fault, Forbidden: g.forbidden}
-	for _, owner := range slices.Sorted(maps.Keys(g.shut)) {
-		t := g.shut[owner]
-		if s.Since.IsZero() || t.since.Before(s.Since) {
-			s.Since = t.since
+	s, now := Shut{Error: g.fault, Forbidden: g.forbidden}, time.Now()
+	for _, owner := range slices.Sorted(maps.Keys(g.faulty)) {
+		f := g.faulty[owner]
+		if !f.shut() || f.left(now) {
+			continue
 		}
-		if s.Next.IsZero() || t.next.Before(s.Next) {
-			s.Next = t.next
+		is = true
+		if s.Since.IsZero() || f.since.Before(s.Since) {
+			s.Since = f.since
+		}
+		if s.Next.IsZero() || f.next.Before(s.Next) {
+			s.Next = f.next
 		}
 		if !g.general && len(s.Owners) < mostNamed {
 			s.Owners = append(s.Owners, text.Clean(owner))
 		}
 	}
-	return s, len(g.shut) > 0
+	return s, is
 }
 
 // note remembers why a write failed. The lock is held.
