@@ -129,6 +129,15 @@ func keepsForeignBundles(t *testing.T, c *kubetest.Cluster, client kubernetes.In
 	foreign.Store(catest.NewCA(catest.Options{}).Bundle())
 	door.ForeignChanged(raSigner, "partner.example")
 	soon(t, "it is changed", written)
+	last := foreign.Swap(pki.NewBundle())
+	door.ForeignChanged(raSigner, "partner.example")
+	soon(t, "the roots that were revoked are gone", func() error {
+		found, err := c.Client().CertificatesV1().ClusterTrustBundles().Get(t.Context(), raPartner, metav1.GetOptions{})
+		if err == nil && found.Spec.TrustBundle == string(last.PEM()) {
+			err = errors.New("they are there")
+		}
+		return err
+	})
 	soon(t, "that of the former one is deleted", func() error {
 		_, err := c.Client().CertificatesV1().ClusterTrustBundles().Get(t.Context(), raFormer, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {

@@ -35,8 +35,17 @@ type Federated struct {
 	TrustDomains []string
 	// Roots returns the verified roots of one of them, from memory, and whether they are what the
 	// trust domain publishes now. Others, such as those to begin with, count only where no leader has
-	// written any. None change nothing. Required.
+	// written any, and none of them change nothing. A trust domain that publishes none has revoked all:
+	// its object has a certificate then that verifies no other. Required.
 	Roots func(trustDomain string) (roots *pki.Bundle, current bool)
+}
+
+// publishes returns the roots for the object of a trust domain.
+func (f Federated) publishes(trustDomain string) (roots *pki.Bundle, current bool) {
+	if roots, current = f.Roots(trustDomain); current && roots.Len() == 0 {
+		roots = revoked()
+	}
+	return roots, current
 }
 
 // FederatedName returns the name of a foreign trust domain's object beside that of a signer's bundle.

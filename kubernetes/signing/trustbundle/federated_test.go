@@ -107,35 +107,71 @@ func TestFederatedTrustDomainHasAnObjectOfItsOwn(t *testing.T) {
 	})
 }
 
-// Neither an endpoint that is away nor a trust domain that revokes all of its roots changes anything:
-// an object cannot be empty, and pods whose volume selects none that exists get no other file either.
+// An endpoint that is away changes nothing.
 func TestRootsOfEarlierLeaderStayWhileTheEndpointIsAway(t *testing.T) {
 	each, _ := ratest.Bundles(t, 2)
-	for name, none := range map[string]*pki.Bundle{"away": nil, "revoked": pki.NewBundle()} {
-		t.Run(name, func(t *testing.T) {
-			var e endpoints
-			old := left(partnerObject, signer, map[string]string{owned.ManagedBy: owned.Manager, trustbundle.WorkloadLabel: "former.example", trustbundle.PeerLabel: partner}, each[0])
-			inBubble(t, e.federated(partner), func(d *desk) {
-				if d.Foreign(signer, partner) != nil {
-					t.Error("roots are known before the object was read")
-				}
-				e.publish(d, partner, none)
-				e.begun = map[string]*pki.Bundle{partner: each[1]} // may be long out of date
-				d.start()
-				for range 2 {
-					d.holdsForeign(each[0]) // for pods of the trust domain that is configured now
-					if got := d.Foreign(signer, partner); !got.Equal(each[0]) {
-						t.Errorf("known are %v", got.Fingerprints())
-					}
-					d.remove(partnerObject)
-					d.pass(3 * time.Second)
-				}
-				e.publish(d, partner, each[1])
-				d.pass(2 * time.Minute)
-				d.holdsForeign(each[1])
-			}, old)
-		})
+	var e endpoints
+	old := left(partnerObject, signer, map[string]string{owned.ManagedBy: owned.Manager, trustbundle.WorkloadLabel: "former.example", trustbundle.PeerLabel: partner}, each[0])
+	inBubble(t, e.federated(partner), func(d *desk) {
+		if d.Foreign(signer, partner) != nil {
+			t.Error("roots are known before the object was read")
+		}
+		e.begun = map[string]*pki.Bundle{partner: each[1]} // may be long out of date
+		d.start()
+		for range 2 {
+			d.holdsForeign(each[0]) // for pods of the trust domain that is configured now
+			if got := d.Foreign(signer, partner); !got.Equal(each[0]) {
+				t.Errorf("known are %v", got.Fingerprints())
+			}
+			d.remove(partnerObject)
+			d.pass(3 * time.Second)
+		}
+		e.publish(d, partner, each[1])
+		d.pass(2 * time.Minute)
+		d.holdsForeign(each[1])
+	}, old)
+}
+
+// Workloads must trust no certificate of a trust domain that publishes an empty bundle (SPIFFE Trust Domain
+// and Bundle, section 4.1.3), which an object cannot be. The next leader, whose endpoint is away, keeps that.
+func TestTrustDomainThatRevokesAllRootsIsNotTrusted(t *testing.T) {
+	root := certtest.Root(t)
+	leaf := root.Leaf(t, time.Hour).Cert
+	trusts := func(d *desk) bool {
+		t.Helper()
+		bundle, unusable, err := pki.UsableBundle([]byte(d.get(partnerObject).Spec.TrustBundle)) // as programs in pods read it
+		if err != nil || len(unusable) > 0 {
+			t.Fatalf("the object cannot be used: %v, %v", unusable, err)
+		}
+		_, err = leaf.Verify(x509.VerifyOptions{Roots: bundle.Pool(), CurrentTime: leaf.NotBefore.Add(time.Minute)})
+		return err == nil
 	}
+	var written *certificatesv1.ClusterTrustBundle
+	var e endpoints
+	inBubble(t, e.federated(partner), func(d *desk) {
+		e.publish(d, partner, pki.NewBundle(root.Cert))
+		d.start()
+		if !trusts(d) {
+			t.Error("not trusted with its root")
+		}
+		e.publish(d, partner, pki.NewBundle())
+		d.pass(2 * time.Second)
+		if trusts(d) {
+			t.Error("trusted after it has revoked its root")
+		}
+		written = d.get(partnerObject)
+	})
+	var next endpoints
+	inBubble(t, next.federated(partner), func(d *desk) {
+		next.begun = map[string]*pki.Bundle{partner: pki.NewBundle(root.Cert)} // may be long out of date
+		d.start()
+		if trusts(d) {
+			t.Error("trusted by the next leader")
+		}
+		next.publish(d, partner, pki.NewBundle(root.Cert))
+		d.pass(2 * time.Minute)
+		d.holdsForeign(pki.NewBundle(root.Cert))
+	}, written)
 }
 
 // The trust anchors of a foreign trust domain need not be self-signed, and another client may have added

@@ -52,7 +52,7 @@ func (d *Door) newKeeper(b Bundle, foreign string) *keeper {
 	k := &keeper{door: d, bundle: b, name: b.Name, foreign: foreign, changed: owned.NewNotice(), touched: owned.NewNotice()}
 	k.roots = func() (*pki.Bundle, bool) { return d.cfg.Roots(b.Authority), true }
 	if foreign != "" {
-		k.roots = func() (*pki.Bundle, bool) { return federated.Roots(foreign) }
+		k.roots = func() (*pki.Bundle, bool) { return federated.publishes(foreign) }
 	}
 	k.loop = &owned.Loop{
 		Look: k.look, Rules: pace, Resync: resync, Changed: k.changed, Touched: k.touched, Adopt: b.Adopt, Held: d.cfg.Held,

@@ -82,7 +82,7 @@ func (f federations) fault(signer, trustDomain string) string {
 		case s.Problem != "":
 			return s.Problem
 		case s.Roots == 0 && !s.Fetched.IsZero():
-			return "the trust domain has revoked all of its roots; the last ones stay until it is removed from bundle_endpoints, as an object cannot be empty"
+			return "the trust domain has revoked all of its roots: no pod trusts its certificates"
 		}
 	}
 	return ""
