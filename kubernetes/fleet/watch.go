@@ -53,18 +53,13 @@ func run(ctx context.Context, informers ...cache.SharedIndexInformer) {
 	for _, informer := range informers {
 		wg.Go(func() { informer.RunWithContext(ctx) })
 	}
-	ended := make(chan struct{})
+	<-ctx.Done()
+	late, ended := context.WithTimeout(context.WithoutCancel(ctx), endWithin)
 	go func() {
 		wg.Wait()
-		close(ended)
+		ended()
 	}()
-	<-ctx.Done()
-	late := time.NewTimer(endWithin)
-	defer late.Stop()
-	select {
-	case <-ended:
-	case <-late.C:
-	}
+	<-late.Done()
 }
 
 // waitSynced returns false if ctx ends first.

@@ -76,16 +76,11 @@ func RunInformers(ctx context.Context, log *slog.Logger, informers ...cache.Shar
 		})
 		tasks.Go(func() { informer.RunWithContext(quiet) })
 	}
-	ended := make(chan struct{})
+	<-ctx.Done()
+	late, ended := context.WithTimeout(context.WithoutCancel(ctx), endWithin)
 	go func() {
 		tasks.Wait()
-		close(ended)
+		ended()
 	}()
-	<-ctx.Done()
-	late := time.NewTimer(endWithin)
-	defer late.Stop()
-	select {
-	case <-ended:
-	case <-late.C:
-	}
+	<-late.Done()
 }
