@@ -179,7 +179,7 @@ var arrows = map[string][]string{
 	"sdk/provider/testkit":              {"internal/test/proctest", "internal/test/programs", "sdk/ca", "sdk/pki", "sdk/provider/wire"},
 	"sdk/tlsconfig":                     {"sdk/ca", "internal/text", "sdk/pki", "sdk/secret"},
 	"sdk/tlsconfig/grpccreds":           {"sdk/tlsconfig"},
-	"sdk/tlsconfig/certprovider":        {"sdk/filesecret", "sdk/pki", "sdk/secret", "sdk/spiresecret", "sdk/tlsconfig"},
+	"sdk/tlsconfig/certprovider":        {"internal/host/unixsocket", "sdk/filesecret", "sdk/pki", "sdk/secret", "sdk/spiresecret", "sdk/tlsconfig"},
 	"sdk/tlsconfig/httptransport":       {"internal/transport", "sdk/pki", "sdk/tlsconfig"},
 	"sdk/catest/conformance":            {"internal/clock", "internal/host/address", "internal/host/command", "internal/host/reference", "internal/jws", "internal/text", "proto/provider/v1", "proto/provider/v2", "sdk/ca", "sdk/pki", "sdk/provider/wire"},
 	"sdk/identities":                    {"internal/call", "internal/clock", "internal/redact", "internal/rotation", "internal/tokenbucket", "internal/watchers", "sdk/ca", "sdk/internal/schedule", "sdk/pki", "sdk/secret"},

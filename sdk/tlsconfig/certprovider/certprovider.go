@@ -38,6 +38,7 @@ import (
 
 	"google.golang.org/grpc/credentials/tls/certprovider"
 
+	"github.com/countersign-dev/countersign/internal/host/unixsocket"
 	"github.com/countersign-dev/countersign/sdk/secret"
 )
 
@@ -79,6 +80,9 @@ func (builder) ParseConfig(given any) (*certprovider.BuildableConfig, error) {
 		return nil, fmt.Errorf("certificate provider %s: the config is a %T, not JSON", Name, given)
 	}
 	c, err := parse(text)
+	if err == nil && c.WorkloadAPI != "" {
+		_, err = unixsocket.ParsePath(c.WorkloadAPI)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("certificate provider %s: invalid config: %w", Name, err)
 	}

@@ -304,22 +304,18 @@ func TestInvalidConfigIsExplained(t *testing.T) {
 	t.Setenv("SPIFFE_ENDPOINT_SOCKET", "")
 	t.Setenv("SPIFFE_CREDENTIAL_FOLDER", "")
 	for config, want := range map[string]string{
-		`{}`:                                   "SPIFFE_CREDENTIAL_FOLDER",
-		`{"soource"`:                           "EOF",
-		`{"certificate_file": "/x"}`:           "certificate_file",
-		`{"source": "a", "workload_api": "b"}`: "name one of",
+		`{}`:                                    "SPIFFE_CREDENTIAL_FOLDER",
+		`{"soource"`:                            "EOF",
+		`{"certificate_file": "/x"}`:            "certificate_file",
+		`{"source": "a", "workload_api": "b"}`:  "name one of",
+		`{"workload_api": "tcp://127.0.0.1:1"}`: "unix socket",
 	} {
 		if _, err := grpcprovider.ParseConfig(certprovider.Name, json.RawMessage(config)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", config, err)
 		}
 	}
-	for config, want := range map[string]string{
-		`{"source": "none"}`:            "certprovider.Serve",
-		`{"workload_api": "tcp://x:1"}`: "Socket",
-	} {
-		if _, err := open(t, config, both).KeyMaterial(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", config, err)
-		}
+	if _, err := open(t, `{"source": "none"}`, both).KeyMaterial(t.Context()); err == nil || !strings.Contains(err.Error(), "certprovider.Serve") {
+		t.Error(err)
 	}
 	serve(t, &secret.Map{})
 	for _, name := range []string{"", t.Name()} {
