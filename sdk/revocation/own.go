@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -47,11 +48,16 @@ func (s signed) revokes(cert *x509.Certificate) bool {
 		}) && cert.CheckSignatureFrom(s.ca) == nil
 }
 
+// apart is the least time between two renewals of a key pair: a CA may give all certificates one serial
+// number, or revoke them at once.
+const apart = time.Minute
+
 // renewal is that of one revoked certificate.
 type renewal struct {
 	fingerprint string
-	begun       bool   // by the owner, which tries again by itself
-	fault       string // why not, as it was logged
+	begun       bool      // by the owner, which tries again by itself
+	last        time.Time // monotonic: when that of this certificate, or of the one before, began
+	fault       string    // why not, as it was logged
 }
 
 // renewRevoked has each revoked key pair replaced, once for each certificate. After an error, such as that
@@ -60,21 +66,21 @@ type renewal struct {
 func (b *bundle) renewRevoked() {
 	renewing := make(map[string]renewal, len(b.made.revoked))
 	for _, r := range b.made.revoked {
-		last := b.renewing[r.name]
-		if last.fingerprint != r.fingerprint {
-			last = renewal{fingerprint: r.fingerprint}
+		known := b.renewing[r.name]
+		if known.fingerprint != r.fingerprint {
+			known = renewal{fingerprint: r.fingerprint, last: known.last}
 			b.reportRevoked(r)
 		}
-		if !last.begun {
-			last = b.ask(r.name, last)
+		if !known.begun && (known.last.IsZero() || time.Since(known.last) >= apart) {
+			known = b.ask(r.name, known)
 		}
-		renewing[r.name] = last
+		renewing[r.name] = known
 	}
 	b.renewing = renewing
 }
 
 func (b *bundle) reportRevoked(r revoked) {
-	b.log.Warn("a held certificate is revoked, and is renewed now", "pair", r.name, "fingerprint", r.fingerprint, "why", r.why)
+	b.log.Warn("a held certificate is revoked, and is renewed", "pair", r.name, "fingerprint", r.fingerprint, "why", r.why)
 	b.observe(secret.Event{Kind: secret.Failed, Secret: r.name, Authority: publisher, Reason: revokedReason,
 		Failure: &secret.Failure{Reason: revokedReason, Text: r.why, At: b.made.at}})
 }
@@ -82,7 +88,8 @@ func (b *bundle) reportRevoked(r revoked) {
 // ask has the owner of a key pair renew it, and logs a new reason why it does not.
 func (b *bundle) ask(name string, r renewal) renewal {
 	err := b.renew(name)
-	if r.begun = err == nil; r.begun {
+	if err == nil {
+		r.begun, r.last = true, time.Now()
 		return r
 	}
 	if fault := text.Clean(err.Error()); fault != r.fault {

@@ -79,10 +79,36 @@ func TestRefusedRenewalOfRevokedPairIsRepeated(t *testing.T) {
 		if passes(10 * time.Minute); calls != 4 {
 			t.Errorf("it is called %d times, want 4", calls)
 		}
-		for _, line := range []string{"is revoked, and is renewed now", "is not renewed now"} {
+		for _, line := range []string{"is revoked, and is renewed", "is not renewed now"} {
 			if n := strings.Count(b.log.String(), line); n != 1 {
 				t.Errorf("%q is logged %d times\n%s", line, n, &b.log)
 			}
+		}
+	})
+}
+
+// A CA that gives all certificates one serial number, or revokes each, gets no flood of requests.
+func TestRevokedSuccessorsAreRenewedApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ca := catest.NewCA(catest.Options{})
+		var b *bundle
+		var pairs []*secret.Item
+		var serials []*big.Int
+		for range 30 {
+			chain, _ := ca.Pair(time.Hour, "spiffe://example.org/web")
+			certs, err := pki.ParseCertificates(chain)
+			must(t, err)
+			pairs, serials = append(pairs, &secret.Item{Name: "default", Kind: secret.KeyPair, Chain: chain}), append(serials, certs[0].SerialNumber)
+		}
+		renewed := 0
+		b = serveWith(t, ca, func(c *revocation.Config) {
+			c.Bundles[0].Chains = []string{"default"}
+			c.Renew = func(string) error { renewed++; b.shelf.Put(pairs[min(renewed, len(pairs)-1)]); return nil }
+		}, ca.CRLs(catest.CRL{Number: 1})...)
+		b.shelf.Put(pairs[0])
+		b.write(ca.CRLs(catest.CRL{Number: 2, Revoked: serials})...)
+		if passes(5 * time.Minute); renewed < 4 || renewed > 6 {
+			t.Errorf("%d renewals in 5 minutes", renewed)
 		}
 	})
 }

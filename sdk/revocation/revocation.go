@@ -35,8 +35,8 @@ type Config struct {
 	// NoEvents disables file events and relies on Poll alone. Default: false.
 	NoEvents bool
 	// Renew has the key pair of a name in Chains renewed, whose certificate a list has. It is called
-	// once for each certificate, after an error again within Poll, and not concurrently; the lists wait
-	// for it. Default: nothing is done.
+	// once for each certificate, once a minute at most for a name, after an error again within Poll, and
+	// not concurrently; the lists wait for it. Default: nothing is done.
 	Renew func(name string) error
 	// Observe receives an event of type [secret.Failed] with the reason "crl" when lists cannot
 	// be taken, or are missing, and with the reason "revoked" before Renew. Default: none.
