@@ -87,7 +87,7 @@ func newAuthority(opts catest.Options) *authority {
 	a.sign, a.tell, a.follow, a.exchange, a.advise = a.goodSign, a.CA.Roots, a.CA.WatchRoots, a.goodExchange, a.goodAdvice
 	lists := sync.OnceValue(func() []byte { return bytes.Join(a.CRLs(catest.CRL{Number: 1}), nil) })
 	a.revoke = func(context.Context) ([]byte, error) { return lists(), nil }
-	a.jwt, a.keys, a.claims = a.goodJWT, a.goodKeys, func(map[string]any) {}
+	a.jwt, a.keys, a.claims = a.goodJWT, following(goodJWKS("good")), func(map[string]any) {}
 	a.wit, a.witKeys, a.confirms = a.goodWIT, following(goodWITKeys("good-wit")), func(map[string]any) {}
 	return a
 }

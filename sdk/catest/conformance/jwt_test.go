@@ -20,10 +20,12 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
-var jwtKey = sync.OnceValue(func() *ecdsa.PrivateKey {
+var jwtKey, witSigningKey = sync.OnceValue(newSVIDKey), sync.OnceValue(newSVIDKey)
+
+func newSVIDKey() *ecdsa.PrivateKey {
 	key, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	return key
-})
+}
 
 // jwtBy is a token of these claims that the key of the good authority has signed.
 func jwtBy(kid string, claims map[string]any) (ca.Token, error) {
@@ -61,17 +63,16 @@ func (a *authority) goodJWT(_ context.Context, req ca.JWTRequest) (ca.Token, err
 	return jwtBy("good", claims)
 }
 
-func goodJWKS(kids ...string) []byte {
+func goodJWKS(kids ...string) []byte { return jwksOf(jwtKey(), "", kids...) }
+
+// jwksOf has the key once for each kid.
+func jwksOf(key *ecdsa.PrivateKey, use string, kids ...string) []byte {
 	var set jose.JSONWebKeySet
 	for _, kid := range kids {
-		set.Keys = append(set.Keys, jose.JSONWebKey{Key: jwtKey().Public(), KeyID: kid})
+		set.Keys = append(set.Keys, jose.JSONWebKey{Key: key.Public(), KeyID: kid, Use: use})
 	}
 	text, _ := json.Marshal(set)
 	return text
-}
-
-func (a *authority) goodKeys(ctx context.Context, changed func([]byte) error) error {
-	return following(goodJWKS("good"))(ctx, changed)
 }
 
 // following sends one set of keys and stays open.

@@ -25,13 +25,7 @@ func revocationChecks() []Check {
 }
 
 func (s *Session) toldLists(ctx context.Context) ([]byte, error) {
-	i, err := s.having(ctx, wire.RevocationSource)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := s.call(ctx)
-	defer cancel()
-	return i.Revocations(ctx)
+	return s.told(ctx, wire.RevocationSource, (*Instance).Revocations)
 }
 
 func listsAreTold(ctx context.Context, s *Session) error {

@@ -29,15 +29,19 @@ func rootChecks() []Check {
 	}
 }
 
-// toldRoots fetches the roots.
 func (s *Session) toldRoots(ctx context.Context) ([]byte, error) {
-	i, err := s.having(ctx, wire.RootSource)
+	return s.told(ctx, wire.RootSource, (*Instance).Roots)
+}
+
+// told makes a call of an ability on the shared instance.
+func (s *Session) told(ctx context.Context, ability wire.Ability, call func(*Instance, context.Context) ([]byte, error)) ([]byte, error) {
+	i, err := s.having(ctx, ability)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := s.call(ctx)
 	defer cancel()
-	return i.Roots(ctx)
+	return call(i, ctx)
 }
 
 func rootsAreTold(ctx context.Context, s *Session) error {

@@ -223,8 +223,5 @@ func (k svid) watchEnds(ctx context.Context, s *Session) error {
 	if err != nil {
 		return err
 	}
-	if i.Conn != nil && i.Busy == nil {
-		return NotRun("a process does not show how long a cancelled watch keeps running")
-	}
-	return prompt(func() error { return s.watchEndsOnce(ctx, i, k.watch(i)) })
+	return s.watchEnds(ctx, i, k.watch(i))
 }

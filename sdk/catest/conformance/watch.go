@@ -194,10 +194,15 @@ func watchEnds(ctx context.Context, s *Session) error {
 	if err != nil {
 		return err
 	}
+	return s.watchEnds(ctx, i, i)
+}
+
+// watchEnds checks that a cancelled watch of the client, which i serves, ends in time.
+func (s *Session) watchEnds(ctx context.Context, i *Instance, client ca.RootWatcher) error {
 	if i.Conn != nil && i.Busy == nil {
 		return NotRun("a process does not show how long a cancelled watch keeps running")
 	}
-	return prompt(func() error { return s.watchEndsOnce(ctx, i, i) })
+	return prompt(func() error { return s.watchEndsOnce(ctx, i, client) })
 }
 
 func (s *Session) watchEndsOnce(ctx context.Context, i *Instance, client ca.RootWatcher) error {

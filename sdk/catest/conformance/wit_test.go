@@ -4,12 +4,9 @@ import (
 	"bytes"
 	"context"
 	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
@@ -19,11 +16,6 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider"
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
-
-var witSigningKey = sync.OnceValue(func() *ecdsa.PrivateKey {
-	key, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	return key
-})
 
 func (a *authority) goodWIT(_ context.Context, req ca.WITRequest) (ca.Token, error) {
 	if err := wire.CheckWITRequest(req); err != nil {
@@ -52,16 +44,7 @@ func (a *authority) witBy(key *ecdsa.PrivateKey, kid string, typ jose.ContentTyp
 	return svidBy(key, kid, typ, claims)
 }
 
-func goodWITKeys(kids ...string) []byte { return witKeysOf(witSigningKey(), kids...) }
-
-func witKeysOf(key *ecdsa.PrivateKey, kids ...string) []byte {
-	var set jose.JSONWebKeySet
-	for _, kid := range kids {
-		set.Keys = append(set.Keys, jose.JSONWebKey{Key: key.Public(), KeyID: kid, Use: "wit-svid"})
-	}
-	text, _ := json.Marshal(set)
-	return text
-}
+func goodWITKeys(kids ...string) []byte { return jwksOf(witSigningKey(), "wit-svid", kids...) }
 
 // changedWIT replaces parts of the good authority.
 func changedWIT(change func(*authority)) func() wire.Provider {
@@ -100,7 +83,7 @@ func watchingWITKeys(watch watches) func() wire.Provider {
 // sharing signs WIT-SVIDs with this key, which has this kid.
 func sharing(key *ecdsa.PrivateKey, kid string) func() wire.Provider {
 	return changedWIT(func(a *authority) {
-		a.witKeys = following(witKeysOf(key, kid))
+		a.witKeys = following(jwksOf(key, "wit-svid", kid))
 		a.wit = func(ctx context.Context, req ca.WITRequest) (ca.Token, error) {
 			if token, err := a.goodWIT(ctx, req); err != nil {
 				return token, err
