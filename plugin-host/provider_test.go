@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/host/verified"
+	"github.com/countersign-dev/countersign/internal/test/polling"
 	pluginhost "github.com/countersign-dev/countersign/plugin-host"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/provider"
@@ -320,13 +321,7 @@ func TestChildProcessesEndWithProvider(t *testing.T) {
 
 func awaitGone(t *testing.T, pid int) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
-	for running(pid) {
-		if time.Now().After(deadline) {
-			t.Fatalf("process %d is still there", pid)
-		}
-		runtime.Gosched()
-	}
+	polling.Until(t, patience, fmt.Sprintf("process %d has ended", pid), func() bool { return !running(pid) })
 }
 
 func running(pid int) bool {

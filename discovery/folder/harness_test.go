@@ -10,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/countersign-dev/countersign/discovery"
+	"github.com/countersign-dev/countersign/internal/test/polling"
 	"github.com/countersign-dev/countersign/sdk/authn"
 	"github.com/countersign-dev/countersign/sdk/xds"
 )
@@ -106,17 +107,7 @@ func (f *Folder) version(c *discovery.Caller, url, name string) string {
 // eventually waits for what is true after events of files.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !is() {
-		select {
-		case <-deadline.C:
-			t.Fatalf("not within %s: %s", patience, what)
-		case <-tick.C:
-		}
-	}
+	polling.Until(t, patience, what, is)
 }
 
 const cluster = `"@type": type.googleapis.com/envoy.config.cluster.v3.Cluster

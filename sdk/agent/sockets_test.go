@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/countersign-dev/countersign/internal/test/polling"
 	"github.com/countersign-dev/countersign/sdk/catest"
 )
 
@@ -27,22 +27,13 @@ func TestEachSocketComesBack(t *testing.T) {
 		must(t, errors.Join(os.WriteFile(path+"-new", nil, 0o600), os.Rename(path+"-new", path)))
 	}
 	for _, path := range paths {
-		until(t, path+" is reported", func() bool {
+		polling.Until(t, patience, path+" is reported", func() bool {
 			err := a.SocketErr()
 			return err != nil && strings.Contains(err.Error(), path)
 		})
 		must(t, os.Remove(path))
 	}
-	until(t, "all are back", func() bool { return a.SocketErr() == nil })
+	polling.Until(t, patience, "all are back", func() bool { return a.SocketErr() == nil })
 	fetch(t, cfg.Socket.Path, "default")
 	fetchSVID(t, cfg.WorkloadAPI.Path)
-}
-
-func until(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !is(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not in time: %s", what)
-		}
-	}
 }

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/countersign-dev/countersign/internal/test/polling"
 	"github.com/countersign-dev/countersign/internal/test/proctest"
 	"github.com/countersign-dev/countersign/sdk/broker"
 	"github.com/countersign-dev/countersign/sdk/catest"
@@ -61,7 +62,7 @@ func TestStreamEndsWithItsWorkloadAlone(t *testing.T) {
 	svid(t, second)
 	e.workloads.end(11)
 	refused(t, receive(first), codes.NotFound, broker.WorkloadNotFound)
-	eventually(t, "the ended workload is still held", func() bool { return e.workloads.held(web) == 0 })
+	polling.Until(t, patience, "the ended workload is still held", func() bool { return e.workloads.held(web) == 0 })
 	e.workloads.start(11, domain+"other") // the PID is used again
 	if got := svid(t, e.subscribe(client, pid(t, 11))); got.GetSpiffeId() != domain+"other" {
 		t.Errorf("got %s", got.GetSpiffeId())
@@ -164,7 +165,7 @@ func TestReferencesAreRefusedForTheStandardsReasons(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "streams stay open", func() bool { return e.server.Streams() == 0 })
+	polling.Until(t, patience, "streams stay open", func() bool { return e.server.Streams() == 0 })
 }
 
 // The certificate of another broker would give a broker what that one may use.
@@ -234,7 +235,7 @@ func TestFewReferencesAreResolvedAtOnce(t *testing.T) {
 	for n := range int32(400) {
 		streams = append(streams, e.subscribe(client, pid(t, n+1)))
 	}
-	eventually(t, "no reference is resolved", func() bool { return slow.asked.Load() == 64 })
+	polling.Until(t, patience, "no reference is resolved", func() bool { return slow.asked.Load() == 64 })
 	close(blocked)
 	limited := 0
 	for _, stream := range streams {
@@ -263,7 +264,7 @@ func TestReferencesThatMissAgainLeaveOthersTheirTurn(t *testing.T) {
 	for n := range int32(100) {
 		e.subscribe(client, pid(t, n+1))
 	}
-	eventually(t, "those that missed wait for their turn", func() bool { return again.waiting.Load() == 100 })
+	polling.Until(t, patience, "those that missed wait for their turn", func() bool { return again.waiting.Load() == 100 })
 	svid(t, e.subscribe(client, pid(t, 10_000)))
 }
 

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/countersign-dev/countersign/internal/test/polling"
 	"github.com/countersign-dev/countersign/internal/test/secrettest"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -309,11 +310,7 @@ func TestRootIsAcknowledgedByAllItsNames(t *testing.T) {
 // awaitTold waits until the server has read the acknowledgement.
 func awaitTold(t *testing.T, server *sds.Server, root string) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !server.RootAcknowledged([]string{"ROOTCA"}, root); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the acknowledgement is not seen")
-		}
-	}
+	polling.Until(t, patience, "the acknowledgement is seen", func() bool { return server.RootAcknowledged([]string{"ROOTCA"}, root) })
 }
 
 // households gives each caller the secrets of its own identity.

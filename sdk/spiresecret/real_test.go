@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/test/logtest"
+	"github.com/countersign-dev/countersign/internal/test/polling"
 	"github.com/countersign-dev/countersign/internal/test/proctest"
 	"github.com/countersign-dev/countersign/sdk/secret"
 	"github.com/countersign-dev/countersign/sdk/spiresecret"
@@ -105,11 +106,7 @@ func (s *spire) write(name, format string, args ...any) {
 
 func (s *spire) poll(what string, done func() bool) {
 	s.t.Helper()
-	for deadline := time.Now().Add(patience); !done(); time.Sleep(100 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			s.t.Fatalf("%s: not within %s", what, patience)
-		}
-	}
+	polling.Until(s.t, patience, what, done)
 }
 
 // command runs a command of the server and decodes what it prints.

@@ -4,6 +4,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/countersign-dev/countersign/internal/test/polling"
 )
 
 // patience is how long a test waits for what must come. It is long, so that a slow
@@ -44,15 +46,5 @@ func await(t *testing.T, mu sync.Locker, n *notice, what string, done func() boo
 // poll waits for what tells nobody that it changed: /proc, a page.
 func poll(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	ticker := time.NewTicker(50 * time.Millisecond)
-	defer ticker.Stop()
-	for !done() {
-		select {
-		case <-ticker.C:
-		case <-deadline.C:
-			t.Fatalf("waited %s in vain for %s", patience, what)
-		}
-	}
+	polling.Until(t, patience, what, done)
 }

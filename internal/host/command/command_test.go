@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/countersign-dev/countersign/internal/host/command"
+	"github.com/countersign-dev/countersign/internal/test/polling"
 )
 
 // patience is how long a test waits for what real processes do.
@@ -100,15 +101,7 @@ func TestLeftoverProcessesRunOnUnlessKilled(t *testing.T) {
 	if pid, err = leftBehind(t, true); !errors.Is(err, command.ErrLeftBehind) {
 		t.Errorf("got %v", err)
 	}
-	tick, deadline := time.NewTicker(10*time.Millisecond), time.After(patience)
-	defer tick.Stop()
-	for running(pid) {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatal("it goes on")
-		}
-	}
+	polling.Until(t, patience, "it has ended", func() bool { return !running(pid) })
 	if _, err := logged(t, shell("sleep 0.6 & echo daemon")); err != nil {
 		t.Errorf("a daemon counts as a failure: %v", err)
 	}
@@ -123,15 +116,7 @@ func TestQuietLeftoverProcessEnds(t *testing.T) {
 	if err != nil || wrong != nil {
 		t.Fatal(err, wrong)
 	}
-	tick, deadline := time.NewTicker(10*time.Millisecond), time.After(patience)
-	defer tick.Stop()
-	for running(pid) {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatal("it goes on")
-		}
-	}
+	polling.Until(t, patience, "it has ended", func() bool { return !running(pid) })
 }
 
 func TestFloodIsReadSlowly(t *testing.T) {

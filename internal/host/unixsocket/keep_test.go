@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/countersign-dev/countersign/internal/host/unixsocket"
+	"github.com/countersign-dev/countersign/internal/test/polling"
 	"github.com/countersign-dev/countersign/internal/test/proctest"
 )
 
@@ -51,11 +52,7 @@ func listening(t *testing.T) (*unixsocket.Socket, string) {
 // eventually waits for the event.
 func eventually(t *testing.T, what string, happened func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !happened(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not in time", what)
-		}
-	}
+	polling.Until(t, 20*time.Second, what, happened)
 }
 
 func answers(path string) bool {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/test/logtest"
+	"github.com/countersign-dev/countersign/internal/test/polling"
 )
 
 // Process is a started program. Its methods are safe for concurrent use, but for those that
@@ -130,6 +131,18 @@ func (p *Process) Ended() *os.ProcessState {
 	default:
 		return nil
 	}
+}
+
+// Until is [polling.Until] for what the process does: the test fails at its end, too.
+func (p *Process) Until(tb testing.TB, limit time.Duration, what string, holds func() bool, show ...func() string) {
+	tb.Helper()
+	polling.Until(tb, limit, what, func() bool {
+		done := holds()
+		if !done && p.Ended() != nil {
+			tb.Fatalf("%s ended before %s\n%s", p, what, tail(p.Log.String()))
+		}
+		return done
+	}, append(show, func() string { return tail(p.Log.String()) })...)
 }
 
 // Signal sends a signal to the process, unless it has ended. After a SIGSTOP it waits until the

@@ -26,6 +26,7 @@ import (
 	"github.com/countersign-dev/countersign/cmd/internal/environ"
 	"github.com/countersign-dev/countersign/internal/test/certtest"
 	"github.com/countersign-dev/countersign/internal/test/logtest"
+	"github.com/countersign-dev/countersign/internal/test/polling"
 	"github.com/countersign-dev/countersign/internal/test/proctest"
 	"github.com/countersign-dev/countersign/internal/test/programs"
 )
@@ -82,22 +83,7 @@ func (l *logged) await(t *testing.T, pattern string) (group string) {
 // eventually waits for what another process does.
 func eventually(t *testing.T, is func() bool, what string, log fmt.Stringer) {
 	t.Helper()
-	eventuallyIn(t, patience, is, what, log)
-}
-
-func eventuallyIn(t *testing.T, patience time.Duration, is func() bool, what string, log fmt.Stringer) {
-	t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for !is() {
-		select {
-		case <-deadline.C:
-			t.Fatalf("not within %s: %s\n%s", patience, what, log)
-		case <-tick.C:
-		}
-	}
+	polling.Until(t, patience, what, is, log.String)
 }
 
 // files makes those of a service; its configuration is text, in which DIR is the folder

@@ -5,7 +5,6 @@ package program
 import (
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/countersign-dev/countersign/kubernetes/kubetest"
 )
@@ -38,7 +37,7 @@ func TestRealChanges(t *testing.T) {
 	})
 	t.Run("an API server goes away and comes back", w.outlives)
 	t.Run("a no has ended, and the right is there", func(t *testing.T) {
-		eventuallyIn(t, 2*time.Minute, func() bool { return poor.of(plain) == "key restored" }, "it has the secret", w.log)
+		eventually(t, func() bool { return poor.of(plain) == "key restored" }, "it has the secret", w.log)
 	})
 	silent(t, w)
 }

@@ -35,7 +35,7 @@ func TestStrangersLeaveRoomForOthers(t *testing.T) {
 	ca := p.authority(t)
 	before := p.memory(t)
 	flood(t, caller{tls: ca.client(t, ""), token: token, from: "127.0.0.1"}, p.tls(t), 20, 100)
-	eventuallyIn(t, 2*time.Minute, func() bool { return p.refused(t) >= 1400 }, "all but 600 are refused", p.log)
+	eventually(t, func() bool { return p.refused(t) >= 1400 }, "all but 600 are refused", p.log)
 	known := caller{tls: ca.client(t, "spiffe://cluster.local/ns/shop/sa/gateway"), from: "127.0.0.2"}
 	if answer, err := known.first(t, p.tls(t), clusterURL); err != nil || len(answer.Resources) != 1 {
 		t.Errorf("somebody known gets %v, %v", answer, err)

@@ -184,20 +184,7 @@ func (r *replica) report(t *testing.T) (said status.Report) {
 // until waits for what another process does.
 func (r *replica) until(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for !is() {
-		select {
-		case <-deadline.C:
-			_, text := r.page("/status.json")
-			t.Fatalf("not within %s: %s\n%s\n%s", patience, what, r.Log, text)
-		case <-r.Done():
-			t.Fatalf("it ended before %s\n%s", what, r.Log)
-		case <-tick.C:
-		}
-	}
+	r.Until(t, patience, what, is, func() string { _, text := r.page("/status.json"); return text })
 }
 
 // measures returns the metrics once they have these series: a call is counted after its result
@@ -284,22 +271,4 @@ func (s *apiServer) chain(t *testing.T, namespace, name string) []*x509.Certific
 		t.Fatal(err)
 	}
 	return chain
-}
-
-// poll waits for what a process does.
-func poll(t *testing.T, p *proctest.Process, what string, is func() bool) {
-	t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for !is() {
-		select {
-		case <-deadline.C:
-			t.Fatalf("not within %s: %s", patience, what)
-		case <-p.Done():
-			t.Fatalf("it ended before %s", what)
-		case <-tick.C:
-		}
-	}
 }

@@ -128,7 +128,7 @@ func startIstioMachine(t *testing.T, home realm, ca caOf) *sidecar {
 	socket := istioAgent("PROV_CERT="+certs, "OUTPUT_CERTS="+certs)(s, t, home.Token("shop", "till", "istio-ca"), ca, "till")
 	s.certs = certs
 	s.startEnvoy(t, socket)
-	poll(t, s.agent, "its certificate is written", func() bool { leaf, _ := pairIn(certs); return leaf != nil })
+	s.agent.Until(t, patience, "its certificate is written", func() bool { leaf, _ := pairIn(certs); return leaf != nil })
 	if err := os.Remove(s.token); err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +145,7 @@ func TestRealIstiodServesOurMachineWithoutAToken(t *testing.T) {
 	vm := startMachine(t, ca.address, ca.root.PEM(), home.Token("vm", "db", "istio-ca"))
 	renews := func(what string) {
 		had := vm.serial()
-		poll(t, vm.Process, what, func() bool { now := vm.serial(); return now != "" && now != had })
+		vm.Until(t, patience, what, func() bool { now := vm.serial(); return now != "" && now != had })
 	}
 	renews("its first certificate is written")
 	if err := os.Remove(vm.token); err != nil {

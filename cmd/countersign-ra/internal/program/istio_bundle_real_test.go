@@ -58,7 +58,7 @@ func startBundleReader(t *testing.T, url string, trusts *certtest.Pair) bundleRe
 // awaits waits until these are the trust anchors.
 func (b bundleReader) awaits(t *testing.T, roots ...string) {
 	t.Helper()
-	poll(t, b.Process, "istiod has the roots", func() bool {
+	b.Until(t, patience, "istiod has the roots", func() bool {
 		return slices.ContainsFunc(b.anchors(), func(anchors []string) bool {
 			return len(anchors) == len(roots) && !slices.ContainsFunc(roots, func(root string) bool { return !slices.Contains(anchors, root) })
 		})

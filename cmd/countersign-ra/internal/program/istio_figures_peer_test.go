@@ -41,7 +41,7 @@ func startPeer(t *testing.T, authority rootOf) *peer {
 	cmd.Env = append(proctest.Environ(dir), "ROOT_CA_DIR="+dir, "CA_JWT_ISSUER="+issuerURL, "CA_JWKS_URL="+keys.URL, "CA_LISTEN=127.0.0.1:0", "CA_NAMES="+caAddress)
 	p := &peer{Process: proctest.Start(t, cmd)}
 	listens := regexp.MustCompile(`{"address":"(.*?)"}`)
-	poll(t, p.Process, "istiod's CA listens", func() bool { return listens.MatchString(p.Log.String()) })
+	p.Until(t, patience, "istiod's CA listens", func() bool { return listens.MatchString(p.Log.String()) })
 	p.crowd = crowd{t, listens.FindStringSubmatch(p.Log.String())[1], authority.pem, &tickets{issuer: issuer}, [2]int{p.PID(), 0}}
 	return p
 }

@@ -78,7 +78,7 @@ func (i *istiod) start() {
 	cmd.Env = append(proctest.Environ(i.dir), "ROOT_CA_DIR="+i.dir, "KUBECONFIG="+filepath.Join(i.dir, "kube.yaml"), "CA_LISTEN="+i.address, "CA_NAMES="+caAddress, "CLUSTER_ID=home")
 	i.Process = proctest.Start(i.t, cmd)
 	listens := regexp.MustCompile(`{"address":"(.*?)"}`)
-	poll(i.t, i.Process, "istiod's CA listens", func() bool {
+	i.Until(i.t, patience, "istiod's CA listens", func() bool {
 		at := listens.FindStringSubmatch(i.Log.String())
 		if at != nil {
 			i.address = at[1]
@@ -197,7 +197,7 @@ func TestRealIstioMeshMovesFromIstiodsCAAndBack(t *testing.T) {
 	r.Stop(syscall.SIGTERM)
 	former.publish(former.root)
 	for _, s := range again {
-		poll(t, s.agent, "the former root alone is left", func() bool {
+		s.agent.Until(t, patience, "the former root alone is left", func() bool {
 			_, roots := pairIn(s.certs)
 			return pki.NewBundle(roots...).Equal(former.root)
 		})

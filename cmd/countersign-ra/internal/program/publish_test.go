@@ -8,12 +8,12 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/countersign-dev/countersign/internal/test/certtest"
+	"github.com/countersign-dev/countersign/internal/test/polling"
 	"github.com/countersign-dev/countersign/internal/test/proctest"
 	"github.com/countersign-dev/countersign/kubernetes/record"
 )
@@ -106,20 +106,8 @@ func bundleRecordOf(api *apiServer) string {
 }
 
 // eventually waits for a document.
-func (r reader) eventually(address string) []byte {
+func (r reader) eventually(address string) (text []byte) {
 	r.Helper()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	for {
-		if text := r.get(address); text != nil {
-			return text
-		}
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			r.Fatalf("%s publishes no bundle within %s", address, patience)
-		}
-	}
+	polling.Until(r, patience, address+" publishes a bundle", func() bool { text = r.get(address); return text != nil })
+	return text
 }

@@ -120,7 +120,7 @@ func (s *sidecar) startEnvoy(t *testing.T, socket string) {
 	cmd := exec.Command(path, "-c", config, "--disable-hot-restart", "--concurrency", "1", "--log-level", "warn")
 	cmd.Dir = dir
 	s.envoy = proctest.Start(t, cmd)
-	poll(t, s.envoy, "Envoy's ports are open", func() bool {
+	s.envoy.Until(t, patience, "Envoy's ports are open", func() bool {
 		ports := portsOf(admin)
 		s.inbound, s.outbound = ports["inbound"], ports["outbound"]
 		return s.inbound != "" && s.outbound != "" && ask(admin, "/ready") == "LIVE\n"

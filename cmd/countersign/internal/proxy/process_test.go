@@ -25,6 +25,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"github.com/countersign-dev/countersign/internal/test/polling"
 	"github.com/countersign-dev/countersign/internal/test/proctest"
 )
 
@@ -220,15 +221,10 @@ func TestKillEndsWholeGroup(t *testing.T) {
 // awaitGone waits until a process is dead; its new parent may leave it a zombie.
 func awaitGone(t *testing.T, pid int) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; <-time.After(10 * time.Millisecond) {
+	polling.Until(t, patience, fmt.Sprintf("process %d is gone", pid), func() bool {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil || bytes.Contains(stat, []byte(") Z ")) {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("process %d lives on", pid)
-		}
-	}
+		return err != nil || bytes.Contains(stat, []byte(") Z "))
+	})
 }
 
 func TestProxyInheritsNoDescriptor(t *testing.T) {
