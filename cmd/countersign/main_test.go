@@ -1,14 +1,10 @@
 package main
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/catalog"
+	"github.com/countersign-dev/countersign/internal/test/pages"
 	"github.com/countersign-dev/countersign/internal/test/programs"
 )
 
@@ -164,15 +161,11 @@ func oddProvider(t *testing.T) string {
 }
 
 func fetch(ts *testscript.TestScript, socket, path string) []byte {
-	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", socket)
-	}}
-	answer, err := (&http.Client{Transport: transport, Timeout: 2 * time.Minute}).Get("http://unix" + path)
-	ts.Check(err)
-	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	ts.Check(err)
-	return text
+	code, text := pages.Get(pages.Client("unix:"+socket), path)
+	if code == 0 {
+		ts.Fatalf("%s", text)
+	}
+	return []byte(text)
 }
 
 // agentKey is where a script's environment has its agent.

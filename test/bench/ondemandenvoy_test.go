@@ -7,8 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +14,8 @@ import (
 	"strconv"
 	"text/template"
 	"time"
+
+	"github.com/countersign-dev/countersign/internal/test/pages"
 )
 
 // demandEnvoy is a stock Envoy that asks the agent for each name of a client.
@@ -54,9 +54,7 @@ func (b *bench) startDemandEnvoy(ctx context.Context, program, socket string, wo
 
 // listenerOf returns where an Envoy listens, once it does.
 func listenerOf(ctx context.Context, admin string) (string, error) {
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", admin)
-	}}}
+	client := pages.Client("unix:" + admin)
 	var page struct {
 		Listeners []struct {
 			Address struct {

@@ -1,11 +1,9 @@
 package e2e
 
 import (
-	"context"
 	_ "embed"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
@@ -13,6 +11,7 @@ import (
 	"testing"
 	"text/template"
 
+	"github.com/countersign-dev/countersign/internal/test/pages"
 	"github.com/countersign-dev/countersign/internal/test/proctest"
 	"github.com/countersign-dev/countersign/internal/test/programs"
 )
@@ -159,23 +158,14 @@ func (e *envoy) get(t *testing.T, path string) string {
 // unixHTTP returns a client that asks on a unix socket, whatever the host.
 func unixHTTP(t *testing.T, socket string) *http.Client {
 	t.Helper()
-	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", socket)
-	}}
-	t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport, Timeout: patience}
+	return pages.Client("unix:" + socket)
 }
 
 func getPage(t *testing.T, client *http.Client, path string) string {
 	t.Helper()
-	resp, err := client.Get("http://unix" + path)
-	if err != nil {
+	code, text := pages.Get(client, path)
+	if code == 0 {
 		return ""
 	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return ""
-	}
-	return string(body)
+	return text
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -16,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/test/pages"
 	"github.com/countersign-dev/countersign/internal/test/proctest"
 	"github.com/countersign-dev/countersign/internal/test/programs"
 	"github.com/countersign-dev/countersign/kubernetes/kubetest"
@@ -142,14 +142,11 @@ func (s status) root(fingerprint string) rootStatus {
 }
 
 func (r *replica) status(ctx context.Context) (s status, err error) {
-	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(r.dir, "page"))
-	}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost/status.json", http.NoBody)
 	if err != nil {
 		return s, err
 	}
-	answer, err := (&http.Client{Transport: transport}).Do(req)
+	answer, err := pages.Client("unix:" + filepath.Join(r.dir, "page")).Do(req)
 	if err != nil {
 		return s, err
 	}

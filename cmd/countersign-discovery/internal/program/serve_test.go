@@ -1,11 +1,8 @@
 package program
 
 import (
-	"context"
 	"crypto/tls"
 	"encoding/json"
-	"io"
-	"net"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -17,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/countersign-dev/countersign/discovery"
+	"github.com/countersign-dev/countersign/internal/test/pages"
 )
 
 // alone is a service without Kubernetes: its own CA, its own trust domain, a folder.
@@ -45,23 +43,11 @@ load_assignment:
 // get asks an address of the page, host:port or unix:PATH.
 func get(t *testing.T, address, path string) (int, string) {
 	t.Helper()
-	network, at := "tcp", address
-	if socket, ok := strings.CutPrefix(address, "unix:"); ok {
-		network, at = "unix", socket
+	code, text := pages.Get(pages.Client(address), path)
+	if code == 0 {
+		t.Fatal(text)
 	}
-	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, network, at)
-	}}
-	answer, err := (&http.Client{Transport: transport, Timeout: patience}).Get("http://localhost" + path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return answer.StatusCode, string(text)
+	return code, text
 }
 
 // serial is that of the certificate which a handshake shows.

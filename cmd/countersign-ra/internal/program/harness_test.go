@@ -10,8 +10,6 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -28,6 +26,7 @@ import (
 	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/status"
 	"github.com/countersign-dev/countersign/cmd/internal/cli"
 	"github.com/countersign-dev/countersign/cmd/internal/environ"
+	"github.com/countersign-dev/countersign/internal/test/pages"
 	"github.com/countersign-dev/countersign/internal/test/proctest"
 	"github.com/countersign-dev/countersign/internal/test/programs"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -156,19 +155,7 @@ func launch(t *testing.T, dir string, cmd *exec.Cmd) *replica {
 
 // page asks the page at its socket; 0 if it does not answer.
 func (r *replica) page(path string) (code int, text string) {
-	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(r.dir, "page"))
-	}}
-	answer, err := (&http.Client{Transport: transport, Timeout: patience}).Get("http://localhost" + path)
-	if err != nil {
-		return 0, err.Error()
-	}
-	defer answer.Body.Close()
-	all, err := io.ReadAll(answer.Body)
-	if err != nil {
-		return 0, err.Error()
-	}
-	return answer.StatusCode, string(all)
+	return pages.Get(pages.Client("unix:"+filepath.Join(r.dir, "page")), path)
 }
 
 // report is what its status says.

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -20,6 +19,7 @@ import (
 	"text/template"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/test/pages"
 	"github.com/countersign-dev/countersign/internal/test/proctest"
 	"github.com/countersign-dev/countersign/internal/test/programs"
 )
@@ -151,19 +151,11 @@ func portsOf(admin string) map[string]string {
 
 // ask returns a page of a program's socket, "" while there is none.
 func ask(socket, path string) string {
-	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", socket)
-	}}
-	answer, err := (&http.Client{Transport: transport, Timeout: patience}).Get("http://localhost" + path)
-	if err != nil {
+	code, text := pages.Get(pages.Client("unix:"+socket), path)
+	if code == 0 {
 		return ""
 	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	if err != nil {
-		return ""
-	}
-	return string(text)
+	return text
 }
 
 // awaitLeaf waits until the agent's leaf and roots are as wanted.
