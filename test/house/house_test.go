@@ -275,6 +275,7 @@ var rooms = map[string][]string{
 	"program/otlp":        {},
 	"program/output":      {},
 	"program/overview":    {},
+	"program/programtest": {"program/cli", "program/environ"},
 	"program/publish":     {"program/config"},
 	"program/schematest":  {"program/config"},
 	"program/settings":    {"program/config", "program/environ", "program/wiring"},

@@ -20,40 +20,18 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/countersign-dev/countersign/cmd/internal/cli"
 	"github.com/countersign-dev/countersign/cmd/internal/environ"
+	"github.com/countersign-dev/countersign/cmd/internal/programtest"
 	"github.com/countersign-dev/countersign/internal/test/certtest"
 	"github.com/countersign-dev/countersign/internal/test/logtest"
 	"github.com/countersign-dev/countersign/internal/test/polling"
 	"github.com/countersign-dev/countersign/internal/test/proctest"
-	"github.com/countersign-dev/countersign/internal/test/programs"
 )
-
-// asService as the first argument makes this test's binary the program.
-const asService = "be-discovery"
 
 const patience = 2 * time.Minute
 
-func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == asService {
-		os.Args = append(os.Args[:1], os.Args[2:]...)
-		os.Exit(cli.Main(Run))
-	}
-	os.Exit(withPrograms(m))
-}
-
-func withPrograms(m *testing.M) int {
-	proctest.Overlap(8)
-	code := m.Run()
-	_ = programs.Remove()
-	if err := goleak.Find(); err != nil && code == 0 {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	return code
-}
+func TestMain(m *testing.M) { programtest.Main(m, Run) }
 
 // program is a running service.
 type program struct {
@@ -120,18 +98,13 @@ func read(t *testing.T, path string) string {
 
 // command is the program with arguments, in an environment of its own.
 func command(ctx context.Context, t *testing.T, args ...string) *exec.Cmd {
-	self, err := os.Executable()
-	if err != nil {
-		panic(err)
-	}
-	cmd := exec.CommandContext(ctx, self, append([]string{asService}, args...)...)
-	cmd.Env = environment(t)
-	return cmd
+	t.Helper()
+	return programtest.Command(ctx, t, environment(t), args...)
 }
 
 func environment(t *testing.T) environ.Vars {
 	t.Helper()
-	return environ.Vars{"PATH=" + os.Getenv("PATH"), "HOME=/nonexistent", "COUNTERSIGN_PROVIDER_PATH=" + programs.Folder(t, "countersign-provider-file"), "TMPDIR=" + os.TempDir()}
+	return programtest.Environment(t, "countersign-provider-file")
 }
 
 // says runs a command that serves nothing, in this process, and returns all that it writes.

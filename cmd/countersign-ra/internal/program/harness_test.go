@@ -21,36 +21,18 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/status"
 	"github.com/countersign-dev/countersign/cmd/internal/cli"
 	"github.com/countersign-dev/countersign/cmd/internal/environ"
+	"github.com/countersign-dev/countersign/cmd/internal/programtest"
 	"github.com/countersign-dev/countersign/internal/test/pages"
 	"github.com/countersign-dev/countersign/internal/test/proctest"
-	"github.com/countersign-dev/countersign/internal/test/programs"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
 
-// asService as the first argument makes this test's binary the program.
-const asService = "be-ra"
-
 const patience = 2 * time.Minute
 
-func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == asService {
-		os.Args = append(os.Args[:1], os.Args[2:]...)
-		os.Exit(cli.Main(Run))
-	}
-	proctest.Overlap(8)
-	code := m.Run()
-	_ = programs.Remove()
-	if err := goleak.Find(); err != nil && code == 0 {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { programtest.Main(m, Run) }
 
 const (
 	signer     = "example.com/mesh"
@@ -105,18 +87,12 @@ func read(t *testing.T, path string) string {
 // command is the program with arguments, in an environment of its own.
 func command(ctx context.Context, t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(ctx, self, append([]string{asService}, args...)...)
-	cmd.Env = environment(t)
-	return cmd
+	return programtest.Command(ctx, t, environment(t), args...)
 }
 
 func environment(t *testing.T) environ.Vars {
 	t.Helper()
-	return environ.Vars{"PATH=" + os.Getenv("PATH"), "HOME=/nonexistent", "COUNTERSIGN_PROVIDER_PATH=" + programs.Folder(t, "countersign-provider-file", "countersign-provider-minimal"), "TMPDIR=" + os.TempDir()}
+	return programtest.Environment(t, "countersign-provider-file", "countersign-provider-minimal")
 }
 
 // says runs a command that serves nothing, in this process.
