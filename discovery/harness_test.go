@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/countersign-dev/countersign/discovery"
+	"github.com/countersign-dev/countersign/internal/test/addressed"
 	"github.com/countersign-dev/countersign/internal/test/certtest"
 	"github.com/countersign-dev/countersign/internal/test/logtest"
 	"github.com/countersign-dev/countersign/sdk/authn"
@@ -38,51 +39,21 @@ type place struct {
 	root        *certtest.Pair // of the server and of example.org
 	source      *memorySource
 	server      *discovery.Server
-	tls, plain  *bufconn.Listener
+	tls         *addressed.Listener
+	plain       *bufconn.Listener
 	log         logtest.Log
 	down        context.CancelFunc
 	over        chan error
 	mu          sync.Mutex
 	roots       map[string]*pki.Bundle
 	certificate *certtest.Pair
-	from        net.Addr // of the next connections, if set
-}
-
-// addressed gives accepted connections the address that the test has chosen.
-type addressed struct {
-	net.Listener
-	place *place
-}
-
-type at struct {
-	net.Conn
-	from net.Addr
-}
-
-func (a at) RemoteAddr() net.Addr { return a.from }
-
-func (a addressed) Accept() (net.Conn, error) {
-	conn, err := a.Listener.Accept()
-	a.place.mu.Lock()
-	defer a.place.mu.Unlock()
-	if err != nil || a.place.from == nil {
-		return conn, err
-	}
-	return at{conn, a.place.from}, nil
-}
-
-// comesFrom sets the address of the connections that are opened from now on.
-func (p *place) comesFrom(ip string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.from = &net.TCPAddr{IP: net.ParseIP(ip), Port: 40000}
 }
 
 // newPlace starts a server; change, where there is one, has the last word on its config.
 func newPlace(t testing.TB, change func(p *place, c *discovery.Config)) *place {
 	t.Helper()
 	p := &place{
-		t: t, root: certtest.Root(t), source: newMemorySource(), tls: bufconn.Listen(1 << 12), plain: bufconn.Listen(1 << 16),
+		t: t, root: certtest.Root(t), source: newMemorySource(), tls: addressed.Listen(1 << 12), plain: bufconn.Listen(1 << 16),
 		over: make(chan error, 1),
 	}
 	p.trust("example.org", p.root)
@@ -104,7 +75,7 @@ func newPlace(t testing.TB, change func(p *place, c *discovery.Config)) *place {
 	p.server = server
 	ctx, cancel := context.WithCancel(context.Background())
 	p.down = cancel
-	go func() { p.over <- server.Run(ctx, discovery.Listeners{TLS: addressed{p.tls, p}, Plaintext: p.plain}) }()
+	go func() { p.over <- server.Run(ctx, discovery.Listeners{TLS: p.tls, Plaintext: p.plain}) }()
 	return p
 }
 
@@ -161,7 +132,7 @@ func (p *place) dial(certificate *certtest.Pair, options ...grpc.DialOption) *gr
 	if certificate != nil {
 		cfg.Certificates = []tls.Certificate{*certificate.TLS()}
 	}
-	return p.connect(p.tls, append(options, grpc.WithTransportCredentials(credentials.NewTLS(cfg)))...)
+	return p.connect(p.tls.Listener, append(options, grpc.WithTransportCredentials(credentials.NewTLS(cfg)))...)
 }
 
 func (p *place) dialPlaintext() *grpc.ClientConn {

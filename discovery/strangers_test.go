@@ -38,7 +38,7 @@ func withHanging(l discovery.Limits) func(*place, *discovery.Config) {
 
 // strangers opens streams with made-up tokens from an address.
 func (p *place) strangers(ip string, n int) (*grpc.ClientConn, []*client) {
-	p.comesFrom(ip)
+	p.tls.From(ip)
 	conn := p.dial(nil)
 	var all []*client
 	for range n {
@@ -108,9 +108,9 @@ func TestConnectionsOfOneAddressAreLimited(t *testing.T) {
 		"IPv4 written as IPv6": {"192.0.2.1", "::ffff:192.0.2.1", true},
 	} {
 		inBubble(t, limited(discovery.Limits{ConnectionsOfAddress: 1}), func(t *testing.T, p *place) {
-			p.comesFrom(test.first)
+			p.tls.From(test.first)
 			first := p.raw(t)
-			p.comesFrom(test.second)
+			p.tls.From(test.second)
 			second := p.raw(t)
 			if isClosed(second) != test.one {
 				t.Errorf("%s: the second is closed: %v", name, !test.one)
@@ -136,7 +136,7 @@ func TestConnectionsOfOneAddressAreLimited(t *testing.T) {
 
 func TestIdleConnectionsOfStrangersAreBounded(t *testing.T) {
 	inBubble(t, withHanging(discovery.Limits{Authentications: 2}), func(t *testing.T, p *place) {
-		p.comesFrom("192.0.2.1")
+		p.tls.From("192.0.2.1")
 		conn := p.dial(nil)
 		defer conn.Close()
 		known := open(t, conn, "authorization", "Bearer honest")

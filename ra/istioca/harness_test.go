@@ -14,8 +14,8 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/countersign-dev/countersign/internal/test/addressed"
 	"github.com/countersign-dev/countersign/internal/test/certtest"
 	"github.com/countersign-dev/countersign/internal/test/logtest"
 	"github.com/countersign-dev/countersign/internal/test/ratest"
@@ -41,7 +41,7 @@ type mesh struct {
 	issuer   *issuer
 	pods     *pods
 	root     *certtest.Pair // of the server
-	on       *bufconn.Listener
+	on       *addressed.Listener
 	engine   *ra.Engine
 	server   *istioca.Server
 	settings istioca.Config // of server
@@ -50,7 +50,6 @@ type mesh struct {
 	over     chan error
 
 	mu     sync.Mutex
-	from   net.Addr // of the next connections, if set
 	events []istioca.Result
 }
 
@@ -81,7 +80,7 @@ func rules() []ra.Rule {
 func newMesh(t *testing.T, change func(m *mesh, p *parts)) *mesh {
 	t.Helper()
 	m := &mesh{
-		t: t, ca: ratest.NewCABelow(t), pods: newPods(), root: certtest.Root(t), on: bufconn.Listen(1 << 16), over: make(chan error, 1),
+		t: t, ca: ratest.NewCABelow(t), pods: newPods(), root: certtest.Root(t), on: addressed.Listen(1 << 16), over: make(chan error, 1),
 		clusters: map[string]*cluster{home: newCluster(), west: newCluster()}, issuer: newIssuer(t),
 	}
 	certificate := m.root.Leaf(t, 1000*time.Hour)
@@ -123,7 +122,7 @@ func (m *mesh) start(p parts) {
 	}
 	var ctx context.Context
 	ctx, m.down = context.WithCancel(context.Background())
-	go func() { m.over <- m.server.Run(ctx, addressed{m.on, m}) }()
+	go func() { m.over <- m.server.Run(ctx, m.on) }()
 }
 
 // door returns its settings, changed.
@@ -201,36 +200,11 @@ func (m *mesh) connect(ip string, with credentials.TransportCredentials) *grpc.C
 	m.t.Helper()
 	conn, err := grpc.NewClient("passthrough:///server", grpc.WithTransportCredentials(with),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			m.mu.Lock()
-			m.from = &net.TCPAddr{IP: net.ParseIP(ip), Port: 40000}
-			m.mu.Unlock()
+			m.on.From(ip)
 			return m.on.DialContext(ctx)
 		}))
 	if err != nil {
 		m.t.Fatal(err)
 	}
 	return conn
-}
-
-// addressed gives accepted connections the address that the test has chosen.
-type addressed struct {
-	net.Listener
-	mesh *mesh
-}
-
-type at struct {
-	net.Conn
-	from net.Addr
-}
-
-func (a at) RemoteAddr() net.Addr { return a.from }
-
-func (a addressed) Accept() (net.Conn, error) {
-	conn, err := a.Listener.Accept()
-	a.mesh.mu.Lock()
-	defer a.mesh.mu.Unlock()
-	if err != nil || a.mesh.from == nil {
-		return conn, err
-	}
-	return at{conn, a.mesh.from}, nil
 }

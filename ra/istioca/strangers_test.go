@@ -278,9 +278,7 @@ func isClosed(conn net.Conn) bool {
 }
 
 func (m *mesh) raw(ip string) net.Conn {
-	m.mu.Lock()
-	m.from = &net.TCPAddr{IP: net.ParseIP(ip), Port: 40000}
-	m.mu.Unlock()
+	m.on.From(ip)
 	conn := must(m.on.DialContext(m.t.Context()))
 	synctest.Wait() // it is accepted, with that address
 	return conn
