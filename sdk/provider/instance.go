@@ -159,32 +159,26 @@ func (i *instance) CSRSign(ctx context.Context, req ca.SignRequest) (ca.Certific
 	return c.client.CSRSign(ctx, req)
 }
 
-// Roots implements [ca.RootSource].
-func (i *instance) Roots(ctx context.Context) ([]byte, error) {
+// callAbility makes a call of an ability, if the client has it.
+func callAbility[A, R any](i *instance, ability wire.Ability, call func(c *configured, client A) (R, error)) (none R, err error) {
 	c, err := i.use()
 	if err != nil {
-		return nil, err
+		return none, err
 	}
 	defer c.calls.Done()
-	source, ok := c.client.(ca.RootSource)
+	client, ok := c.client.(A)
 	if !ok {
-		return nil, missing(wire.RootSource)
+		return none, ca.Errorf(ca.Unimplemented, "the provider lacks the ability %q", ability)
 	}
-	return source.Roots(ctx)
+	return call(c, client)
 }
 
-// WatchRoots implements [ca.RootWatcher].
-func (i *instance) WatchRoots(ctx context.Context, changed func(roots []byte) error) error {
-	c, err := i.use()
-	if err != nil {
-		return err
-	}
-	defer c.calls.Done()
-	watcher, ok := c.client.(ca.RootWatcher)
-	if !ok {
-		return missing(wire.RootWatcher)
-	}
-	return c.watch(ctx, func(ctx context.Context) error { return watcher.WatchRoots(ctx, changed) })
+// watchAbility runs a watch of an ability, if the client has it.
+func watchAbility[A any](ctx context.Context, i *instance, ability wire.Ability, watch func(ctx context.Context, client A) error) error {
+	_, err := callAbility(i, ability, func(c *configured, client A) (any, error) {
+		return nil, c.watch(ctx, func(ctx context.Context) error { return watch(ctx, client) })
+	})
+	return err
 }
 
 // watch ends a watch when other settings take the client's place.
@@ -199,118 +193,53 @@ func (c *configured) watch(ctx context.Context, watch func(context.Context) erro
 	return err
 }
 
+// Roots implements [ca.RootSource].
+func (i *instance) Roots(ctx context.Context) ([]byte, error) {
+	return callAbility(i, wire.RootSource, func(_ *configured, c ca.RootSource) ([]byte, error) { return c.Roots(ctx) })
+}
+
+// WatchRoots implements [ca.RootWatcher].
+func (i *instance) WatchRoots(ctx context.Context, changed func(roots []byte) error) error {
+	return watchAbility(ctx, i, wire.RootWatcher, func(ctx context.Context, c ca.RootWatcher) error { return c.WatchRoots(ctx, changed) })
+}
+
 // ExchangeToken implements [ca.TokenExchanger].
 func (i *instance) ExchangeToken(ctx context.Context, req ca.TokenRequest) (ca.ExchangedToken, error) {
-	c, err := i.use()
-	if err != nil {
-		return ca.ExchangedToken{}, err
-	}
-	defer c.calls.Done()
-	exchanger, ok := c.client.(ca.TokenExchanger)
-	if !ok {
-		return ca.ExchangedToken{}, missing(wire.TokenExchanger)
-	}
-	return exchanger.ExchangeToken(ctx, req)
+	return callAbility(i, wire.TokenExchanger, func(_ *configured, c ca.TokenExchanger) (ca.ExchangedToken, error) { return c.ExchangeToken(ctx, req) })
 }
 
 // CertifiesNames implements [ca.NameCertifier].
 func (i *instance) CertifiesNames(ctx context.Context) error {
-	c, err := i.use()
-	if err != nil {
-		return err
-	}
-	defer c.calls.Done()
-	certifier, ok := c.client.(ca.NameCertifier)
-	if !ok {
-		return missing(wire.NamesFromRequest)
-	}
-	return certifier.CertifiesNames(ctx)
+	_, err := callAbility(i, wire.NamesFromRequest, func(_ *configured, c ca.NameCertifier) (any, error) { return nil, c.CertifiesNames(ctx) })
+	return err
 }
 
 // RenewalInfo implements [ca.RenewalAdvisor].
 func (i *instance) RenewalInfo(ctx context.Context, leaf []byte) (ca.RenewalInfo, error) {
-	c, err := i.use()
-	if err != nil {
-		return ca.RenewalInfo{}, err
-	}
-	defer c.calls.Done()
-	advisor, ok := c.client.(ca.RenewalAdvisor)
-	if !ok {
-		return ca.RenewalInfo{}, missing(wire.RenewalInfo)
-	}
-	return advisor.RenewalInfo(ctx, leaf)
+	return callAbility(i, wire.RenewalInfo, func(_ *configured, c ca.RenewalAdvisor) (ca.RenewalInfo, error) { return c.RenewalInfo(ctx, leaf) })
 }
 
 // Revocations implements [ca.RevocationSource].
 func (i *instance) Revocations(ctx context.Context) ([]byte, error) {
-	c, err := i.use()
-	if err != nil {
-		return nil, err
-	}
-	defer c.calls.Done()
-	source, ok := c.client.(ca.RevocationSource)
-	if !ok {
-		return nil, missing(wire.RevocationSource)
-	}
-	return source.Revocations(ctx)
+	return callAbility(i, wire.RevocationSource, func(_ *configured, c ca.RevocationSource) ([]byte, error) { return c.Revocations(ctx) })
 }
 
 // SignJWT implements [ca.JWTSigner].
 func (i *instance) SignJWT(ctx context.Context, req ca.JWTRequest) (ca.Token, error) {
-	c, err := i.use()
-	if err != nil {
-		return "", err
-	}
-	defer c.calls.Done()
-	signer, ok := c.client.(ca.JWTSigner)
-	if !ok {
-		return "", missing(wire.JWTSVID)
-	}
-	return signer.SignJWT(ctx, req)
+	return callAbility(i, wire.JWTSVID, func(_ *configured, c ca.JWTSigner) (ca.Token, error) { return c.SignJWT(ctx, req) })
 }
 
 // WatchJWTKeys implements [ca.JWTSigner].
 func (i *instance) WatchJWTKeys(ctx context.Context, changed func(jwks []byte) error) error {
-	c, err := i.use()
-	if err != nil {
-		return err
-	}
-	defer c.calls.Done()
-	signer, ok := c.client.(ca.JWTSigner)
-	if !ok {
-		return missing(wire.JWTSVID)
-	}
-	return c.watch(ctx, func(ctx context.Context) error { return signer.WatchJWTKeys(ctx, changed) })
+	return watchAbility(ctx, i, wire.JWTSVID, func(ctx context.Context, c ca.JWTSigner) error { return c.WatchJWTKeys(ctx, changed) })
 }
 
 // SignWIT implements [ca.WITSigner].
 func (i *instance) SignWIT(ctx context.Context, req ca.WITRequest) (ca.Token, error) {
-	c, err := i.use()
-	if err != nil {
-		return "", err
-	}
-	defer c.calls.Done()
-	signer, ok := c.client.(ca.WITSigner)
-	if !ok {
-		return "", missing(wire.WITSVID)
-	}
-	return signer.SignWIT(ctx, req)
+	return callAbility(i, wire.WITSVID, func(_ *configured, c ca.WITSigner) (ca.Token, error) { return c.SignWIT(ctx, req) })
 }
 
 // WatchWITKeys implements [ca.WITSigner].
 func (i *instance) WatchWITKeys(ctx context.Context, changed func(jwks []byte) error) error {
-	c, err := i.use()
-	if err != nil {
-		return err
-	}
-	defer c.calls.Done()
-	signer, ok := c.client.(ca.WITSigner)
-	if !ok {
-		return missing(wire.WITSVID)
-	}
-	return c.watch(ctx, func(ctx context.Context) error { return signer.WatchWITKeys(ctx, changed) })
-}
-
-func missing(ability wire.Ability) error {
-	return ca.Errorf(ca.Unimplemented, "the provider lacks the ability %q", ability)
+	return watchAbility(ctx, i, wire.WITSVID, func(ctx context.Context, c ca.WITSigner) error { return c.WatchWITKeys(ctx, changed) })
 }
