@@ -157,17 +157,22 @@ func TestCertificateIsWrittenAgainUntilTheStatusIsTaken(t *testing.T) {
 	}
 }
 
+// cutReplies has the API server take each certificate, and lose its reply.
+func (h *house) cutReplies() {
+	h.api.after = func(verb string) error {
+		if verb == "patch" && h.asked() > 0 {
+			return errors.New("the connection is cut")
+		}
+		return nil
+	}
+}
+
 // The API server wrote the status, and its reply was lost.
 func TestLostReplyCostsNoSecondCertificate(t *testing.T) {
 	for name, shown := range map[string]bool{"the informer shows it": true, "the informer is late": false} {
 		t.Run(name, func(t *testing.T) {
 			inHouse(t, nil, func(h *house) {
-				h.api.after = func(verb string) error {
-					if verb == "patch" && h.asked() > 0 {
-						return errors.New("the connection is cut")
-					}
-					return nil
-				}
+				h.cutReplies()
 				h.api.put(honest())
 				if !shown {
 					h.api.follow(toolscache.ResourceEventHandlerFuncs{})
@@ -451,12 +456,7 @@ func TestLostRepliesShutNoGate(t *testing.T) {
 	for name, late := range map[string]bool{"the informer shows it": false, "the informer is late": true} {
 		t.Run(name, func(t *testing.T) {
 			inHouse(t, nil, func(h *house) {
-				h.api.after = func(verb string) error {
-					if verb == "patch" && h.asked() > 0 {
-						return errors.New("the connection is cut")
-					}
-					return nil
-				}
+				h.cutReplies()
 				feed := h.api.feed
 				if late {
 					h.api.follow(toolscache.ResourceEventHandlerFuncs{})
