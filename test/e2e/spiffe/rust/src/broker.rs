@@ -43,9 +43,10 @@ impl Interceptor for Header {
 
 /// Makes a call about a process and prints its replies as `reply HEX`, and as `end CODE HEX` how it
 /// ended, with the status' details. The folder has the broker's chain.der and key.der and the
-/// bundle.der that verifies the server.
+/// bundle.der that verifies the server, which has the SPIFFE ID `server`, or one below it where that
+/// ends with a slash.
 pub async fn run(socket: &str, folder: &str, server: &str, header: Header, call: &str, pid: &str, audience: Option<&str>) -> Result<(), Box<dyn Error>> {
-    let channel = connect(socket.to_owned(), Arc::new(config(Path::new(folder), SpiffeId::new(server)?)?)).await;
+    let channel = connect(socket.to_owned(), Arc::new(config(Path::new(folder), server)?)).await;
     let end = match channel {
         Ok(channel) => ask(ApiClient::with_interceptor(channel, header), call, WorkloadPidReference { pid: pid.parse()? }.into(), audience).await.err(),
         Err(error) => Some(Status::new(Code::Unavailable, error.to_string())),
@@ -96,14 +97,15 @@ async fn connect(socket: String, config: Arc<ClientConfig>) -> Result<Channel, t
     Endpoint::from_static("http://localhost").connect_with_connector(tower::service_fn(dial)).await
 }
 
-fn config(folder: &Path, server: SpiffeId) -> Result<ClientConfig, Box<dyn Error>> {
+fn config(folder: &Path, server: &str) -> Result<ClientConfig, Box<dyn Error>> {
     let read = |name| std::fs::read(folder.join(name));
     let own = X509Svid::parse_from_der(&read("chain.der")?, &read("key.der")?)?;
     let chain = own.cert_chain().iter().map(|cert| CertificateDer::from(cert.as_bytes().to_vec())).collect();
     let key = PrivateKeyDer::try_from(own.private_key().as_bytes().to_vec())?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let bundle = X509Bundle::parse_from_der(server.trust_domain().clone(), &read("bundle.der")?)?;
-    let verifier = Verifier { server, bundle, provider: provider.clone() };
+    let domain = SpiffeId::new(server.trim_end_matches('/'))?.trust_domain().clone();
+    let bundle = X509Bundle::parse_from_der(domain, &read("bundle.der")?)?;
+    let verifier = Verifier { server: server.to_owned(), bundle, provider: provider.clone() };
     let mut config = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .dangerous()
@@ -117,12 +119,19 @@ fn config(folder: &Path, server: SpiffeId) -> Result<ClientConfig, Box<dyn Error
 /// Verifies a server by its SPIFFE ID and the bundle of its trust domain (X509-SVID, section 5).
 #[derive(Debug)]
 struct Verifier {
-    server: SpiffeId,
+    server: String,
     bundle: X509Bundle,
     provider: Arc<CryptoProvider>,
 }
 
 impl Verifier {
+    fn accepts(&self, names: &[&str]) -> bool {
+        match names {
+            [name] => *name == self.server || self.server.ends_with('/') && name.starts_with(&self.server),
+            _ => false,
+        }
+    }
+
     fn verify_chain(&self, leaf: &webpki::EndEntityCert<'_>, intermediates: &[CertificateDer<'_>], now: UnixTime) -> Result<(), webpki::Error> {
         let roots: Vec<_> = self.bundle.authorities().iter().map(|root| CertificateDer::from(root.as_bytes())).collect();
         let anchors = roots.iter().map(webpki::anchor_from_trusted_cert).collect::<Result<Vec<TrustAnchor<'_>>, _>>()?;
@@ -145,7 +154,7 @@ impl ServerCertVerifier for Verifier {
         let leaf = webpki::EndEntityCert::try_from(leaf).map_err(refuse)?;
         self.verify_chain(&leaf, intermediates, now).map_err(refuse)?;
         let names: Vec<_> = leaf.valid_uri_names().collect();
-        if names != [self.server.to_string()] {
+        if !self.accepts(&names) {
             return Err(CertificateError::ApplicationVerificationFailure.into());
         }
         Ok(ServerCertVerified::assertion())
