@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/countersign-dev/countersign/internal/test/logtest"
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 	"github.com/countersign-dev/countersign/sdk/trace"
 )
 
@@ -195,19 +196,15 @@ func TestHangingCollectorDelaysNoCaller(t *testing.T) {
 }
 
 func TestCollectorThatComesLateGetsLaterSpans(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := listener.Addr().String()
-	_ = listener.Close() // only its port was wanted
+	address := proctest.FreeAddress(t)
 	e, _ := exporting(t, "http/protobuf", "http://"+address)
 	defer e.Close()
 	e.span("lost")
 	if err := e.provider.ForceFlush(t.Context()); err == nil || !strings.Contains(err.Error(), "connection refused") {
 		t.Errorf("got %v", err)
 	}
-	if listener, err = net.Listen("tcp", address); err != nil {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
 		t.Skipf("the port is taken by another process now: %v", err)
 	}
 	got := &collector{}

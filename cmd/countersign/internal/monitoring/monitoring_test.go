@@ -21,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/countersign-dev/countersign/internal/program/operatorpage"
+	"github.com/countersign-dev/countersign/internal/test/proctest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -207,12 +208,7 @@ func TestNoHandshakeSucceedsBeforeThereIsACertificate(t *testing.T) {
 	server.StartTLS()
 	defer server.Close()
 	certificate := &operatorpage.Certificate{}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().String()
-	l.Close()
+	address := proctest.FreeAddress(t)
 	page, err := Listen(address, certificate, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
