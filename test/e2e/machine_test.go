@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/countersign-dev/countersign/internal/test/fatal"
 )
 
 // A flood of connections leaves the agent the descriptors that it needs to restart a
@@ -101,9 +103,4 @@ func TestFullDiskIsOneSentence(t *testing.T) {
 	}
 }
 
-func mustDo(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var mustDo = fatal.If

@@ -16,6 +16,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/countersign-dev/countersign/internal/test/fatal"
 	"github.com/countersign-dev/countersign/internal/test/programs"
 	"github.com/countersign-dev/countersign/kubernetes/kubetest"
 	"github.com/countersign-dev/countersign/sdk/catest"
@@ -44,12 +45,7 @@ const (
 
 var errAway = errors.New("no route to host")
 
-func must(tb testing.TB, err error) {
-	tb.Helper()
-	if err != nil {
-		tb.Fatal(err)
-	}
-}
+var must = fatal.If
 
 // page is docs/on-demand.md.
 func page(tb testing.TB) string {

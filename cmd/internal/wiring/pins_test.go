@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/countersign-dev/countersign/cmd/internal/config"
+	"github.com/countersign-dev/countersign/internal/test/fatal"
 	"github.com/countersign-dev/countersign/plugin-host/lock"
 )
 
@@ -46,12 +47,7 @@ func TestPinBesideAPackagesLockIsWarnedOf(t *testing.T) {
 	}
 }
 
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check = fatal.If
 
 // A folder that cannot be searched is named: "sha256 is not set" would send the operator elsewhere.
 func TestFolderThatCannotBeSearchedIsNamed(t *testing.T) {
