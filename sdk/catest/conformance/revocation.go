@@ -25,7 +25,7 @@ func revocationChecks() []Check {
 }
 
 func (s *Session) toldLists(ctx context.Context) ([]byte, error) {
-	return s.told(ctx, wire.RevocationSource, (*Instance).Revocations)
+	return s.fetched(ctx, wire.RevocationSource, (*Instance).Revocations)
 }
 
 func listsAreTold(ctx context.Context, s *Session) error {

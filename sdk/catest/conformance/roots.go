@@ -30,11 +30,11 @@ func rootChecks() []Check {
 }
 
 func (s *Session) toldRoots(ctx context.Context) ([]byte, error) {
-	return s.told(ctx, wire.RootSource, (*Instance).Roots)
+	return s.fetched(ctx, wire.RootSource, (*Instance).Roots)
 }
 
-// told makes a call of an ability on the shared instance.
-func (s *Session) told(ctx context.Context, ability wire.Ability, call func(*Instance, context.Context) ([]byte, error)) ([]byte, error) {
+// fetched makes a call of an ability on the shared instance.
+func (s *Session) fetched(ctx context.Context, ability wire.Ability, call func(*Instance, context.Context) ([]byte, error)) ([]byte, error) {
 	i, err := s.having(ctx, ability)
 	if err != nil {
 		return nil, err
