@@ -175,7 +175,7 @@ func TestJWTKeysOfABundleAreSentAfterEachAnswer(t *testing.T) {
 	}
 	must()
 	must()
-	if len(told) != 3 || told[2] != told[1] || told[0] != `example.org {"keys":[]}` || !strings.Contains(told[1], `"kid":"one"`) || strings.Contains(told[1], "x5c") || strings.Contains(told[1], `"use"`) {
+	if len(told) != 3 || told[2] != told[1] || told[0] != `example.org {"keys":[]}` || !strings.Contains(told[1], `"kid":"one"`) || strings.Contains(told[1], `"x5c"`) || strings.Contains(told[1], `"use"`) {
 		t.Errorf("notified %q", told)
 	}
 	p.answer(http.NotFound)
