@@ -23,7 +23,7 @@ import (
 //go:embed internal/host/address/*.go internal/host/errno/*.go internal/host/filewatch/*.go internal/host/reference/*.go
 //go:embed internal/host/protect/*.go internal/host/safefile/*.go internal/host/selfsigned/*.go internal/jws/*.go internal/memory/*.go
 //go:embed internal/program/buildinfo/*.go internal/suggest/*.go internal/text/*.go internal/transport/*.go
-//go:embed internal/test/logtest/*.go internal/test/proctest/*.go internal/test/programs/*.go
+//go:embed internal/test/logtest/*.go internal/test/polling/*.go internal/test/proctest/*.go internal/test/programs/*.go
 //go:embed proto/provider/v1/*.go proto/provider/v2/*.go
 //go:embed sdk/ca/*.go sdk/catest/*.go sdk/catest/conformance/*.go sdk/pki/*.go
 //go:embed sdk/provider/*.go sdk/provider/chain/*.go sdk/provider/filewatch/*.go sdk/provider/rest/*.go
