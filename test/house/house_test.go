@@ -544,21 +544,38 @@ func TestProgramsPrintJSONInOneWay(t *testing.T) {
 }
 
 // goFiles returns the Go files of all modules, for every system, except tests.
-func goFiles(t *testing.T) (paths []string) {
+func goFiles(t *testing.T) []string {
+	t.Helper()
+	return slices.DeleteFunc(goFilesAndTests(t), func(path string) bool { return strings.HasSuffix(path, "_test.go") })
+}
+
+func goFilesAndTests(t *testing.T) []string {
 	t.Helper()
 	out, err := exec.Command("git", "-C", root, "ls-files", "--", "*.go").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for path := range strings.FieldsSeq(string(out)) {
-		if !strings.HasSuffix(path, "_test.go") {
-			paths = append(paths, path)
-		}
-	}
+	paths := strings.Fields(string(out))
 	if len(paths) < 100 {
 		t.Fatalf("only %d Go files", len(paths))
 	}
 	return paths
+}
+
+// A copy of programs takes up to 150 MB of the disk until the main of the tests removes it.
+func TestCopiesOfProgramsAreRemoved(t *testing.T) {
+	copies, removes := regexp.MustCompile(`\bprograms\.Folder\(`), regexp.MustCompile(`\bprograms\.Remove\(|programtest\.Main\(`)
+	copied, removed := map[string]bool{}, map[string]bool{} // folders
+	for _, path := range goFilesAndTests(t) {
+		text, dir := read(t, path), filepath.Dir(path)
+		copied[dir] = copied[dir] || copies.MatchString(text)
+		removed[dir] = removed[dir] || removes.MatchString(text)
+	}
+	for dir, has := range copied {
+		if has && !removed[dir] {
+			t.Errorf("the tests of %s copy programs: end them with programs.Remove", dir)
+		}
+	}
 }
 
 // By default, gRPC takes 16 MiB of metadata with each call and reply.

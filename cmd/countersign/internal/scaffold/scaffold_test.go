@@ -9,9 +9,15 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/countersign-dev/countersign/cmd/countersign/internal/scaffold"
+	"github.com/countersign-dev/countersign/internal/test/programs"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		_ = programs.Remove()
+		os.Exit(code)
+	}))
+}
 
 func TestRefusedPlanLeavesNothingBehind(t *testing.T) {
 	for name, c := range map[string]struct {
