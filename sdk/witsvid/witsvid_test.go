@@ -268,7 +268,7 @@ func TestSharedPauseEndsForEachAtAnotherTime(t *testing.T) {
 				t.Errorf("%d calls at %s", n, at.Format(time.TimeOnly))
 			}
 		}
-		if len(calls) < 5 || len(calls) > 60 {
+		if len(calls) < 5 || len(calls) > 120 {
 			t.Errorf("calls at %d times", len(calls))
 		}
 	})
