@@ -22,6 +22,7 @@ type entry struct {
 	until        time.Time // deadline of the hold; zero when not held
 	mark         uint64    // the last request or list that contained it
 	nacked       bool      // the client rejected that response
+	doubtful     bool      // nothing is sent, and the client may have rejected what was before
 	alone        bool      // that response held nothing else
 	tries        uint8     // how often the trial has sent this content again
 	refusedAlone bool      // both: this content is what the client refuses
@@ -258,7 +259,7 @@ func (s *subscription) fits(b *batch, e *entry, size int) bool {
 func (s *subscription) record(e *entry, r *Resource, seq uint64, now time.Time) {
 	s.clearRefused(e)
 	e.sent, e.seq, e.sentAt, e.until = s.kept(r), seq, now, time.Time{}
-	e.known, e.nacked, e.alone, e.refused, e.again = "", false, false, false, false
+	e.known, e.nacked, e.doubtful, e.alone, e.refused, e.again = "", false, false, false, false, false
 	delete(s.providers, e.name)
 	if len(r.Provides) > 0 {
 		if s.providers == nil {
@@ -279,6 +280,7 @@ func (s *subscription) kept(r *Resource) *Resource {
 // forget records that the client no longer has any version of e.
 func (s *subscription) forget(e *entry) {
 	s.clearRefused(e)
+	e.doubtful = e.doubtful || e.sent != nil && (e.nacked || e.seq > s.acked)
 	e.sent, e.known = nil, ""
 	delete(s.providers, e.name)
 }

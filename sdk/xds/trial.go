@@ -214,10 +214,10 @@ func (s *subscription) separates(r *Resource) bool {
 
 // worded returns r as it is sent for e: content that the client may have refused before differs
 // from what it was sent last, else the client may accept it without a look at it. What it was sent
-// on an earlier stream, or by a subscription that it has renewed since, is not known.
+// on an earlier stream is not known.
 func (s *subscription) worded(e *entry, r *Resource, refusedBefore bool) *Resource {
 	switch {
-	case e.nacked && e.sent != nil && e.sent.Version == r.Version:
+	case e.doubtful, e.nacked && e.sent != nil && e.sent.Version == r.Version:
 	case refusedBefore:
 		e.tries = uint8(rand.UintN(128)) // #nosec G115 G404 -- below 128, no secret
 	default:
