@@ -1,7 +1,6 @@
 package ra_test
 
 import (
-	"bytes"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -14,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/test/logtest"
 	"github.com/countersign-dev/countersign/internal/test/ratest"
 	"github.com/countersign-dev/countersign/ra"
 	"github.com/countersign-dev/countersign/sdk/ca"
@@ -25,7 +25,7 @@ type house struct {
 	t      *testing.T
 	ca     *ratest.CA
 	paper  *ratest.Audit
-	log    *bytes.Buffer
+	log    *logtest.Log
 	events []ra.Event
 	mu     sync.Mutex
 	config ra.Config
@@ -38,7 +38,7 @@ const kubelet, istio = "kubelet", "istio"
 // strict times, and one for others. Its roots are known.
 func newHouse(t *testing.T, change func(*ra.Config)) *house {
 	t.Helper()
-	h := &house{t: t, ca: ratest.NewCA(t), paper: &ratest.Audit{}, log: &bytes.Buffer{}}
+	h := &house{t: t, ca: ratest.NewCA(t), paper: &ratest.Audit{}, log: &logtest.Log{}}
 	h.config = ra.Config{
 		Policy: policy(t, mesh()), Audit: h.paper, Log: slog.New(slog.NewTextHandler(h.log, nil)),
 		Doors: []ra.Door{

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/countersign-dev/countersign/internal/test/logtest"
 )
 
 func (d dir) state(f *Folder, name string) FileStatus {
@@ -111,7 +113,7 @@ func TestFileNameIsEscapedInReason(t *testing.T) {
 }
 
 func TestNewFaultOfFileIsLoggedAgain(t *testing.T) {
-	var text strings.Builder
+	var text logtest.Log
 	d := newDir(t)
 	d.write("bad.yaml", "x: 1")
 	f, err := New(Config{Path: d.path, Log: slog.New(slog.NewTextHandler(&text, nil))})
@@ -124,7 +126,7 @@ func TestNewFaultOfFileIsLoggedAgain(t *testing.T) {
 }
 
 func TestRefusedFileIsLoggedOnce(t *testing.T) {
-	var text strings.Builder
+	var text logtest.Log
 	d := newDir(t)
 	d.write("bad.yaml", "x: 1")
 	f, err := New(Config{Path: d.path, Log: slog.New(slog.NewTextHandler(&text, nil))})

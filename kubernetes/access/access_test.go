@@ -1,7 +1,6 @@
 package access
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/typed/authorization/v1/fake"
 	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/countersign-dev/countersign/internal/test/logtest"
 )
 
 // newClient has this group alone: the fakes of all groups are compiled for a minute.
@@ -307,7 +308,7 @@ func TestClockJumpIsNoticedWhileIdle(t *testing.T) {
 func TestUnreachableAPIServerIsLoggedOnceAMinute(t *testing.T) {
 	f := newAPI()
 	f.err = errors.New("dial tcp 10.0.0.1:6443: refused\n" + strings.Repeat("x", 1000))
-	var log bytes.Buffer
+	var log logtest.Log
 	inBubble(t, f, Config{Log: slog.New(slog.NewTextHandler(&log, nil))}, func(t *testing.T, a *Access) {
 		for i := range 20 {
 			_ = settled(a, Subject{"east", "shop", fmt.Sprint("web-", i)})

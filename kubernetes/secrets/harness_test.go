@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/countersign-dev/countersign/discovery"
+	"github.com/countersign-dev/countersign/internal/test/logtest"
 	"github.com/countersign-dev/countersign/kubernetes/access"
 	"github.com/countersign-dev/countersign/sdk/authn"
 	"github.com/countersign-dev/countersign/sdk/pki"
@@ -272,12 +273,12 @@ type scene struct {
 	*Source
 	fleet  *fleet
 	rights *rights
-	log    *bytes.Buffer
+	log    *logtest.Log
 }
 
 func newScene(t testing.TB, change func(*Config)) *scene {
 	t.Helper()
-	s := &scene{fleet: newFleet("home", "east", "west"), rights: newRights(), log: &bytes.Buffer{}}
+	s := &scene{fleet: newFleet("home", "east", "west"), rights: newRights(), log: &logtest.Log{}}
 	cfg := Config{Clusters: s.fleet, Access: s.rights, Log: slog.New(slog.NewTextHandler(s.log, nil))}
 	if change != nil {
 		change(&cfg)

@@ -1,11 +1,11 @@
 package gateway_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/countersign-dev/countersign/internal/test/background"
+	"github.com/countersign-dev/countersign/internal/test/logtest"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/gateway"
 	"github.com/countersign-dev/countersign/sdk/secret"
@@ -38,7 +39,7 @@ type world struct {
 	t      *testing.T
 	own    *own
 	client *gateway.Client
-	log    *bytes.Buffer
+	log    *logtest.Log
 	events map[gateway.Event]int
 	mu     sync.Mutex
 	end    func()
@@ -48,7 +49,7 @@ type world struct {
 func inWorld(t *testing.T, adjust func(*world, *gateway.Config), test func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{service: newService(t), t: t, own: &own{items: map[string]*secret.Item{}}, log: &bytes.Buffer{}, events: map[gateway.Event]int{}}
+		w := &world{service: newService(t), t: t, own: &own{items: map[string]*secret.Item{}}, log: &logtest.Log{}, events: map[gateway.Event]int{}}
 		w.own.put(&secret.Item{Name: "ROOTCA", Kind: secret.TrustBundle, Roots: w.ca.PEM()})
 		w.certificate("first", 100*time.Hour)
 		cfg := gateway.Config{
@@ -67,7 +68,7 @@ func inWorld(t *testing.T, adjust func(*world, *gateway.Config), test func(w *wo
 		defer w.end()
 		test(w)
 		w.end()
-		if bytes.Contains(w.log.Bytes(), []byte("PRIVATE KEY")) {
+		if strings.Contains(w.log.String(), "PRIVATE KEY") {
 			t.Error("the log has a key")
 		}
 	})

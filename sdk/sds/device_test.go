@@ -1,7 +1,6 @@
 package sds_test
 
 import (
-	"bytes"
 	"crypto/ed25519"
 	"errors"
 	"log/slog"
@@ -13,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/countersign-dev/countersign/internal/test/logtest"
 	"github.com/countersign-dev/countersign/internal/test/secrettest"
 	"github.com/countersign-dev/countersign/sdk/sds"
 	"github.com/countersign-dev/countersign/sdk/secret"
@@ -23,7 +23,7 @@ func TestDeviceBoundKeyIsRefusedAndOthersServed(t *testing.T) {
 	_, key, err := ed25519.GenerateKey(nil)
 	must(t, err)
 	inDevice := &secret.Item{Name: "device", Kind: secret.KeyPair, Version: "1", Chain: []byte("chain"), KeyHandle: key}
-	var log bytes.Buffer
+	var log logtest.Log
 	conn := dial(t, start(t, secrettest.New(inDevice, bundle("1")), sds.Config{Log: slog.New(slog.NewTextHandler(&log, nil))}))
 	c := open(t, conn)
 	c.ask("device", "ROOTCA")

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/countersign-dev/countersign/internal/test/logtest"
 	"github.com/countersign-dev/countersign/internal/test/polling"
 	"github.com/countersign-dev/countersign/internal/test/secrettest"
 	"github.com/countersign-dev/countersign/sdk/ca"
@@ -235,7 +236,6 @@ func TestConfiguredNameComesBeforeSPIREs(t *testing.T) {
 func TestValidatorIsAsConfigured(t *testing.T) {
 	revocable := rootsOf("ROOTCA", "r2")
 	revocable.CRLs = []byte("lists")
-	var log bytes.Buffer
 	for name, c := range map[string]struct {
 		validator  sds.Validator
 		roots      *secret.Item
@@ -248,6 +248,7 @@ func TestValidatorIsAsConfigured(t *testing.T) {
 		"with revocation lists": {sds.ValidatorAlways, revocable, map[string]string{"": "ROOTCA r2"}, map[string]string{"": "ROOTCA r2"}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
+			var log logtest.Log
 			names, secrets := spireNames(), spireSecrets(t)
 			names.Validator = c.validator
 			secrets.Put(c.roots)
@@ -263,7 +264,6 @@ func TestValidatorIsAsConfigured(t *testing.T) {
 				t.Errorf("the lists are %q", lists)
 			}
 		})
-		log.Reset()
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/test/logtest"
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/token"
 )
@@ -174,7 +175,7 @@ func TestFailureIsNotCached(t *testing.T) {
 
 func TestHeldTokenIsUsedToItsEndDuringOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log strings.Builder
+		var log logtest.Log
 		exchanger := &sts{life: time.Hour}
 		cache := token.NewCache(exchanger, token.CacheOptions{Log: slog.New(slog.NewTextHandler(&log, nil))})
 		demand(t, cache, asked, "me-1")

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/countersign-dev/countersign/internal/test/logtest"
 	"github.com/countersign-dev/countersign/internal/test/secrettest"
 	workloadv1 "github.com/countersign-dev/countersign/proto/spiffe/workload/v1"
 	"github.com/countersign-dev/countersign/sdk/catest"
@@ -186,7 +187,7 @@ func TestCertificateWithoutSPIFFEIDIsSkippedAndLogged(t *testing.T) {
 	authority := catest.NewCA(catest.Options{})
 	pair := keyPair(t, authority, "names", "", "web.example.org")
 	source := secrettest.New(pair, keyPair(t, authority, "default", "spiffe://example.org/web"), bundle(authority, "ROOTCA"))
-	var log bytes.Buffer
+	var log logtest.Log
 	_, c := start(t, source, workloadapi.Config{
 		Offer: workloadapi.Offer{Identities: []workloadapi.Identity{of("names", "n"), of("default", "d")}},
 		Log:   slog.New(slog.NewTextHandler(&log, nil)),

@@ -2,7 +2,6 @@ package operatorpage
 
 import (
 	"bufio"
-	"bytes"
 	"fmt"
 	"log/slog"
 	"net"
@@ -12,6 +11,8 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/countersign-dev/countersign/internal/test/logtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -90,9 +91,9 @@ func TestNoAddressMeansNoPage(t *testing.T) {
 
 func TestTakenAddressIsReported(t *testing.T) {
 	taken := listen(t, "127.0.0.1:0", true)
-	var log bytes.Buffer
+	var log logtest.Log
 	_, err := Listen(taken.listener.Addr().String(), true, slog.New(slog.NewTextHandler(&log, nil)))
-	if err == nil || !strings.Contains(err.Error(), "address already in use") || log.Len() > 0 {
+	if err == nil || !strings.Contains(err.Error(), "address already in use") || log.String() != "" {
 		t.Errorf("%v, %s", err, &log)
 	}
 }

@@ -1,12 +1,13 @@
 package proxy
 
 import (
-	"bytes"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/countersign-dev/countersign/internal/test/logtest"
 )
 
 func write(t *testing.T, path, content string) {
@@ -78,7 +79,7 @@ func TestOversizedFolderIsLoggedOnce(t *testing.T) {
 	if err := os.Symlink(".", filepath.Join(dir, "loop")); err != nil {
 		t.Fatal(err)
 	}
-	var log bytes.Buffer
+	var log logtest.Log
 	w := &watched{paths: []string{dir}, log: slog.New(slog.NewTextHandler(&log, nil))}
 	w.digest()
 	w.digest()
