@@ -133,7 +133,7 @@ func (r *rustReplies[M, P]) end(line string) error {
 	code, err := strconv.ParseUint(number, 10, 32)
 	mustDo(r.t, err)
 	if details == "" {
-		if codes.Code(code) == codes.Unknown { // as tonic reports a connection that failed or was lost
+		if lost := codes.Code(code); lost == codes.Unknown || lost == codes.Canceled { // as tonic has it where a connection fails or is lost
 			code = uint64(codes.Unavailable)
 		}
 		return status.Error(codes.Code(code), "without details")
