@@ -43,7 +43,12 @@ func TestRealPodsOfBrokersAreFollowed(t *testing.T) {
 		}
 		packed, err := anypb.New(in)
 		must(t, err)
-		return p.Resolve(t.Context(), packed, func(why error) { ended <- why })
+		return p.Resolve(t.Context(), packed, func(why error) {
+			select {
+			case ended <- why:
+			default: // each reference ends, and the first one is looked at
+			}
+		})
 	}
 	for _, reference := range [][2]string{{"web-0", ""}, {"", string(web.UID)}} {
 		w, err := resolve(reference[0], reference[1])
