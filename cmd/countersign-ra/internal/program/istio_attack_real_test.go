@@ -30,7 +30,7 @@ import (
 )
 
 // many is how many identities a proxy asks for that none of its pods has.
-const many = 10_000
+const many = 2_000
 
 // raid is on a mesh of two clusters. Its caller has taken tokens of a pod and of the proxy of its
 // node.
@@ -236,7 +236,7 @@ func (r raid) crowd() {
 	if err != nil {
 		r.Fatal(err)
 	}
-	proxy, began := as(r.T, conn, r.proxy, ""), time.Now()
+	proxy := as(r.T, conn, r.proxy, "")
 	var all sync.WaitGroup
 	var next, odd atomic.Int64
 	for range 48 {
@@ -251,14 +251,13 @@ func (r raid) crowd() {
 	for next.Load() < many/2 { // in the midst of it
 		time.Sleep(time.Millisecond)
 	}
-	asked := time.Now()
+	before := next.Load()
 	as(r.T, r.conn, r.web, "").gets(nil, webID)
-	waited := time.Since(asked)
+	meanwhile := next.Load() - before
 	all.Wait()
-	took := time.Since(began)
-	r.Logf("%d identities, %d not refused, took %s; a certificate meanwhile took %s", many, odd.Load(), took, waited)
-	if took > patience || waited > 10*time.Second {
-		r.Errorf("%d identities kept the door busy for %s, and a certificate meanwhile took %s", many, took, waited)
+	r.Logf("%d of %d identities were asked for while another caller got a certificate", meanwhile, many)
+	if meanwhile > many/4 {
+		r.Errorf("another caller's certificate took as long as %d of the proxy's %d requests", meanwhile, many)
 	}
 	proxy.gets(impersonate(webID), webID)
 }
