@@ -18,6 +18,9 @@ const (
 	maxKeys    = 100
 	minRSABits = 2048
 	maxRSABits = 8192
+
+	// WITUse is the parameter use of the keys of WIT-SVIDs (WIT-SVID, section 6.2).
+	WITUse = "wit-svid"
 )
 
 // Keys are the public keys of an issuer.
@@ -27,10 +30,9 @@ type Keys []jose.JSONWebKey
 // keys that cannot verify a signature; at least one must remain. Keys of WIT-SVIDs are skipped.
 func ParseKeys(content []byte) (Keys, error) { return parseKeys(content, Usable) }
 
-// ParseWITKeys is ParseKeys for WIT-SVIDs: it skips all keys but those with "use":"wit-svid"
-// (WIT-SVID, section 6.2).
+// ParseWITKeys is ParseKeys for WIT-SVIDs: it skips all keys but those with "use":"wit-svid".
 func ParseWITKeys(content []byte) (Keys, error) {
-	return parseKeys(content, func(key jose.JSONWebKey) bool { return key.Use == "wit-svid" && verifies(key) })
+	return parseKeys(content, func(key jose.JSONWebKey) bool { return key.Use == WITUse && Verifies(key) })
 }
 
 func parseKeys(content []byte, usable func(jose.JSONWebKey) bool) (Keys, error) {
@@ -59,10 +61,11 @@ func parseKeys(content []byte, usable func(jose.JSONWebKey) bool) (Keys, error) 
 // Usable reports whether a key may verify signatures of JWTs: one whose use is signatures, JWT-SVIDs
 // or not stated, and a public one, of RSA of a size that is neither weak nor dear.
 func Usable(key jose.JSONWebKey) bool {
-	return (key.Use == "" || key.Use == "sig" || key.Use == "jwt-svid") && verifies(key)
+	return (key.Use == "" || key.Use == "sig" || key.Use == "jwt-svid") && Verifies(key)
 }
 
-func verifies(key jose.JSONWebKey) bool {
+// Verifies is Usable for a key of any use.
+func Verifies(key jose.JSONWebKey) bool {
 	// A private key is not reduced to its public part: publishing it compromised it.
 	if !key.Valid() || !key.IsPublic() {
 		return false

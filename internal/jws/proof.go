@@ -31,7 +31,7 @@ func ParseProofKey(content []byte) (jose.JSONWebKey, error) {
 	}
 	var key jose.JSONWebKey
 	switch {
-	case json.Unmarshal(content, &key) != nil || !verifies(key):
+	case json.Unmarshal(content, &key) != nil || !Verifies(key):
 		return jose.JSONWebKey{}, errors.New("invalid JWK: must be a public key of EC or of RSA with 2,048 to 8,192 bits")
 	case !slices.Contains(SVIDAlgorithms, jose.SignatureAlgorithm(key.Algorithm)) || !fits(key, key.Algorithm):
 		return jose.JSONWebKey{}, fmt.Errorf("invalid JWK: alg %.*q must be one of %v that fits the key", maxMember, key.Algorithm, SVIDAlgorithms)

@@ -31,7 +31,7 @@ import (
 
 // kind is that of WIT-SVIDs.
 var kind = tokensource.Kind{
-	Name: "WIT-SVID", Keys: "WIT keys", Span: "wit_svid.issue", Types: []string{"wit+jwt"}, Jitter: 0.1, Use: "wit-svid", ParseKeys: jws.ParseWITKeys,
+	Name: "WIT-SVID", Keys: "WIT keys", Span: "wit_svid.issue", Types: []string{"wit+jwt"}, Jitter: 0.1, Use: jws.WITUse, ParseKeys: jws.ParseWITKeys,
 }
 
 // Config describes a [Source].

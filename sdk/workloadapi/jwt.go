@@ -102,14 +102,10 @@ func (s *Service) refuse(caller secret.Caller, id string, err error) {
 // bundles of both kinds wait for these, and java-spiffe takes a reply without any for an error. A
 // federated trust domain whose keys are not known is left out: an empty set means that it has none.
 func (s *Service) FetchJWTBundles(_ *workloadv1.JWTBundlesRequest, to grpc.ServerStreamingServer[workloadv1.JWTBundlesResponse]) error {
-	version := func(v view) string {
-		domains, keys := v.domainsVersion(), s.jwtKeys()
-		if domains == "" || keys == nil {
-			return ""
-		}
-		return domains + "\x00" + string(keys) + s.foreignVersion(v)
-	}
-	return s.follow(to.Context(), version, s.hasForeignKeys, func(v view) error { return to.Send(s.jwtBundles(v)) })
+	from := keyBundles(s.offer.FederatedJWT)
+	return s.follow(to.Context(), func(v view) string { return v.keysVersion(s.jwtKeys(), from) }, func(v view) bool { return v.hasForeignKeys(from) }, func(v view) error {
+		return to.Send(&workloadv1.JWTBundlesResponse{Bundles: keysByDomain[[]byte](v, s.jwtKeys(), from)})
+	})
 }
 
 // ValidateJWTSVID validates a JWT-SVID of one of the caller's own trust domains, or of a federated
@@ -204,42 +200,52 @@ func (s *Service) jwtKeys() []byte {
 	return s.offer.JWT.Keys()
 }
 
-// foreignKeys returns the JWT keys of a federated trust domain, or nil.
-func (s *Service) foreignKeys(domain string) []byte {
-	if s.offer.FederatedJWT == nil {
-		return nil
-	}
-	return s.offer.FederatedJWT.Keys(domain)
+// keyBundles has the keys of foreign trust domains: a JWTBundles or WITBundles, nil without any.
+type keyBundles interface {
+	Keys(trustDomain string) []byte
 }
 
-func (s *Service) foreignVersion(v view) string {
-	var text strings.Builder
-	for _, domain := range v.foreign {
-		text.WriteString("\x00" + domain + "\x00" + string(s.foreignKeys(domain)))
+// foreignKeys returns the keys of a federated trust domain, or nil.
+func foreignKeys(from keyBundles, domain string) []byte {
+	if from == nil {
+		return nil
 	}
-	return text.String()
+	return from.Keys(domain)
+}
+
+// keysVersion identifies the content of keysByDomain; empty while it must not be sent.
+func (v view) keysVersion(own []byte, from keyBundles) string {
+	domains := v.domainsVersion()
+	if domains == "" || own == nil {
+		return ""
+	}
+	all := []string{domains, string(own)}
+	for _, domain := range v.foreign {
+		all = append(all, domain, string(foreignKeys(from, domain)))
+	}
+	return strings.Join(all, "\x00")
 }
 
 // hasForeignKeys reports whether no keys of a federated trust domain are still to come. Of the
 // caller's own, the reply has its own keys.
-func (s *Service) hasForeignKeys(v view) bool {
-	return s.offer.FederatedJWT == nil || !slices.ContainsFunc(v.foreign, func(domain string) bool {
-		return s.foreignKeys(domain) == nil && !v.owns(domain)
+func (v view) hasForeignKeys(from keyBundles) bool {
+	return from == nil || !slices.ContainsFunc(v.foreign, func(domain string) bool {
+		return from.Keys(domain) == nil && !v.owns(domain)
 	})
 }
 
-func (s *Service) jwtBundles(v view) *workloadv1.JWTBundlesResponse {
-	out := &workloadv1.JWTBundlesResponse{Bundles: map[string][]byte{}}
+// keysByDomain returns the JWK sets of the caller's own and of federated trust domains.
+func keysByDomain[T []byte | string](v view, own []byte, from keyBundles) map[string]T {
+	all := map[string]T{}
 	for _, domain := range v.foreign {
-		if keys := s.foreignKeys(domain); keys != nil {
-			out.Bundles["spiffe://"+domain] = keys
+		if keys := foreignKeys(from, domain); keys != nil {
+			all["spiffe://"+domain] = T(keys)
 		}
 	}
-	keys := s.jwtKeys()
-	for _, own := range v.bundles {
-		out.Bundles[own.domain] = keys
+	for _, b := range v.bundles {
+		all[b.domain] = T(own)
 	}
-	return out
+	return all
 }
 
 // jwtStatus is the status of a JWTSource's error. That the authority does not take the agent's own

@@ -129,6 +129,9 @@ func (s *Service) watch(st *stream) (stop func(), err error) {
 	if s.offer.WIT != nil {
 		stops = append(stops, s.offer.WIT.Watch(func() { st.wake("") }))
 	}
+	if s.offer.FederatedWIT != nil {
+		stops = append(stops, s.offer.FederatedWIT.Watch(func() { st.wake("") }))
+	}
 	for _, name := range s.names {
 		one, err := s.secrets.Watch(st.caller, name, st.wake)
 		switch {

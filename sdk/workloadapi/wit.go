@@ -53,28 +53,32 @@ func (s *Service) FetchWITSVID(in *workloadv1.WITSVIDRequest, to grpc.ServerStre
 	})
 }
 
-// FetchWITBundles sends the keys of the caller's own trust domains, and again after each change. Those of
-// federated ones are not known.
+// WITBundles has the WIT keys of foreign trust domains: a Foreign of package witsvid. Experimental. Its
+// methods are safe for concurrent use.
+type WITBundles interface {
+	// Keys returns the public keys of a trust domain, a JWK set; nil while they are not known.
+	Keys(trustDomain string) []byte
+	// Watch calls notify after each change of Keys, until stop. notify does not block.
+	Watch(notify func()) (stop func())
+}
+
+// FetchWITBundles sends the keys of the caller's own and of federated trust domains, and again after each
+// change. A federated trust domain whose keys are not known is left out.
 func (s *Service) FetchWITBundles(_ *workloadv1.WITBundlesRequest, to grpc.ServerStreamingServer[workloadv1.WITBundlesResponse]) error {
 	if err := s.offersWIT(to.Context()); err != nil {
 		return err
 	}
+	from := keyBundles(s.offer.FederatedWIT)
 	look := func(caller secret.Caller) (view, error) {
-		if s.offer.WIT.Missing() && bytes.Equal(s.offer.WIT.Keys(), noKeys) { // else WIT-SVIDs may be held
+		if from == nil && s.offer.WIT.Missing() && bytes.Equal(s.offer.WIT.Keys(), noKeys) { // else WIT-SVIDs may be held
 			return view{}, errNoWIT
 		}
 		return s.look(caller)
 	}
-	version := func(v view) string {
-		domains, keys := v.domainsVersion(), s.offer.WIT.Keys()
-		if domains == "" || keys == nil {
-			return ""
-		}
-		return domains + "\x00" + string(keys)
-	}
+	version := func(v view) string { return v.keysVersion(s.offer.WIT.Keys(), from) }
 	return s.attach(to.Context(), func(st *stream) error {
-		return s.serve(to.Context(), st, look, version, func(view) bool { return true }, func(v view) error {
-			return to.Send(v.witBundles(string(s.offer.WIT.Keys())))
+		return s.serve(to.Context(), st, look, version, func(v view) bool { return v.hasForeignKeys(from) }, func(v view) error {
+			return to.Send(&workloadv1.WITBundlesResponse{Bundles: keysByDomain[string](v, s.offer.WIT.Keys(), from)})
 		})
 	})
 }
@@ -170,14 +174,6 @@ func (v view) witSVIDs() *workloadv1.WITSVIDResponse {
 	out := &workloadv1.WITSVIDResponse{}
 	for _, w := range v.wits {
 		out.Svids = append(out.Svids, &workloadv1.WITSVID{SpiffeId: w.pair.id, WitSvid: w.token.Reveal(), WitSvidKey: string(w.key), Hint: w.Hint})
-	}
-	return out
-}
-
-func (v view) witBundles(keys string) *workloadv1.WITBundlesResponse {
-	out := &workloadv1.WITBundlesResponse{Bundles: map[string]string{}}
-	for _, own := range v.bundles {
-		out.Bundles[own.domain] = keys
 	}
 	return out
 }

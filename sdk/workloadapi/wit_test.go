@@ -257,3 +257,39 @@ func TestWITBundlesFollowTheKeysAndAreNotThoseOfJWTs(t *testing.T) {
 		}
 	})
 }
+
+func TestWITBundlesOfFederatedTrustDomainsFollow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source, f := twoIdentities(t), &foreign{keys: map[string]string{"example.org": "not ours", "stranger.example": "no"}}
+		source.Empty("PARTNER")
+		w := newWITs(nil)
+		service, err := workloadapi.NewService(workloadapi.ServiceConfig{
+			Secrets: source, Admit: func(context.Context) (secret.Caller, error) { return secret.Caller{ID: "uid:1"}, nil },
+			Offer: workloadapi.Offer{
+				Identities: []workloadapi.Identity{of("default", "internal")},
+				Federated:  map[string]string{"partner.example": "PARTNER", "example.org": "PARTNER"}, WIT: w, FederatedWIT: f,
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		bundles := follow(t, func(to grpc.ServerStreamingServer[workloadv1.WITBundlesResponse]) error {
+			return service.FetchWITBundles(&workloadv1.WITBundlesRequest{}, to)
+		})
+		time.Sleep(5 * time.Second) // the partner's keys may never come
+		synctest.Wait()
+		f.put("partner.example", "first")
+		synctest.Wait()
+		w.change(func() { w.keys = nil; w.missing = true }) // who signs none may verify
+		var got []string
+		for _, reply := range bundles.replies() {
+			got = append(got, fmt.Sprint(reply.GetBundles()))
+		}
+		if want := []string{
+			"map[spiffe://example.org:keys]", "map[spiffe://example.org:keys spiffe://partner.example:first]",
+			`map[spiffe://example.org:{"keys":[]} spiffe://partner.example:first]`,
+		}; !slices.Equal(got, want) {
+			t.Errorf("got %v", got)
+		}
+	})
+}

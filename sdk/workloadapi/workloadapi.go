@@ -45,6 +45,8 @@ type Offer struct {
 	WIT WITSource
 	// FederatedJWT has the JWT keys of the trust domains in Federated. Default: none.
 	FederatedJWT JWTBundles
+	// FederatedWIT has the WIT keys of the trust domains in Federated. Experimental. Default: none.
+	FederatedWIT WITBundles
 }
 
 // checked validates the offer and returns it with defaults applied.

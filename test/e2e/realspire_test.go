@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -24,6 +25,7 @@ import (
 type spireInstallation struct {
 	bin, dir string
 	bundle   string // address of the server's bundle endpoint
+	server   *process
 	agent    *process
 }
 
@@ -78,7 +80,7 @@ plugins {
   KeyManager "disk" { plugin_data { directory = %q } }
   WorkloadAttestor "unix" { plugin_data { discover_workload_path = true } }
 }`, s.path("agent"), port, s.socket(), trustDomain, experimental(s), s.path("agent")))
-	startProcess(t, filepath.Join(s.bin, "spire-server"), "run", "-config", s.path("server.conf"))
+	s.server = startProcess(t, filepath.Join(s.bin, "spire-server"), "run", "-config", s.path("server.conf"))
 	poll(t, "SPIRE's server", func() bool { _, err := s.try("healthcheck"); return err == nil })
 	var token struct{ Value string }
 	mustDo(t, json.Unmarshal(s.command(t, "token", "generate", "-spiffeID", spireNode, "-output", "json"), &token))
@@ -231,5 +233,17 @@ func TestRealSPIREFederatesWithTheAgentBothWays(t *testing.T) {
 		}
 		roots, err := pki.ParseBundle(text)
 		return err == nil && roots.Equal(theirs)
+	})
+
+	// SPIRE refuses a bundle with a use that it does not know, so WIT keys are published only if asked for.
+	a.stop(t, syscall.SIGTERM)
+	a.edit(t, func(config map[string]any) {
+		config["experimental"] = []string{"wit-svid", "wit-bundle"}
+		config["workload_api"] = map[string]any{"socket": filepath.Join(folder, "spiffe")}
+	})
+	a.start(t)
+	poll(t, "SPIRE to refuse a bundle with WIT keys", func() bool {
+		_, _ = s.try("federation", "refresh", "-id", partner)
+		return strings.Contains(s.server.Log.String(), `unrecognized use \"wit-svid\"`)
 	})
 }

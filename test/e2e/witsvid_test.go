@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -54,7 +55,10 @@ func (c witClient) svids() ([]*gospiffe.WITSVID, error) {
 }
 
 // keys returns the WIT keys of the agent's trust domain.
-func (c witClient) keys() (string, error) {
+func (c witClient) keys() (string, error) { return c.keysOf(trustDomain) }
+
+// keysOf returns those of a trust domain, empty if the agent does not know them.
+func (c witClient) keysOf(domain string) (string, error) {
 	ctx, cancel := context.WithCancel(c.ctx)
 	defer cancel()
 	stream, err := c.FetchWITBundles(ctx, &gospiffe.WITBundlesRequest{})
@@ -62,7 +66,7 @@ func (c witClient) keys() (string, error) {
 		return "", err
 	}
 	got, err := stream.Recv()
-	return got.GetBundles()["spiffe://"+trustDomain], err
+	return got.GetBundles()["spiffe://"+domain], err
 }
 
 // fetch returns both WIT-SVIDs and a verifier with the keys.
@@ -151,6 +155,39 @@ func TestStandardClientHasWITSVIDs(t *testing.T) {
 	if later[0].GetWitSvidKey() == first[0].GetWitSvidKey() {
 		t.Error("a key outlived the agent")
 	}
+}
+
+// An agent publishes its WIT keys, and a workload of an agent that follows its bundle verifies its
+// WIT-SVIDs with them.
+func TestWITSVIDOfFederatedTrustDomainIsVerified(t *testing.T) {
+	t.Parallel()
+	address, dir := net.JoinHostPort("127.0.0.1", proctest.FreePort(t)), proctest.Folder(t)
+	a := startAgent(t, agentConfig{
+		experiments: []string{"wit-svid", "wit-bundle"}, publish: map[string]any{"address": address},
+		workloadAPI: map[string]any{"socket": filepath.Join(dir, "ours")},
+	})
+	w := startWorkload(t, a.socket, "default")
+	initial := filepath.Join(dir, "initial.pem")
+	writeWhole(t, initial, w.bundle().PEM())
+	const partner = "partner.example"
+	startAgent(t, agentConfig{
+		domain: partner, selfSigned: true, experiments: []string{"wit-svid"}, workloadAPI: map[string]any{"socket": filepath.Join(dir, "theirs")},
+		workload:  map[string]any{"name": "default", "spiffe_id": "spiffe://" + partner + "/web"},
+		endpoints: []map[string]any{{"trust_domain": trustDomain, "url": "https://" + address, "server_id": envoyID, "initial_file": initial}},
+	})
+	theirs, keys := newWITClient(t, filepath.Join(dir, "theirs")), ""
+	poll(t, "the WIT keys of the federated trust domain", func() bool {
+		var err error
+		keys, err = theirs.keysOf(trustDomain)
+		mustDo(t, err)
+		return strings.Contains(keys, `"wit-svid"`)
+	})
+	v, err := witsvid.NewVerifier(witsvid.VerifierConfig{})
+	mustDo(t, err)
+	mustDo(t, v.SetKeys(trustDomain, []byte(keys)))
+	svids, err := newWITClient(t, filepath.Join(dir, "ours")).svids()
+	mustDo(t, err)
+	checkWIT(t, v, svids[0], envoyID)
 }
 
 func TestNoWITSVIDsWithoutTheExperiment(t *testing.T) {

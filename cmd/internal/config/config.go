@@ -43,7 +43,8 @@ type Config struct {
 	Proxy         Proxy         `json:"proxy"`
 	Log           Log           `json:"log"`
 	// Experimental names features that follow drafts and change or go without notice: wit-svid (the
-	// Workload API's WIT-SVIDs, from workload_api.jwt_svid.provider). Default: none.
+	// Workload API's WIT-SVIDs, from workload_api.jwt_svid.provider) and wit-bundle (their keys in
+	// publish_bundle). Default: none.
 	Experimental []string `json:"experimental"`
 	// DrainTimeout is how long streams may take to end after SIGTERM. Default: 5s.
 	DrainTimeout Duration `json:"drain_timeout"`

@@ -18,6 +18,8 @@ func TestPublishedBundleHasDefaults(t *testing.T) {
 func TestWrongPublishedBundleIsRefused(t *testing.T) {
 	const web = "secrets: [{name: web, dns_names: [bundle.example.org]}]\n"
 	for text, says := range map[string]string{
+		"publish_bundle: {address: ':1'}\nexperimental: [wit-bundle]":                          "publishes the keys of wit-svid",
+		"workload_api: {socket: /run/w/s}\nexperimental: [wit-svid, wit-bundle]":               "publishes the keys of wit-svid",
 		"publish_bundle: {profile: https_web}":                                                 "publish_bundle.address",
 		"publish_bundle: {address: example.org}":                                               "write host:port",
 		"publish_bundle: {address: ':1', profile: http}":                                       "write https_spiffe or https_web",

@@ -96,11 +96,19 @@ func (c *Config) completeWorkloadAPI(p *problems) {
 	c.completeExperimental(p)
 }
 
-// WITSVID is the experiment of WIT-SVIDs.
-const WITSVID = "wit-svid"
+// The experiments.
+const (
+	// WITSVID has the Workload API serve WIT-SVIDs.
+	WITSVID = "wit-svid"
+	// WITBundle has publish_bundle publish their keys, which SPIRE refuses with the whole bundle.
+	WITBundle = "wit-bundle"
+)
 
 // ServesWIT reports whether the Workload API has WIT-SVIDs.
 func (c *Config) ServesWIT() bool { return slices.Contains(c.Experimental, WITSVID) }
+
+// PublishesWIT reports whether the published bundle has the keys of WIT-SVIDs.
+func (c *Config) PublishesWIT() bool { return slices.Contains(c.Experimental, WITBundle) }
 
 // WITProvider is the name of the provider that signs WIT-SVIDs.
 func (c *Config) WITProvider() string {
@@ -109,9 +117,12 @@ func (c *Config) WITProvider() string {
 
 func (c *Config) completeExperimental(p *problems) {
 	for _, name := range c.Experimental {
-		if name != WITSVID {
-			c.say(p, "experimental", name, "this version has one experiment: "+WITSVID)
+		if name != WITSVID && name != WITBundle {
+			c.say(p, "experimental", name, "this version has "+WITSVID+" and "+WITBundle)
 		}
+	}
+	if c.PublishesWIT() && (!c.ServesWIT() || c.PublishBundle.Address == "") {
+		c.say(p, "experimental", WITBundle, "publish_bundle publishes the keys of "+WITSVID+"; write both")
 	}
 	switch {
 	case !c.ServesWIT():

@@ -95,7 +95,7 @@ func TestExperimentIsOffUnlessNamed(t *testing.T) {
 		t.Errorf("provider %q, warnings %q", c.WITProvider(), c.Warnings())
 	}
 	for settings, want := range map[string]string{
-		socket + "experimental: [wit-svid, wit]\n": `experimental is "wit": this version has one experiment: wit-svid`,
+		socket + "experimental: [wit-svid, wit]\n": `experimental is "wit": this version has wit-svid and wit-bundle`,
 		working + "experimental: [wit-svid]\n":     "write workload_api.socket",
 	} {
 		if _, _, err := load(settings, nil); err == nil || !strings.Contains(err.Error(), want) {

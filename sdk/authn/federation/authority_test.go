@@ -184,6 +184,30 @@ func TestJWTKeysOfABundleAreSentAfterEachAnswer(t *testing.T) {
 	}
 }
 
+func TestKeysOfWITsAreApartFromThoseOfJWTs(t *testing.T) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := publish(t, nil, newRoot(t, "root").Cert)
+	var jwts, wits string
+	s := mustSource(t, Options{
+		JWTKeys: func(_ string, jwks []byte) { jwts = string(jwks) }, WITKeys: func(domain string, jwks []byte) { wits = domain + " " + string(jwks) },
+	}, Endpoint{TrustDomain: "example.org", URL: p.URL, RootFile: p.rootFile(t)})
+	for _, add := range []func() error{func() error { return nil }, func() error { return p.bundle.AddWITAuthority("one", key.Public()) }} {
+		if err := add(); err != nil {
+			t.Fatal(err)
+		}
+		before := wits
+		if err := try(t, s); err != nil || jwts != `{"keys":[]}` || wits == before {
+			t.Fatalf("JWTs %s, WITs %s, %v", jwts, wits, err)
+		}
+	}
+	if !strings.HasPrefix(wits, "example.org {") || !strings.Contains(wits, `"kid":"one"`) || !strings.Contains(wits, `"use":"wit-svid"`) {
+		t.Error(wits)
+	}
+}
+
 func TestJWTKeysAreBoundedAndPublic(t *testing.T) {
 	one := func(i int) string {
 		return `{"use":"jwt-svid","kid":"` + strings.Repeat("k", i+1) + `","kty":"EC","crv":"P-256","x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU","y":"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"`
@@ -205,7 +229,7 @@ func TestJWTKeysAreBoundedAndPublic(t *testing.T) {
 			t.Errorf("a key of %d bits: %.40s, %v", bits, got.jwks, err)
 		}
 	}
-	for n, works := range map[int]bool{maxJWTCount: true, maxJWTCount + 1: false} {
+	for n, works := range map[int]bool{maxKeysOfTokens: true, maxKeysOfTokens + 1: false} {
 		var keys []string
 		for i := range n {
 			keys = append(keys, one(i)+"}")

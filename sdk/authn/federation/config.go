@@ -51,6 +51,9 @@ type Options struct {
 	// JWTKeys is called with the keys of a trust domain's JWT-SVIDs, a JWK set, after each good
 	// answer of its endpoint, which is not asked again before it returns. Default: none.
 	JWTKeys func(trustDomain string, jwks []byte)
+	// WITKeys is JWTKeys for the keys of WIT-SVIDs, each with "use":"wit-svid". Experimental.
+	// Default: none.
+	WITKeys func(trustDomain string, jwks []byte)
 	// Log receives changes and failures. Default: [slog.Default].
 	Log *slog.Logger
 }

@@ -2,6 +2,7 @@ package federation
 
 import (
 	"context"
+	"crypto"
 	"crypto/x509"
 	"encoding/json"
 	"errors"
@@ -22,14 +23,14 @@ import (
 )
 
 const (
-	maxRootCount = 1000
-	maxJWTCount  = 100
+	maxRootCount    = 1000
+	maxKeysOfTokens = 100 // of each kind
 )
 
 // published is the answer of an endpoint.
 type published struct {
 	roots      *pki.Bundle
-	jwks       []byte // the keys of JWT-SVIDs, without those of X.509-SVIDs
+	jwks, wits []byte // the keys of JWT-SVIDs and of WIT-SVIDs
 	passedOver int    // non-CA certificates, and keys that cannot be used
 	useless    string // why the first of those cannot be used
 	refresh    time.Duration
@@ -78,22 +79,25 @@ func parse(trustDomain string, content []byte) (published, error) {
 	}
 	// A leaf among the roots would itself be trusted.
 	roots := pki.NewBundle(authorities...).Filter(func(c *x509.Certificate) bool { return c.BasicConstraintsValid && c.IsCA })
-	jwks, err := jwtKeys(bundle)
-	return published{roots, jwks, len(authorities) - roots.Len() + len(useless), firstOf(useless), refreshOf(bundle)}, err
+	jwks, err := keySet(bundle.JWTAuthorities(), "JWT-SVIDs", "")
+	if err != nil {
+		return published{}, err
+	}
+	wits, err := keySet(bundle.WITAuthorities(), "WIT-SVIDs", jws.WITUse)
+	return published{roots, jwks, wits, len(authorities) - roots.Len() + len(useless), firstOf(useless), refreshOf(bundle)}, err
 }
 
-// jwtKeys returns the keys of JWT-SVIDs as a JWK set, sorted, so that the same keys are the same
-// bytes. They have no use, as in SPIRE's: plain JOSE libraries do not know "jwt-svid".
-func jwtKeys(bundle *spiffebundle.Bundle) ([]byte, error) {
-	authorities := bundle.JWTAuthorities()
-	if len(authorities) > maxJWTCount {
-		return nil, errors.New("bundle has more than 100 keys of JWT-SVIDs")
+// keySet returns keys as a JWK set, sorted, so that the same keys are the same bytes. Those of JWT-SVIDs
+// have no use, as in SPIRE's: plain JOSE libraries do not know "jwt-svid".
+func keySet(authorities map[string]crypto.PublicKey, of, use string) ([]byte, error) {
+	if len(authorities) > maxKeysOfTokens {
+		return nil, fmt.Errorf("bundle has more than %d keys of %s", maxKeysOfTokens, of)
 	}
 	set := jose.JSONWebKeySet{Keys: []jose.JSONWebKey{}}
 	for _, id := range slices.Sorted(maps.Keys(authorities)) {
-		key := jose.JSONWebKey{Key: authorities[id], KeyID: id}
+		key := jose.JSONWebKey{Key: authorities[id], KeyID: id, Use: use}
 		// A key that is not for verification is useless, and is not passed on.
-		if jws.Usable(key) {
+		if jws.Verifies(key) {
 			set.Keys = append(set.Keys, key)
 		}
 	}

@@ -23,6 +23,7 @@ import (
 
 	"github.com/countersign-dev/countersign/internal/clock"
 	"github.com/countersign-dev/countersign/internal/endpoint"
+	"github.com/countersign-dev/countersign/internal/jws"
 	"github.com/countersign-dev/countersign/internal/text"
 	"github.com/countersign-dev/countersign/sdk/pki"
 )
@@ -38,8 +39,9 @@ const (
 // Publication configures a [Publisher].
 type Publication struct {
 	TrustDomain string
-	// Content returns the roots of the trust domain (PEM), and the keys of its JWT-SVIDs (a JWK
-	// set; nil if it has none). An error means that they are not known now: clients get status 503
+	// Content returns the roots of the trust domain (PEM), and the keys of its JWT-SVIDs and, with
+	// "use":"wit-svid", of its WIT-SVIDs (experimental; a JWK set, nil if it has neither). SPIRE 1.15
+	// refuses a bundle with keys of WIT-SVIDs. An error means that they are not known now: clients get status 503
 	// and keep what they have. Requests wait for it, so it needs a deadline of its own; it is called
 	// by one at a time. Required.
 	Content func(ctx context.Context) (roots, jwks []byte, err error)
@@ -54,7 +56,7 @@ type Publication struct {
 	// Shared has several servers of one trust domain publish the same roots with one number, in place
 	// of Numbered. It gets the roots of this server, nil if Content fails, and returns what all publish;
 	// a new number is least, which is the time, or more. Each request for the bundle asks, one at a time
-	// and with a deadline. After an error, clients get status 503. It excludes keys of JWT-SVIDs.
+	// and with a deadline. After an error, clients get status 503. It excludes keys of tokens.
 	// Default: nil.
 	Shared func(ctx context.Context, own *pki.Bundle, least uint64) (roots *pki.Bundle, number uint64, err error)
 	// Log receives why clients get status 503, once for each reason in a row. Default: [slog.Default].
@@ -244,10 +246,14 @@ func (p *Publisher) bundleOf(roots *pki.Bundle, jwks []byte) (*spiffebundle.Bund
 	}
 	var set jose.JSONWebKeySet
 	if err := json.Unmarshal(jwks, &set); err != nil {
-		return nil, errors.New("the keys of JWT-SVIDs are not a JWK set")
+		return nil, errors.New("the keys of JWT-SVIDs or WIT-SVIDs are not a JWK set")
 	}
 	for _, key := range set.Keys {
-		if err := bundle.AddJWTAuthority(key.KeyID, key.Key); err != nil {
+		add := bundle.AddJWTAuthority
+		if key.Use == jws.WITUse {
+			add = bundle.AddWITAuthority
+		}
+		if err := add(key.KeyID, key.Key); err != nil {
 			return nil, err
 		}
 	}
@@ -274,7 +280,7 @@ func (p *Publisher) numbered(ctx context.Context, roots *pki.Bundle, jwks []byte
 		return roots, number, err
 	}
 	if jwks != nil {
-		return nil, 0, errors.New("servers that share a bundle have no keys of JWT-SVIDs")
+		return nil, 0, errors.New("servers that share a bundle have no keys of JWT-SVIDs or WIT-SVIDs")
 	}
 	return p.Shared(ctx, roots, least)
 }

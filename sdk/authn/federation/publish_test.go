@@ -104,6 +104,15 @@ func TestPublisherServesBundleThatGoSPIFFEReads(t *testing.T) {
 	}
 }
 
+func TestKeysOfWITsArePublishedWithTheirUse(t *testing.T) {
+	both := strings.Replace(jwks, `[`, `[{"use":"wit-svid",`+jwks[len(`{"keys":[{`):strings.Index(jwks, "]")]+",", 1)
+	w := get(mustPublisher(t, &content{roots: pki.NewBundle(newRoot(t, "root").Cert), jwks: both}, nil), "/")
+	bundle, err := spiffebundle.Parse(example, w.Body.Bytes())
+	if err != nil || len(bundle.JWTAuthorities()) != 1 || len(bundle.WITAuthorities()) != 1 {
+		t.Fatalf("%s: %v", w.Body, err)
+	}
+}
+
 func TestSequenceNumberNeverGoesBack(t *testing.T) {
 	one, two := newRoot(t, "one"), newRoot(t, "two")
 	c, k := &content{roots: pki.NewBundle(one.Cert)}, &kept{}

@@ -152,6 +152,9 @@ func (s *Source) keep(d *domain, got published) {
 	if s.JWTKeys != nil {
 		s.JWTKeys(d.TrustDomain, got.jwks)
 	}
+	if s.WITKeys != nil {
+		s.WITKeys(d.TrustDomain, got.wits)
+	}
 	if roots {
 		s.Log.Info("trust domain roots changed", "trust_domain", d.TrustDomain, "fingerprints", got.roots.Fingerprints(), "passed_over", got.passedOver)
 	}

@@ -14,7 +14,7 @@ import (
 const (
 	rootUse = "x509-svid" // of a JWK with a root
 	// maxKeyCount bounds the keys that are read one by one. Fewer can be used.
-	maxKeyCount = 2 * (maxRootCount + maxJWTCount)
+	maxKeyCount = 2 * (maxRootCount + maxKeysOfTokens)
 )
 
 // usable drops the keys of a bundle document that cannot be used, and returns why; lost is why the first

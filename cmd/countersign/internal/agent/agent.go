@@ -120,7 +120,7 @@ func Verify(env environ.Vars, c config.Config) error {
 		return err
 	}
 	defer providers.close() //nolint:errcheck // nothing has been started
-	if _, err := openFederation(c.BundleEndpoints, nil, log); err != nil {
+	if _, err := openFederation(&c, nil, log); err != nil {
 		return err
 	}
 	rules, err := demand.New(env, log).Prepare(c)

@@ -14,6 +14,7 @@ import (
 	"github.com/countersign-dev/countersign/sdk/jwtsvid"
 	"github.com/countersign-dev/countersign/sdk/pki"
 	"github.com/countersign-dev/countersign/sdk/secret"
+	"github.com/countersign-dev/countersign/sdk/witsvid"
 )
 
 // federated has the bundles of foreign trust domains that bundle endpoints publish. It runs
@@ -22,7 +23,8 @@ type federated struct {
 	endpoints []config.BundleEndpoint
 	source    *federation.Source
 	keys      jwtsvid.Foreign
-	secrets   secret.Source // of the agent, once begun is closed
+	wits      *witsvid.Foreign // nil without that experiment
+	secrets   secret.Source    // of the agent, once begun is closed
 	begun     chan struct{}
 }
 
@@ -45,12 +47,15 @@ func (f follower) WatchRoots(ctx context.Context, changed func(roots []byte) err
 
 // openFederation has the JWT keys of the last run count until the endpoints answer, if a storage has
 // kept them.
-func openFederation(endpoints []config.BundleEndpoint, storage secret.Storage, log *slog.Logger) (*federated, error) {
-	f := &federated{endpoints: endpoints, begun: make(chan struct{})}
+func openFederation(c *config.Config, storage secret.Storage, log *slog.Logger) (*federated, error) {
+	f := &federated{endpoints: c.BundleEndpoints, begun: make(chan struct{})}
+	if c.ServesWIT() {
+		f.wits = &witsvid.Foreign{}
+	}
 	kept := newKeptKeys(storage, log)
 	authorities := map[string]string{} // by trust domain
 	var all []federation.Endpoint
-	for _, e := range endpoints {
+	for _, e := range f.endpoints {
 		one, err := followed.Endpoint(e.Followed)
 		if err != nil {
 			return nil, fmt.Errorf("bundle_endpoints.%s.%w", e.Name, err)
@@ -66,7 +71,7 @@ func openFederation(endpoints []config.BundleEndpoint, storage secret.Storage, l
 		if f.take(trustDomain, jwks, log) {
 			kept.store(authorities[trustDomain], jwks)
 		}
-	}})
+	}, WITKeys: func(trustDomain string, jwks []byte) { f.takeWIT(trustDomain, jwks, log) }})
 	if err != nil {
 		return nil, fmt.Errorf("bundle_endpoints: %w", err)
 	}
@@ -75,9 +80,18 @@ func openFederation(endpoints []config.BundleEndpoint, storage secret.Storage, l
 
 // take reports whether these are keys.
 func (f *federated) take(trustDomain string, jwks []byte, log *slog.Logger) bool {
-	err := f.keys.Set(trustDomain, jwks)
+	return taken(f.keys.Set(trustDomain, jwks), "JWT-SVID", trustDomain, log)
+}
+
+func (f *federated) takeWIT(trustDomain string, jwks []byte, log *slog.Logger) {
+	if f.wits != nil {
+		taken(f.wits.Set(trustDomain, jwks), "WIT-SVID", trustDomain, log)
+	}
+}
+
+func taken(err error, kind, trustDomain string, log *slog.Logger) bool {
 	if err != nil {
-		log.Error("rejected the JWT-SVID keys of a foreign trust domain, keeping the previous ones", "trust_domain", trustDomain, "error", err)
+		log.Error(fmt.Sprintf("rejected the %s keys of a foreign trust domain, keeping the previous ones", kind), "trust_domain", trustDomain, "error", err)
 	}
 	return err == nil
 }
@@ -115,5 +129,8 @@ func (f *federated) join(cfg *agent.Config) {
 	}
 	if len(f.endpoints) > 0 {
 		cfg.WorkloadAPI.FederatedJWT = &f.keys
+		if f.wits != nil {
+			cfg.WorkloadAPI.FederatedWIT = f.wits
+		}
 	}
 }

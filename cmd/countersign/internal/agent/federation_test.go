@@ -19,7 +19,7 @@ import (
 
 // Each workload of an agent of many may have the bundles of foreign trust domains.
 func TestForeignBundlesAreForAllWorkloads(t *testing.T) {
-	f, err := openFederation([]config.BundleEndpoint{{Name: "partner", Followed: config.Followed{TrustDomain: "partner.example", URL: "https://partner.example/bundle"}}}, nil, slog.New(slog.DiscardHandler))
+	f, err := openFederation(&config.Config{BundleEndpoints: []config.BundleEndpoint{{Name: "partner", Followed: config.Followed{TrustDomain: "partner.example", URL: "https://partner.example/bundle"}}}}, nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func follow(t *testing.T, storage secret.Storage, initial *certtest.Pair) (*fede
 	}
 	away := config.Followed{TrustDomain: "partner.example", URL: "https://127.0.0.1:1", ServerID: "spiffe://partner.example/bundles", InitialFile: file}
 	log := slog.New(slog.DiscardHandler)
-	f, err := openFederation([]config.BundleEndpoint{{Name: "partner", Followed: away}}, storage, log)
+	f, err := openFederation(&config.Config{BundleEndpoints: []config.BundleEndpoint{{Name: "partner", Followed: away}}}, storage, log)
 	if err != nil {
 		t.Fatal(err)
 	}

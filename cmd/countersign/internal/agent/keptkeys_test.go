@@ -30,7 +30,7 @@ func TestForeignJWTKeysOutliveARestart(t *testing.T) {
 	}
 	run := func(storage secret.Storage) *federated {
 		t.Helper()
-		f, err := openFederation(partnerEndpoint(), storage, slog.New(slog.DiscardHandler))
+		f, err := openFederation(&config.Config{BundleEndpoints: partnerEndpoint()}, storage, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}

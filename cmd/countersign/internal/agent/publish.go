@@ -20,7 +20,9 @@ type publishedBundle struct {
 	endpoint *publish.Endpoint
 	secret   string // of the server
 	source   secret.Source
+	witKeys  bool
 	jwts     jwtSVIDs
+	wits     witSVIDs
 }
 
 // listenBundle takes the address. Handshakes succeed once show was called.
@@ -29,7 +31,7 @@ func listenBundle(c config.Config, storage secret.Storage, log *slog.Logger) (p 
 	if b.Address == "" {
 		return nil, nil
 	}
-	p = &publishedBundle{secret: b.Secret}
+	p = &publishedBundle{secret: b.Secret, witKeys: c.PublishesWIT()}
 	out := federation.Publication{TrustDomain: c.TrustDomain, Content: p.content}
 	if storage != nil {
 		out.Numbered = newBundleNumber(storage, c.TrustDomain, log)
@@ -38,12 +40,12 @@ func listenBundle(c config.Config, storage secret.Storage, log *slog.Logger) (p 
 	return p, err
 }
 
-// show publishes the roots of a source, and the keys of JWT-SVIDs if there are any.
-func (p *publishedBundle) show(source secret.Source, jwts jwtSVIDs) {
+// show publishes the roots of a source, and the keys of tokens if there are any.
+func (p *publishedBundle) show(source secret.Source, jwts jwtSVIDs, wits witSVIDs) {
 	if p == nil {
 		return
 	}
-	p.source, p.jwts = source, jwts
+	p.source, p.jwts, p.wits = source, jwts, wits
 	cfg, err := tlsconfig.Server(tlsconfig.Options{Source: source, Certificate: p.secret})
 	if err != nil {
 		panic(err) // never with a source and a name
@@ -51,12 +53,21 @@ func (p *publishedBundle) show(source secret.Source, jwts jwtSVIDs) {
 	p.endpoint.Show(cfg)
 }
 
-// content is what is published. The keys of JWT-SVIDs are not left out while they are not known:
-// clients would refuse the tokens.
+// content is what is published. The keys of tokens are not left out while they are not known: clients
+// would refuse the tokens.
 func (p *publishedBundle) content(context.Context) (roots, jwks []byte, err error) {
 	if p.jwts.Source != nil {
 		if jwks = p.jwts.Keys(); jwks == nil {
 			return nil, nil, errors.New("the keys of JWT-SVIDs are not known yet")
+		}
+	}
+	if p.witKeys {
+		wits := p.wits.Keys()
+		if wits == nil {
+			return nil, nil, errors.New("the keys of WIT-SVIDs are not known yet")
+		}
+		if jwks, err = together(jwks, wits); err != nil {
+			return nil, nil, err
 		}
 	}
 	item, err := p.source.Peek(secret.Caller{}, config.RootCA)
@@ -64,6 +75,22 @@ func (p *publishedBundle) content(context.Context) (roots, jwks []byte, err erro
 		return nil, nil, err
 	}
 	return item.Roots, jwks, nil
+}
+
+// together returns the keys of JWK sets as one set. A nil set has none.
+func together(sets ...[]byte) ([]byte, error) {
+	type keySet struct {
+		Keys []json.RawMessage `json:"keys"`
+	}
+	var all keySet
+	for _, set := range sets {
+		var one keySet
+		if err := json.Unmarshal(set, &one); set != nil && err != nil {
+			return nil, err
+		}
+		all.Keys = append(all.Keys, one.Keys...)
+	}
+	return json.Marshal(all)
 }
 
 func (p *publishedBundle) close() error {

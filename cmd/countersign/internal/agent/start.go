@@ -220,7 +220,7 @@ func (s *start) openSources(context.Context) (err error) {
 	}
 	s.later(s.given.close)
 	s.given.join(&s.cfg)
-	if s.foreign, err = openFederation(s.c.BundleEndpoints, s.state, s.log); err != nil {
+	if s.foreign, err = openFederation(&s.c, s.state, s.log); err != nil {
 		return err
 	}
 	s.foreign.join(&s.cfg)
@@ -272,7 +272,7 @@ func (s *start) begin(ctx context.Context, level *slog.LevelVar) (stop func()) {
 	if s.child.Proxy != nil {
 		s.counts.Proxy(s.child.Proxy)
 	}
-	s.bundle.show(s.agent.Secrets(), s.jwts)
+	s.bundle.show(s.agent.Secrets(), s.jwts, s.wits)
 	s.providers.recorder.Outputs(outputs.Described(s.c))
 	s.providers.recorder.KeepsState(s.c.State.Dir)
 	showAgent(s.page, s.out, s.agent, s.providers, s.counts, s.child, s.jwts, s.wits, machineOf(s.c, s.in.FileName()), s.log)
