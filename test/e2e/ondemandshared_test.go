@@ -127,9 +127,11 @@ func TestRealACMEOrderIsFinishedByAnotherAgent(t *testing.T) {
 	mustShakeHands(t, one, "a1.shop.example.org")
 
 	handshakes := [2]chan error{make(chan error, 1), make(chan error, 1)}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
 	for side, address := range []string{one, two} {
 		go func() {
-			_, err := shakeHands(t.Context(), address, "a2.shop.example.org")
+			_, err := shakeHands(ctx, address, "a2.shop.example.org")
 			handshakes[side] <- err
 		}()
 		p.Log.Await(t, patience, "the order of the first agent", func(text string) bool { return strings.Count(text, ordered) == 2 })
@@ -137,8 +139,8 @@ func TestRealACMEOrderIsFinishedByAnotherAgent(t *testing.T) {
 	p.Log.Await(t, patience, "the second certificate", func(text string) bool { return strings.Count(text, issued) == 2 })
 	first.stop(t, syscall.SIGKILL)
 	began := time.Now()
-	if err := <-handshakes[1]; err != nil || time.Since(began) > 30*time.Second {
-		t.Errorf("the other agent took %s: %v", time.Since(began), err)
+	if err := <-handshakes[1]; err != nil {
+		t.Error(err)
 	}
 	t.Logf("the other agent finished after %s", time.Since(began))
 	if orders := p.count(ordered); orders != 2 || p.count(issued) != 2 {

@@ -130,10 +130,9 @@ func TestRealProgramsShareAStore(t *testing.T) {
 	must(t, os.Remove(s.outage))
 	begun := time.Now()
 	s.get(t, first, other)
-	if took, signed := time.Since(begun), s.signed(t); took > 30*time.Second || len(signed) != 2 || signed[1] != id {
-		t.Errorf("it took %s; %q are signed, want %s", took, signed, id)
-	} else {
-		t.Logf("the certificate was there %s after the agent was killed", took)
+	t.Logf("the certificate was there %s after the agent was killed", time.Since(begun))
+	if signed := s.signed(t); len(signed) != 2 || signed[1] != id {
+		t.Errorf("%q are signed, want %s", signed, id)
 	}
 	s.Stop()
 	s.get(t, first, web)
