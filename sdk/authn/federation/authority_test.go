@@ -7,6 +7,7 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -202,6 +203,15 @@ func TestKeysOfWITsAreApartFromThoseOfJWTs(t *testing.T) {
 		if err := try(t, s); err != nil || jwts != `{"keys":[]}` || wits == before {
 			t.Fatalf("JWTs %s, WITs %s, %v", jwts, wits, err)
 		}
+	}
+	before := wits
+	for i := range maxKeysOfTokens {
+		if err := p.bundle.AddWITAuthority(fmt.Sprint(i), key.Public()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := try(t, s); err != nil || wits != before || s.Bundle("example.org").Len() != 1 {
+		t.Errorf("too many keys of WIT-SVIDs: %v", err)
 	}
 	if !strings.HasPrefix(wits, "example.org {") || !strings.Contains(wits, `"kid":"one"`) || !strings.Contains(wits, `"use":"wit-svid"`) {
 		t.Error(wits)

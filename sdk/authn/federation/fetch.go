@@ -30,7 +30,7 @@ const (
 // published is the answer of an endpoint.
 type published struct {
 	roots      *pki.Bundle
-	jwks, wits []byte // the keys of JWT-SVIDs and of WIT-SVIDs
+	jwks, wits []byte // the keys of JWT-SVIDs and of WIT-SVIDs, nil if those cannot be used
 	passedOver int    // non-CA certificates, and keys that cannot be used
 	useless    string // why the first of those cannot be used
 	refresh    time.Duration
@@ -84,7 +84,10 @@ func parse(trustDomain string, content []byte) (published, error) {
 		return published{}, err
 	}
 	wits, err := keySet(bundle.WITAuthorities(), "WIT-SVIDs", jws.WITUse)
-	return published{roots, jwks, wits, len(authorities) - roots.Len() + len(useless), firstOf(useless), refreshOf(bundle)}, err
+	if err != nil { // an experiment takes nothing from the rest
+		wits, useless = nil, append(useless, err)
+	}
+	return published{roots, jwks, wits, len(authorities) - roots.Len() + len(useless), firstOf(useless), refreshOf(bundle)}, nil
 }
 
 // keySet returns keys as a JWK set, sorted, so that the same keys are the same bytes. Those of JWT-SVIDs

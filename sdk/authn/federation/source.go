@@ -152,7 +152,7 @@ func (s *Source) keep(d *domain, got published) {
 	if s.JWTKeys != nil {
 		s.JWTKeys(d.TrustDomain, got.jwks)
 	}
-	if s.WITKeys != nil {
+	if s.WITKeys != nil && got.wits != nil {
 		s.WITKeys(d.TrustDomain, got.wits)
 	}
 	if roots {
