@@ -24,7 +24,7 @@ func (e *engine) flood(ctx context.Context) {
 		if h.err == nil {
 			go func() {
 				for {
-					time.Sleep(10 * time.Millisecond)
+					time.Sleep(50 * time.Millisecond)
 					if _, err := e.Peek(secret.Caller{}, h.name); !errors.Is(err, secret.ErrNotReady) {
 						h.stop()
 						return
