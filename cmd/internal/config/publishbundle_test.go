@@ -15,6 +15,14 @@ func TestPublishedBundleHasDefaults(t *testing.T) {
 	}
 }
 
+func TestPublishedWITKeysAreWarnedOf(t *testing.T) {
+	const both = "publish_bundle: {address: ':8443'}\nworkload_api: {socket: /run/w/s}\nexperimental: [wit-svid, wit-bundle]\n"
+	c, _ := mustLoad(t, working+both, nil)
+	if !c.PublishesWIT() || !strings.Contains(strings.Join(c.Warnings(), "\n"), "SPIRE 1.15 refuses") {
+		t.Errorf("%t, warnings %q", c.PublishesWIT(), c.Warnings())
+	}
+}
+
 func TestWrongPublishedBundleIsRefused(t *testing.T) {
 	const web = "secrets: [{name: web, dns_names: [bundle.example.org]}]\n"
 	for text, says := range map[string]string{

@@ -131,6 +131,9 @@ func (c *Config) completeExperimental(p *problems) {
 	default:
 		c.warn("experimental has %s, which follows drafts: a later version may change or drop it without notice", WITSVID)
 	}
+	if c.PublishesWIT() {
+		c.warn("experimental has %s: SPIRE 1.15 refuses a published bundle that has keys of WIT-SVIDs", WITBundle)
+	}
 }
 
 func (c *Config) completeJWTSVID(p *problems, j *JWTSVID) {

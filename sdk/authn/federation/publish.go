@@ -40,10 +40,10 @@ const (
 type Publication struct {
 	TrustDomain string
 	// Content returns the roots of the trust domain (PEM), and the keys of its JWT-SVIDs and, with
-	// "use":"wit-svid", of its WIT-SVIDs (experimental; a JWK set, nil if it has neither). SPIRE 1.15
-	// refuses a bundle with keys of WIT-SVIDs. An error means that they are not known now: clients get status 503
-	// and keep what they have. Requests wait for it, so it needs a deadline of its own; it is called
-	// by one at a time. Required.
+	// "use":"wit-svid", of its WIT-SVIDs (experimental; a JWK set, nil if it has neither). SPIRE
+	// 1.15 refuses a bundle with keys of WIT-SVIDs. An error means that they are not known now:
+	// clients get status 503 and keep what they have. Requests wait for it, so it needs a deadline
+	// of its own; it is called by one at a time. Required.
 	Content func(ctx context.Context) (roots, jwks []byte, err error)
 	// URL is the https URL that clients use. Its path is where the bundle is, by default /. The
 	// discovery document names it; without a URL there is no such document.
