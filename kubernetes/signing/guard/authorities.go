@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"sync"
@@ -134,7 +135,11 @@ func (a *Authorities) refuse(what, authority string, err error) error {
 	}
 	a.mu.Unlock()
 	if due {
-		a.log.Error(what, "authority", authority, "error", text.Clean(err.Error()))
+		level := slog.LevelWarn // what nobody can tell now mends itself
+		if found(err) {
+			level = slog.LevelError
+		}
+		a.log.Log(context.Background(), level, what, "authority", authority, "error", text.Clean(err.Error()))
 	}
 	return err
 }

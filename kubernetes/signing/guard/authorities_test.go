@@ -79,7 +79,7 @@ func TestAuthorityThatIsAClientCAIsNotAsked(t *testing.T) {
 		if s.engine.calls != 1 {
 			t.Errorf("asked %d times", s.engine.calls)
 		}
-		if n := strings.Count(s.log.String(), "authority not asked"); n != 1 {
+		if n := strings.Count(s.log.String(), `level=ERROR msg="authority not asked"`); n != 1 {
 			t.Errorf("logged %d times within a minute", n)
 		}
 		s.engine.roots = bundle(ours.Cert)
@@ -131,6 +131,9 @@ func TestClusterThatWasNeverReachedStopsItsOwnAlone(t *testing.T) {
 		s.Authorities = guard.NewAuthorities(s.log.Logger(), func() []*guard.ClientCA { return guards })
 		if err := s.ask("home"); !errors.Is(err, ca.ErrUnavailable) {
 			t.Errorf("at the start: %v", err)
+		}
+		if said := s.log.String(); !strings.Contains(said, "level=WARN") || strings.Contains(said, "level=ERROR") {
+			t.Errorf("what mends itself is logged as %s", said)
 		}
 		run(t, guards[0].Run)
 		if err := s.ask("home"); err != nil {

@@ -50,8 +50,10 @@ type ClientCAConfig struct {
 type ClientCA struct {
 	cfg ClientCAConfig
 
+	looked chan struct{} // closed after the first look
+
 	mu    sync.Mutex
-	known map[string]string // where a CA stands, by its public key; nil before the first look
+	known map[string]string // where a CA stands, by its public key; nil before one succeeds
 	err   error             // of the last look
 	// passed are the certificates that were looked up in known last, for each authority and kind: a set
 	// is looked up once, as those of all requests are the same.
@@ -66,7 +68,7 @@ func NewClientCA(cfg ClientCAConfig) (*ClientCA, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	g := &ClientCA{cfg: cfg, err: errors.New("not read yet"), passed: map[[2]string][]*x509.Certificate{}}
+	g := &ClientCA{cfg: cfg, looked: make(chan struct{}), err: errors.New("not read yet"), passed: map[[2]string][]*x509.Certificate{}}
 	if former := cfg.Former; former != nil {
 		g.cfg.Former = nil // keep no chain of them
 		former.mu.Lock()
@@ -77,7 +79,26 @@ func NewClientCA(cfg ClientCAConfig) (*ClientCA, error) {
 }
 
 // Run reads the client CAs until ctx ends: each 5 minutes, and sooner while that fails.
-func (g *ClientCA) Run(ctx context.Context) { repeat(ctx, g.look) }
+// Call it once.
+func (g *ClientCA) Run(ctx context.Context) {
+	first := sync.OnceFunc(func() { close(g.looked) })
+	repeat(ctx, func(ctx context.Context) error {
+		defer first()
+		return g.look(ctx)
+	})
+}
+
+// After returns run as it is to be run beside Run: not before the first look has ended, well or not.
+// What run asks an authority for sooner would be refused, and come back in [ca.Error.RetryAfter].
+func (g *ClientCA) After(run func(context.Context)) func(context.Context) {
+	return func(ctx context.Context) {
+		select {
+		case <-g.looked:
+			run(ctx)
+		case <-ctx.Done():
+		}
+	}
+}
 
 // Ready returns nil once the client CAs are known.
 func (g *ClientCA) Ready() error {

@@ -241,3 +241,23 @@ func TestGuardSettings(t *testing.T) {
 		t.Error("no client")
 	}
 }
+
+// An API server that refuses the first look must not keep what runs after it from doing so.
+func TestWhatRunsAfterTheFirstLook(t *testing.T) {
+	for name, objects := range map[string][]runtime.Object{"client CAs": {clientCAs(nil)}, "none": nil} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := newClientCA(t, "home", newCluster(objects...))
+				runs := false
+				run(t, g.After(func(context.Context) { runs = true }))
+				if runs {
+					t.Error("it ran before the first look")
+				}
+				run(t, g.Run)
+				if !runs {
+					t.Error("it did not run after the first look")
+				}
+			})
+		})
+	}
+}

@@ -17,8 +17,9 @@ type object = kubetest.Object
 // apiServer stands in for a cluster's. It reviews the tokens that it was given.
 type apiServer struct {
 	*kubetest.FakeServer
-	away atomic.Bool // it answers 503
-	rude atomic.Bool // it refuses each status
+	away atomic.Bool                   // it answers 503
+	rude atomic.Bool                   // it refuses each status
+	late atomic.Pointer[chan struct{}] // what its client CAs wait for; nil: nothing
 
 	mu     sync.Mutex
 	tokens map[string]bound
@@ -39,6 +40,9 @@ func newAPIServer(t *testing.T) *apiServer {
 }
 
 func (s *apiServer) before(c *kubetest.Call) error {
+	if late := s.late.Load(); late != nil && c.Resource == "configmaps" && c.Namespace == "kube-system" {
+		<-*late
+	}
 	switch {
 	case s.away.Load():
 		return apierrors.NewServiceUnavailable("as the test says")

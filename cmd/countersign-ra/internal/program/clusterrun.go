@@ -44,20 +44,21 @@ func (t *leaderSession) openClusterRun(ctx context.Context, cluster *fleet.Clust
 		t.log.Error("cluster not served", "cluster", cluster.ID(), "error", o.wrong)
 		return o
 	}
-	o.running.Go(func() { o.clientCA.Run(ctx) })
+	work := func(run func(context.Context)) { o.running.Go(func() { run(ctx) }) }
+	work(o.clientCA.Run)
 	if o.pods != nil {
-		o.running.Go(func() { o.pods.Run(ctx) })
-		o.running.Go(func() { o.admission.Run(ctx) })
+		work(o.clientCA.After(o.pods.Run))
+		work(o.admission.Run)
 	}
 	if o.requests != nil {
-		o.running.Go(func() { o.requests.Run(ctx) })
+		work(o.clientCA.After(o.requests.Run))
 	}
 	if o.bundles != nil {
-		o.running.Go(func() { o.bundles.Run(ctx) })
+		work(o.bundles.Run)
 	}
 	o.mesh.run(ctx, &o.running)
 	if o.manager != nil {
-		o.running.Go(func() { o.manager.Run(ctx, t.home) })
+		work(o.clientCA.After(func(ctx context.Context) { o.manager.Run(ctx, t.home) }))
 	}
 	return o
 }

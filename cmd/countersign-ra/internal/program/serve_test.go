@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -246,6 +247,27 @@ func TestAuthorityThatTheAPIServerTrustsIsNotAsked(t *testing.T) {
 	}
 	if text := read(t, filepath.Join(dir, "audit.log")); strings.Contains(text, "web-0") {
 		t.Errorf("audit log: %s", text)
+	}
+}
+
+// A replica that takes over asks no authority before it knows the client CAs, and then without a pause.
+func TestRequestsWaitForTheClientCAs(t *testing.T) {
+	t.Parallel()
+	api := newAPIServer(t)
+	known := make(chan struct{})
+	api.late.Store(&known)
+	read := sync.OnceFunc(func() { close(known) })
+	t.Cleanup(read) // before the server ends
+	api.addPod(t, "shop", "web-0")
+	r := start(t, files(t, api, usual))
+	r.until(t, "the CA's root is published", func() bool { return api.get("clustertrustbundles", "", bundleName) != nil })
+	if r.readyz() == http.StatusOK {
+		t.Error("ready, and the client CAs are not known")
+	}
+	read()
+	r.until(t, "the pod has a certificate", func() bool { return api.chain(t, "shop", "web-0") != nil })
+	if strings.Contains(r.Log.String(), "authority not asked") {
+		t.Errorf("it logged:\n%s", r.Log)
 	}
 }
 
