@@ -167,7 +167,13 @@ func (d *door) serves() error {
 	if err := d.quotas.Load().ready(); err != nil {
 		return err
 	}
-	return d.of.clusters.Ready()
+	return d.home()
+}
+
+// home returns nil once tokens of the home cluster can be reviewed, and authorities verified not to be
+// a client CA of its API server.
+func (d *door) home() error {
+	return cmp.Or(d.of.clusters.Ready(), d.clientCAWatches.ready(d.of.config.Cluster.ID))
 }
 
 // close closes what was made, if it was.

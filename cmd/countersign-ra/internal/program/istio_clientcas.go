@@ -2,6 +2,7 @@ package program
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -99,4 +100,14 @@ func (l *clientCAWatches) all() (all []*guard.ClientCA) {
 		all = append(all, l.by[name].ca)
 	}
 	return all
+}
+
+// ready returns nil once the client CAs of a cluster are known.
+func (l *clientCAWatches) ready(name string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if w := l.by[name]; w != nil {
+		return w.ca.Ready()
+	}
+	return fmt.Errorf("the client CAs of cluster %q are not known", name)
 }

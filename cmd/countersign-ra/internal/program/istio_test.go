@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -50,10 +51,10 @@ leader_election: {duration: 5s}
 status: {address: 'unix:DIR/page'}
 `
 
-// newMesh starts a replica that another leads, with the clusters home and east.
-func newMesh(t *testing.T, text string) (r *replica, home, east *apiServer) {
+// ledElsewhere is the API server of a cluster whose leader is another replica.
+func ledElsewhere(t *testing.T) *apiServer {
 	t.Helper()
-	home, east = newAPIServer(t), newAPIServer(t)
+	home := newAPIServer(t)
 	home.Put(object{
 		"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": map[string]any{"namespace": "countersign", "name": "countersign-ra"},
 		"spec": object{"holderIdentity": "another", "leaseDurationSeconds": 3600, "renewTime": time.Now().UTC().Format("2006-01-02T15:04:05.000000Z")},
@@ -61,6 +62,13 @@ func newMesh(t *testing.T, text string) (r *replica, home, east *apiServer) {
 	home.Put(object{ // the other has received no root yet
 		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"namespace": "countersign", "name": "countersign-ra"}, "data": map[string]any{"file": "{}"},
 	})
+	return home
+}
+
+// newMesh starts a replica that another leads, with the clusters home and east.
+func newMesh(t *testing.T, text string) (r *replica, home, east *apiServer) {
+	t.Helper()
+	home, east = ledElsewhere(t), newAPIServer(t)
 	home.addToken("web-token", bound{"shop", "web", "web-0"}, "n1")
 	home.addToken("ztunnel-token", bound{"istio-system", "ztunnel", "ztunnel-1"}, "n1")
 	east.addToken("east-token", bound{"shop", "web", "web-0"}, "n1")
@@ -235,6 +243,24 @@ func TestReplicaWithoutACertificateDoesNotListen(t *testing.T) {
 	issue(time.Hour)
 	r.until(t, "it is ready", func() bool { return r.readyz() == http.StatusOK })
 	as(t, r.dial(t, pki.EncodeCertificates([]*x509.Certificate{ca.Cert})), "web-token", "").gets(nil, webID)
+}
+
+// It would refuse all of them.
+func TestReplicaThatDoesNotKnowTheClientCAsIsNotReady(t *testing.T) {
+	t.Parallel()
+	text, _, _, _ := inFiles(t)
+	api := ledElsewhere(t)
+	known := make(chan struct{})
+	api.late.Store(&known)
+	read := sync.OnceFunc(func() { close(known) })
+	t.Cleanup(read) // before the server ends
+	r := start(t, files(t, api, text))
+	r.until(t, "it lacks them alone", func() bool {
+		_, said := r.page("/readyz")
+		return strings.Contains(said, "the client CAs of cluster") && r.report(t).Istio.Address != "127.0.0.1:0"
+	})
+	read()
+	r.until(t, "it is ready", func() bool { return r.readyz() == http.StatusOK })
 }
 
 // Its certificate ends while it runs: who is connected is served, and who connects finds another replica.

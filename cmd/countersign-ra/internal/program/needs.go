@@ -137,7 +137,7 @@ func (s *service) homeFault() error {
 	if s.door == nil {
 		return err
 	}
-	return cmp.Or(err, s.clusters.Ready())
+	return cmp.Or(err, s.door.home())
 }
 
 // noneReady returns an error if there are providers, and none is ready.
