@@ -135,7 +135,7 @@ func (a *Authorities) refuse(what, authority string, err error) error {
 	}
 	a.mu.Unlock()
 	if due {
-		level := slog.LevelWarn // what nobody can tell now mends itself
+		level := slog.LevelWarn // an unknown CA: the next look mends it
 		if found(err) {
 			level = slog.LevelError
 		}

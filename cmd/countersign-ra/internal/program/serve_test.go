@@ -250,7 +250,7 @@ func TestAuthorityThatTheAPIServerTrustsIsNotAsked(t *testing.T) {
 	}
 }
 
-// A replica that takes over asks no authority before it knows the client CAs, and then without a pause.
+// A replica that takes over reads the client CAs before it asks an authority, and asks then without a pause.
 func TestRequestsWaitForTheClientCAs(t *testing.T) {
 	t.Parallel()
 	api := newAPIServer(t)
