@@ -4,10 +4,14 @@ package publish
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"log/slog"
 	"net"
+	"sync/atomic"
 	"time"
+
+	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
 
 	"github.com/countersign-dev/countersign/cmd/internal/config"
 	"github.com/countersign-dev/countersign/internal/program/operatorpage"
@@ -52,10 +56,33 @@ func Listen(c config.Published, p federation.Publication, log *slog.Logger) (*En
 
 // Show serves the bundle, with the certificate of cfg.
 func (e *Endpoint) Show(cfg *tls.Config) {
-	if e != nil {
-		e.certificate.Take(cfg)
-		e.page.Show(e.publisher)
+	if e == nil {
+		return
 	}
+	if e.publisher.Profile == federation.SPIFFE {
+		cfg = identified(cfg, e.publisher.Log)
+	}
+	e.certificate.Take(cfg)
+	e.page.Show(e.publisher)
+}
+
+// identified logs each certificate that clients refuse: with the profile https_spiffe, they verify an
+// X.509-SVID (SPIFFE Federation, section 5.2.2).
+func identified(cfg *tls.Config, log *slog.Logger) *tls.Config {
+	cfg = cfg.Clone()
+	var last atomic.Pointer[x509.Certificate]
+	get := cfg.GetCertificate
+	cfg.GetCertificate = func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+		cert, err := get(hello)
+		if err != nil || last.Swap(cert.Leaf) == cert.Leaf {
+			return cert, err
+		}
+		if _, err := x509svid.IDFromCert(cert.Leaf); err != nil {
+			log.Error("clients of the bundle endpoint refuse its certificate: with publish_bundle.profile https_spiffe it must have a SPIFFE ID", "error", err)
+		}
+		return cert, nil
+	}
+	return cfg
 }
 
 // Close ends the connections.
