@@ -86,9 +86,14 @@ func TestHangingCallEndsAtDeadlineAndSlowCallSucceeds(t *testing.T) {
 	}
 	server := start(t)
 	c := mustOpen(t, server.settings(t))
-	server.next(func(ctx context.Context) ([]string, error) { <-ctx.Done(); return nil, ctx.Err() })
+	limited := deadline{t.Context(), make(chan struct{})}
+	server.next(func(ctx context.Context) ([]string, error) {
+		close(limited.passed)
+		<-ctx.Done()
+		return nil, ctx.Err()
+	})
 	req, _ := ask(t, theToken)
-	_, err := c.CSRSign(testkit.Within(t, 200*time.Millisecond), req)
+	_, err := c.CSRSign(limited, req)
 	mustBe(t, err, ca.ErrDeadline, c.endpoint.address)
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%v is not the context's", err)
@@ -105,6 +110,25 @@ func TestHangingCallEndsAtDeadlineAndSlowCallSucceeds(t *testing.T) {
 	})
 	mustSign(t, c)
 	<-asked
+}
+
+// deadline is a context whose deadline passes when the test says so.
+type deadline struct {
+	context.Context
+	passed chan struct{}
+}
+
+func (d deadline) Deadline() (time.Time, bool) { return time.Now().Add(time.Hour), true }
+
+func (d deadline) Done() <-chan struct{} { return d.passed }
+
+func (d deadline) Err() error {
+	select {
+	case <-d.passed:
+		return context.DeadlineExceeded
+	default:
+		return nil
+	}
 }
 
 func TestCancelledCallerEndsCall(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"cloud.google.com/go/security/privateca/apiv1/privatecapb"
@@ -90,27 +91,26 @@ func TestEachServiceCodeHasReasonAndOneCall(t *testing.T) {
 
 func TestHangingCallEndsAtDeadlineAndSlowCallSucceeds(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("waits in real time")
-	}
-	server := start(t)
-	c := server.open(t, server.settings())
-	server.next(func(ctx context.Context, _ *privatecapb.CreateCertificateRequest) (*privatecapb.Certificate, error) {
-		<-ctx.Done()
-		return nil, ctx.Err()
+	synctest.Test(t, func(t *testing.T) {
+		server := start(t)
+		c := server.open(t, server.settings())
+		server.next(func(ctx context.Context, _ *privatecapb.CreateCertificateRequest) (*privatecapb.Certificate, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+		req, _ := ask(t)
+		_, err := c.CSRSign(testkit.Within(t, 200*time.Millisecond), req)
+		mustBe(t, err, ca.ErrDeadline, thePool)
+		server.last(t)
+		server.next(func(ctx context.Context, order *privatecapb.CreateCertificateRequest) (*privatecapb.Certificate, error) {
+			select {
+			case <-time.After(300 * time.Millisecond):
+			case <-ctx.Done():
+			}
+			return server.make(ctx, order)
+		})
+		mustSign(t, c)
 	})
-	req, _ := ask(t)
-	_, err := c.CSRSign(testkit.Within(t, 200*time.Millisecond), req)
-	mustBe(t, err, ca.ErrDeadline, thePool)
-	server.last(t)
-	server.next(func(ctx context.Context, order *privatecapb.CreateCertificateRequest) (*privatecapb.Certificate, error) {
-		select {
-		case <-time.After(300 * time.Millisecond):
-		case <-ctx.Done():
-		}
-		return server.make(ctx, order)
-	})
-	mustSign(t, c)
 }
 
 func TestCancelledCallerEndsCall(t *testing.T) {
