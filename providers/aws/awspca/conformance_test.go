@@ -2,6 +2,7 @@ package awspca
 
 import (
 	"testing"
+	"time"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest/conformance"
@@ -36,6 +37,7 @@ func kit(t *testing.T) conformance.Kit {
 		Token:         tokenFor(t, session{ID: sessionKeys.AccessKeyID, Key: sessionKeys.SecretAccessKey}),
 		RefusedToken:  tokenFor(t, session{ID: "ASIAIOSFODNN7STRANGE", Key: "c3RyYW5nZXJzLXNlY3JldC1vZi1hLXRlc3QtMDA"}),
 		TokenRequired: true,
+		CallTimeout:   conformance.Duration(time.Minute), // on a busy machine
 		Exchange:      ca.TokenRequest{SubjectToken: theJWT}, RefusedSubjectToken: staleJWT,
 	}
 }

@@ -3,6 +3,7 @@ package citadelca
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/countersign-dev/countersign/sdk/catest/conformance"
 	sdk "github.com/countersign-dev/countersign/sdk/provider"
@@ -20,5 +21,6 @@ func TestConformance(t *testing.T) {
 		WrongSettings: map[string]any{"address": "istiod"},
 		Identity:      conformance.Names{SPIFFEID: webID},
 		Token:         theToken,
+		CallTimeout:   conformance.Duration(time.Minute), // on a busy machine
 	}, sdk.Define("citadel", "1", open).Provider)
 }

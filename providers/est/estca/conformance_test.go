@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"testing"
+	"time"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest/conformance"
@@ -22,6 +23,7 @@ func kit(s *est) conformance.Kit {
 		Token:         password,
 		RefusedToken:  stranger,
 		TokenRequired: true,
+		CallTimeout:   conformance.Duration(time.Minute), // on a busy machine
 	}
 }
 

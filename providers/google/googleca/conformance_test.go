@@ -3,6 +3,7 @@ package googleca
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest/conformance"
@@ -27,6 +28,7 @@ func kit(t *testing.T) conformance.Kit {
 		Token:         theToken,
 		RefusedToken:  staleToken,
 		TokenRequired: true,
+		CallTimeout:   conformance.Duration(time.Minute), // on a busy machine
 		Exchange:      ca.TokenRequest{SubjectToken: theToken}, RefusedSubjectToken: staleToken,
 	}
 }
@@ -70,6 +72,7 @@ func TestMeshCAConformanceWithoutRoots(t *testing.T) {
 		WrongSettings: map[string]any{"protocol": MeshCA},
 		Identity:      conformance.Names{SPIFFEID: webID},
 		TokenRequired: true,
+		CallTimeout:   conformance.Duration(time.Minute), // on a busy machine
 		AbilitiesOff:  []string{"root-source", "root-watcher", "names-from-request"},
 	}
 	conformance.RunSubject(t, kit, conformance.OverWire(sdk.Define("google", "1", Open).Provider), conformance.Checks())

@@ -3,6 +3,7 @@ package kubeca
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest/conformance"
@@ -23,12 +24,14 @@ func (c *cluster) kits() map[string]conformance.Kit {
 		"signer": {
 			Settings:      to(map[string]any{"signer_name": "example.org/mesh", "bundle_file": c.file("bundle.pem"), "use_request_token": true}),
 			WrongSettings: wrong, Identity: names, RefusedIdentity: refused, Token: ourToken, RefusedToken: stale, TokenRequired: true,
+			CallTimeout: conformance.Duration(time.Minute), // on a busy machine
 		},
 		"issuer": {
 			Settings: to(map[string]any{
 				"issuer": map[string]any{"name": "mesh", "kind": "ClusterIssuer"}, "namespace": "shop", "token_file": c.file("token"),
 			}),
 			WrongSettings: wrong, Identity: names, RefusedIdentity: refused, AbilitiesOff: []string{"root-source"},
+			CallTimeout: conformance.Duration(time.Minute), // on a busy machine
 		},
 	}
 }

@@ -2,6 +2,7 @@ package stepca
 
 import (
 	"testing"
+	"time"
 
 	"github.com/countersign-dev/countersign/sdk/catest/conformance"
 	"github.com/countersign-dev/countersign/sdk/provider"
@@ -19,5 +20,6 @@ func TestConformance(t *testing.T) {
 		},
 		WrongSettings: map[string]any{"url": "http://ca.example.org"},
 		Identity:      conformance.Names{SPIFFEID: web},
+		CallTimeout:   conformance.Duration(time.Minute), // on a busy machine
 	}, provider.Define("step", "1", Open).Provider)
 }

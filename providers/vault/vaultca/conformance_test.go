@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"testing"
+	"time"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
 	"github.com/countersign-dev/countersign/sdk/catest/conformance"
@@ -27,6 +28,7 @@ func kit(v *vault) conformance.Kit {
 		Token:           jwt,
 		RefusedToken:    staleJWT,
 		TokenRequired:   true,
+		CallTimeout:     conformance.Duration(time.Minute), // on a busy machine
 	}
 }
 
