@@ -315,11 +315,11 @@ func (o *outer) Close() error {
 	return nil
 }
 
-// linger blocks for longer than any busy machine delays a call.
+// linger blocks for longer than any busy machine delays a call, at most until the provider is closed.
 func (o *outer) linger() {
 	select {
 	case <-o.closed:
-	case <-time.After(5 * time.Second):
+	case <-time.After(time.Minute):
 	}
 }
 

@@ -3,6 +3,7 @@
 package conformance
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"maps"
@@ -32,11 +33,12 @@ func TestNoVerdictDependsOnTiming(t *testing.T) {
 			s := NewSession(kit, subject)
 			defer s.Close()
 			for _, check := range checks {
-				result := s.Do(during(t, check), check)
 				name, breaks := fmt.Sprintf("%s of a good provider (%s)", check.ID, subject.Form), check.ID == checkOf(mutant)
+				do := s.Do
 				if breaks {
-					name = "the mutant " + mutant
+					name, do = "the mutant "+mutant, s.doTimely
 				}
+				result := do(during(t, check), check)
 				done.add(name)
 				if (result.Outcome == Failed) != breaks {
 					wrong.add(name)
@@ -67,6 +69,18 @@ func TestNoVerdictDependsOnTiming(t *testing.T) {
 	t.Logf("%d kinds of verdict, each %d times and more", len(done.count), *runs)
 	for _, name := range slices.Sorted(maps.Keys(wrong.count)) {
 		t.Errorf("%s: %d of %d are wrong", name, wrong.count[name], done.count[name])
+	}
+}
+
+// doTimely is [Session.Do] for a mutant: what the mutant does wrong may come too late to be seen on a
+// machine that stands still, so a pass says nothing then.
+func (s *Session) doTimely(ctx context.Context, check Check) Result {
+	for attempt := 1; ; attempt++ {
+		stood := stalls()
+		result := s.Do(ctx, check)
+		if late := stood(); result.Outcome == Failed || !late || attempt == maxAttempts {
+			return result
+		}
 	}
 }
 
