@@ -1,17 +1,15 @@
 package names_test
 
 import (
-	"bytes"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/countersign-dev/countersign/internal/test/logtest"
 	"github.com/countersign-dev/countersign/sdk/ondemand/names"
 )
 
@@ -25,7 +23,7 @@ type watched struct {
 	*names.Patterns
 	path    string
 	changed chan struct{}
-	log     lockedBuffer
+	log     logtest.Log
 }
 
 func watch(t *testing.T, content string) *watched {
@@ -37,7 +35,7 @@ func watch(t *testing.T, content string) *watched {
 	var err error
 	w.Patterns, err = names.Open(names.Config{
 		Patterns: []string{"fixed.example.org"}, File: w.path, Poll: 50 * time.Millisecond,
-		Changed: func() { w.changed <- struct{}{} }, Log: slog.New(slog.NewTextHandler(&w.log, nil)),
+		Changed: func() { w.changed <- struct{}{} }, Log: w.log.Logger(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -117,7 +115,8 @@ func TestUnusableFileOfNamesKeepsLastGoodContent(t *testing.T) {
 			if !w.matches("a.example.org") || w.matches("b.example.org") {
 				t.Errorf("patterns %v", w.Strings())
 			}
-			if text := w.log.String(); !strings.Contains(text, "last_content_kept=true") || strings.Contains(text, "secret_token") {
+			w.log.Await(t, patience, "the error, which is held first", func(text string) bool { return strings.Contains(text, "last_content_kept=true") })
+			if text := w.log.String(); strings.Contains(text, "secret_token") {
 				t.Errorf("logged %s", text)
 			}
 			_ = os.Remove(w.path)
@@ -151,22 +150,4 @@ func TestFileOfNamesMayComeLater(t *testing.T) {
 	}
 	w.Close()
 	w.Close()
-}
-
-// lockedBuffer is a log that may be read while it is written.
-type lockedBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
 }
