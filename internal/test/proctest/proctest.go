@@ -4,6 +4,7 @@ package proctest
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -11,6 +12,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -94,15 +96,27 @@ func Folder(tb testing.TB) string {
 	return dir
 }
 
-// FreeAddress returns one of 127.0.0.1 at which nothing listens at the moment.
+// The ports of [FreeAddress] are below those that Linux gives to whoever asks for any, from 32768 on:
+// else another process could get one before its program listens.
+const lowestPort, ports = 20_000, 10_000
+
+var lastPort atomic.Uint32
+
+func init() { lastPort.Store(rand.Uint32N(ports)) } // processes run side by side
+
+// FreeAddress returns one of 127.0.0.1 at which nothing listens at the moment, another one at each call.
 func FreeAddress(tb testing.TB) string {
 	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
+	var err error
+	for range ports {
+		var l net.Listener
+		if l, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", lowestPort+lastPort.Add(1)%ports)); err == nil {
+			_ = l.Close()
+			return l.Addr().String()
+		}
 	}
-	defer l.Close()
-	return l.Addr().String()
+	tb.Fatal(err)
+	return ""
 }
 
 // FreePort returns one of 127.0.0.1 at which nothing listens at the moment.

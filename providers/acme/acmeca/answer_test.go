@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/sdk/ca"
+	"github.com/countersign-dev/countersign/sdk/provider/testkit"
 )
 
 var quiet = slog.New(slog.DiscardHandler)
@@ -40,16 +41,8 @@ func answersAt(t *testing.T, address, path string) (string, error) {
 	return string(said), err
 }
 
-func freePort(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	defer listener.Close()
-	return listener.Addr().String()
-}
-
 func TestPortAnswersWhatIsProvedNowAndNothingElse(t *testing.T) {
-	h := newHTTP(freePort(t), quiet)
+	h := newHTTP(testkit.FreeAddress(t), quiet)
 	first, err := h.present(t.Context(), proof)
 	must(t, err)
 	second, err := h.present(t.Context(), proof)
@@ -119,7 +112,7 @@ func TestStrangersConnectionsAreBounded(t *testing.T) {
 }
 
 func TestALPNAnswersItsProtocolAlone(t *testing.T) {
-	a := newALPN(freePort(t), quiet)
+	a := newALPN(testkit.FreeAddress(t), quiet)
 	clean, err := a.present(t.Context(), proof)
 	must(t, err)
 	idle, err := net.Dial("tcp", a.address) // an unknown client that sends nothing

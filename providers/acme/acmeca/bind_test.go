@@ -20,7 +20,7 @@ import (
 // BIND with the zone of docs/public-certificates.md takes updates by the page's script.
 func TestRealPageNameServer(t *testing.T) {
 	named, nsupdate := foreign(t, "COUNTERSIGN_BIND"), foreign(t, "COUNTERSIGN_NSUPDATE")
-	dir, address := testkit.Folder(t), freeAddress(t)
+	dir, address := testkit.Folder(t), testkit.FreeAddress(t)
 	server := startBIND(t, named, dir, address)
 	p := startPebble(t, odd{names: address})
 	script := filepath.Join(dir, "acme-dns")

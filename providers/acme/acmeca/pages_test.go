@@ -91,7 +91,7 @@ func (p *pebble) shows(address string) error {
 }
 
 func TestRealPageNginx(t *testing.T) {
-	nginx, p, listen, secure := foreign(t, "COUNTERSIGN_NGINX"), startPebble(t), freeAddress(t), freeAddress(t)
+	nginx, p, listen, secure := foreign(t, "COUNTERSIGN_NGINX"), startPebble(t), testkit.FreeAddress(t), testkit.FreeAddress(t)
 	dir := pageFolder(t)
 	servers := filepath.Join(dir, "servers.conf")
 	put := func(parts ...string) {
@@ -113,7 +113,7 @@ http { access_log off; client_body_temp_path body; proxy_temp_path proxy; fastcg
 }
 
 func TestRealPageEnvoy(t *testing.T) {
-	envoy, p, listen, secure := foreign(t, "COUNTERSIGN_ENVOY"), startPebble(t), freeAddress(t), freeAddress(t)
+	envoy, p, listen, secure := foreign(t, "COUNTERSIGN_ENVOY"), startPebble(t), testkit.FreeAddress(t), testkit.FreeAddress(t)
 	dir := pageFolder(t)
 	port := func(address string) string { return fmt.Sprintf("port_value: %d}", portOf(t, address)) }
 	config := "node: {id: web, cluster: web}\n" + strings.NewReplacer("port_value: 80}", port(p.http), "port_value: 443}", port(secure),

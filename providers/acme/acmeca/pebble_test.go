@@ -56,8 +56,8 @@ func startPebble(t *testing.T, odds ...odd) *pebble {
 	if programs == "" {
 		t.Fatal("COUNTERSIGN_PEBBLE does not name the folder of Pebble: `make check NAME=acme` builds it")
 	}
-	p := &pebble{folder: t.TempDir(), http: freeAddress(t), tls: freeAddress(t)}
-	at, management, dns, control := freeAddress(t), freeAddress(t), freeAddress(t), freeAddress(t)
+	p := &pebble{folder: t.TempDir(), http: testkit.FreeAddress(t), tls: testkit.FreeAddress(t)}
+	at, management, dns, control := testkit.FreeAddress(t), testkit.FreeAddress(t), testkit.FreeAddress(t), testkit.FreeAddress(t)
 	p.url, p.management, p.dns = "https://"+at+"/dir", "https://"+management, "http://"+control
 	p.serverPair(t)
 	config := map[string]any{
@@ -230,14 +230,6 @@ func (b *buffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.text.String()
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	defer listener.Close()
-	return listener.Addr().String()
 }
 
 func portOf(t *testing.T, address string) int {

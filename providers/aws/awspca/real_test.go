@@ -33,10 +33,7 @@ func startMoto(t *testing.T) Settings {
 	}
 	server := catest.NewCA(catest.Options{})
 	cert, key := testkit.Pair(t, server, testkit.Identity(t, "", []string{"localhost"}, nil))
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	_, port, _ := net.SplitHostPort(listener.Addr().String())
-	listener.Close()
+	_, port, _ := net.SplitHostPort(testkit.FreeAddress(t))
 	log := &testkit.Log{}
 	//nolint:gosec // what the script installed
 	moto := exec.Command(python, "-m", "moto.server", "-H", "127.0.0.1", "-p", port, "-s", "-c", fileOf(t, cert), "-k", fileOf(t, key))

@@ -10,7 +10,6 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"errors"
-	"net"
 	"net/url"
 	"os"
 	"os/exec"
@@ -44,7 +43,7 @@ func startServer(t *testing.T) realServer {
 	if binary == "" {
 		t.Fatal("COUNTERSIGN_EST_SERVER does not name the EST server: `make check NAME=est` builds it")
 	}
-	r := realServer{t.TempDir(), catest.NewCA(catest.Options{Intermediates: 1}), freeAddress(t)}
+	r := realServer{t.TempDir(), catest.NewCA(catest.Options{Intermediates: 1}), testkit.FreeAddress(t)}
 	files := r.authority.IstioFiles()
 	files["ca.pem"] = append(files["cert-chain.pem"], files["root-cert.pem"]...)
 	files["server.pem"], files["server-key.pem"] = testkit.Pair(t, r.authority, testkit.Identity(t, "", []string{"localhost"}, []string{"127.0.0.1"}))
@@ -73,14 +72,6 @@ func startServer(t *testing.T) realServer {
 	})
 	r.await(t)
 	return r
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	defer listener.Close()
-	return listener.Addr().String()
 }
 
 func (r realServer) path(name string) string { return filepath.Join(r.folder, name) }

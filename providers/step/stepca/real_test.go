@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -45,7 +44,7 @@ func startStep(t *testing.T) realStep {
 	text, err := private.MarshalJSON()
 	must(t, err)
 	must(t, os.WriteFile(filepath.Join(folder, "key.json"), text, 0o600))
-	address := freeAddress(t)
+	address := testkit.FreeAddress(t)
 	config, err := json.Marshal(map[string]any{
 		"root": filepath.Join(folder, "root-cert.pem"), "crt": filepath.Join(folder, "ca-cert.pem"), "key": filepath.Join(folder, "ca-key.pem"),
 		"address": address, "dnsNames": []string{"127.0.0.1"}, "logger": map[string]string{"format": "text"},
@@ -60,14 +59,6 @@ func startStep(t *testing.T) realStep {
 		Provisioner: "admin", KeyFile: setting.File(filepath.Join(folder, "key.json")),
 	}
 	return r
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	defer listener.Close()
-	return listener.Addr().String()
 }
 
 func run(t *testing.T, binary, config, home string) {

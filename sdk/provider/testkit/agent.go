@@ -24,6 +24,13 @@ func Folder(tb testing.TB) string {
 	return proctest.Folder(tb)
 }
 
+// FreeAddress returns an address of 127.0.0.1 at which nothing listens, for a program that a test starts. Another
+// process is not given its port before the program listens.
+func FreeAddress(tb testing.TB) string {
+	tb.Helper()
+	return proctest.FreeAddress(tb)
+}
+
 // StartAgent runs `countersign agent --dev` in a [Folder] until the test ends, with further
 // arguments and environment variables. The agent finds the provider by its path, and serves
 // on the socket "s" in the folder, which the arguments or the environment have to configure.
@@ -46,7 +53,7 @@ func StartAgent(tb testing.TB, dir, provider string, args, environ []string) *Ag
 
 // Watch waits for the agent to serve the secret "default" so many times, the current
 // certificate and then each rotation, and returns the output of `countersign secrets watch`.
-// It fails the test after 30 seconds.
+// It fails the test after two minutes.
 func (a *Agent) Watch(count int) string {
 	a.tb.Helper()
 	defer func() {
@@ -54,5 +61,5 @@ func (a *Agent) Watch(count int) string {
 			a.tb.Logf("agent:\n%s", a.Take())
 		}
 	}()
-	return Run(a.tb, "countersign", "secrets", "watch", "--socket", a.socket, "--for", "30s", "--count", strconv.Itoa(count), "default")
+	return Run(a.tb, "countersign", "secrets", "watch", "--socket", a.socket, "--for", "2m", "--count", strconv.Itoa(count), "default")
 }
