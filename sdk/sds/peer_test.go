@@ -10,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	secretv3 "github.com/envoyproxy/go-control-plane/envoy/service/secret/v3"
@@ -67,7 +66,7 @@ func TestOnlyPolicyPeersAreAnswered(t *testing.T) {
 func TestRefusedPeerIsAnsweredBeforeItsMessage(t *testing.T) {
 	refuse := func(sds.Peer) error { return errors.New("not you") }
 	socket := start(t, secrettest.New(), sds.Config{Policy: sds.Policy{Refuse: refuse}})
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	call, err := dial(t, socket).NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, secretv3.SecretDiscoveryService_FetchSecrets_FullMethodName)
 	must(t, err)

