@@ -94,7 +94,7 @@ func TestHTTPSServerRenewsCertificateWhileRunning(t *testing.T) {
 	e := start(t, "https-server", "-listen", "127.0.0.1:0", "-ttl", "4s")
 	address := e.line()
 	seen := map[string]bool{}
-	until(t, "another certificate", func() error { // one that has ended, on a machine that stands still, is none
+	until(t, "another certificate", func() error { // an expired one, of a machine that stands still, counts no more
 		serial, err := serial(e, address)
 		if err == nil {
 			seen[serial] = true

@@ -37,7 +37,7 @@ func TestEnvoyGetsAllOnOneStreamAndRotates(t *testing.T) {
 			startEnvoy(t, envoy, dir, api)
 			address := listenerOf(t, dir)
 			seen := map[string]bool{}
-			await(t, "another certificate", func() error { // one that has ended, on a machine that stands still, is none
+			await(t, "another certificate", func() error { // an expired one, of a machine that stands still, counts no more
 				cert, err := shown(t.Context(), address, secrets)
 				if err == nil {
 					seen[cert.SerialNumber.String()] = true

@@ -96,8 +96,8 @@ func Folder(tb testing.TB) string {
 	return dir
 }
 
-// The ports of [FreeAddress] are below those that Linux gives to whoever asks for any, from 32768 on:
-// else another process could get one before its program listens.
+// The ports of [FreeAddress] are below 32768: from there on, Linux gives them to processes that ask for
+// any port, and one could be gone before a test's program listens.
 const lowestPort, ports = 20_000, 10_000
 
 var lastPort atomic.Uint32

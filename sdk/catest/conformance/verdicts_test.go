@@ -72,8 +72,8 @@ func TestNoVerdictDependsOnTiming(t *testing.T) {
 	}
 }
 
-// doTimely is [Session.Do] for a mutant: what the mutant does wrong may come too late to be seen on a
-// machine that stands still, so a pass says nothing then.
+// doTimely is [Session.Do] for a mutant. On a machine that stands still, the fault of a mutant may come too
+// late for the check, so a pass is tried again.
 func (s *Session) doTimely(ctx context.Context, check Check) Result {
 	for attempt := 1; ; attempt++ {
 		stood := stalls()
