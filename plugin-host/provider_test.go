@@ -297,11 +297,15 @@ func TestRepeatedCrashesOpenCircuit(t *testing.T) {
 
 func TestStoppedProviderIsReplaced(t *testing.T) {
 	h := newHost(t, "good")
-	h.opts.HealthInterval = 500 * time.Millisecond // its successor must answer in time on a busy machine
+	h.opts.HealthInterval = 500 * time.Millisecond
 	p := h.open(t, pluginhost.Entry{Name: "good"})
 	must(t, syscall.Kill(p.Status().PID, syscall.SIGSTOP))
 	h.rec.awaitState(t, pluginhost.Ready, 2)
-	sign(t, p)
+	req := request(t)
+	polling.Until(t, patience, "a successor signs, which on a busy machine may be late, too", func() bool {
+		_, err := p.CSRSign(t.Context(), req)
+		return err == nil
+	})
 }
 
 func TestChildProcessesEndWithProvider(t *testing.T) {
