@@ -147,9 +147,7 @@ func (a *arena) checkNames() {
 // checkIssued reports a genuine request that gets no certificate.
 func (a *arena) checkIssued() {
 	a.t.Helper()
-	made, err := a.node.CertificatesV1().PodCertificateRequests("shop").Create(a.t.Context(), a.CertificateRequest(a.targets["web"], signer), metav1.CreateOptions{})
-	must(a.t, err)
-	a.awaitIssued(made)
+	a.awaitIssued(a.askFor(a.node, a.targets["web"]))
 }
 
 // awaitRefusal returns when the API server refuses an attempt with these words. What it looks

@@ -16,12 +16,11 @@ import (
 // Nobody but the signer has a word in a request, not even who made it.
 func TestRealOthersCannotIssueForThemselves(t *testing.T) {
 	a := newArena(t)
-	request, err := a.node.CertificatesV1().PodCertificateRequests("shop").Create(t.Context(), a.CertificateRequest(a.targets["web"], signer), metav1.CreateOptions{})
-	must(t, err)
+	request := a.askFor(a.node, a.targets["web"])
 	if got := a.awaitOutcome(t, request); got.Type != issued {
 		t.Fatalf("a genuine request is %s: %s", got.Type, got.Message)
 	}
-	request, err = a.Client().CertificatesV1().PodCertificateRequests("shop").Get(t.Context(), request.Name, metav1.GetOptions{})
+	request, err := a.Client().CertificatesV1().PodCertificateRequests("shop").Get(t.Context(), request.Name, metav1.GetOptions{})
 	must(t, err)
 	// The admission policy is for our signers alone.
 	others := a.CertificateRequest(a.targets["web"], "example.org/other")
