@@ -11,6 +11,7 @@ import (
 	"slices"
 	"testing"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -53,7 +54,8 @@ func TestRealMissingRightToSignCostsFewCertificates(t *testing.T) {
 	}
 }
 
-// takeSign takes the right to sign away, and returns what gives it back.
+// takeSign takes the right to sign away, and returns what gives it back. The API server's authorizer has seen
+// it: a write that still succeeds would open the gate.
 func (o *registrar) takeSign() (restore func()) {
 	o.t.Helper()
 	roles := o.Client().RbacV1().ClusterRoles()
@@ -75,6 +77,11 @@ func (o *registrar) takeSign() (restore func()) {
 		_, err := roles.Update(o.t.Context(), &role, metav1.UpdateOptions{})
 		must(o.t, err)
 	}
+	kubetest.Await(o.t, "the right to sign is left", func(context.Context) (bool, error) {
+		return !o.Allowed(authorizationv1.SubjectAccessReviewSpec{User: "system:serviceaccount:" + home + ":" + us, ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Group: "certificates.k8s.io", Resource: "signers", Verb: "sign", Name: signer,
+		}}), nil
+	})
 	return func() {
 		for _, role := range before {
 			role.ResourceVersion = ""
