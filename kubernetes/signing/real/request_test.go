@@ -59,12 +59,17 @@ func (s *site) ask(namespace string, names ...string) (made []*certificatesv1.Po
 }
 
 // askFor creates the request for a pod, as its kubelet.
-func (s *site) askFor(kubelet kubernetes.Interface, pod *corev1.Pod) (made *certificatesv1.PodCertificateRequest) {
+func (s *site) askFor(kubelet kubernetes.Interface, pod *corev1.Pod) *certificatesv1.PodCertificateRequest {
 	s.t.Helper()
-	request := s.CertificateRequest(pod, signer)
+	return s.send(kubelet, s.CertificateRequest(pod, signer))
+}
+
+// send creates a request, as its kubelet.
+func (s *site) send(kubelet kubernetes.Interface, request *certificatesv1.PodCertificateRequest) (made *certificatesv1.PodCertificateRequest) {
+	s.t.Helper()
 	// NodeRestriction may see the pod a moment late.
-	kubetest.Await(s.t, "the node may not ask for pod "+pod.Name, func(ctx context.Context) (ok bool, err error) {
-		made, err = kubelet.CertificatesV1().PodCertificateRequests(pod.Namespace).Create(ctx, request, metav1.CreateOptions{})
+	kubetest.Await(s.t, "the node may not ask for pod "+request.Spec.PodName, func(ctx context.Context) (ok bool, err error) {
+		made, err = kubelet.CertificatesV1().PodCertificateRequests(request.Namespace).Create(ctx, request, metav1.CreateOptions{})
 		return err == nil, err
 	})
 	return made
