@@ -15,10 +15,11 @@ import (
 	"github.com/countersign-dev/countersign/kubernetes/signing/lease"
 )
 
-// leads runs a replica until it leads, and returns what ends it.
+// leads runs a replica until it leads, and returns what ends it. On a busy machine, a Lease of 3 s, the least, is
+// lost between two writes.
 func leads(t *testing.T, client kubernetes.Interface, identity string) (l *lease.Lease, end func()) {
 	t.Helper()
-	l, err := lease.New(lease.Config{Client: client, Namespace: raNamespace, Name: raAccount, Identity: identity, Duration: 3 * time.Second})
+	l, err := lease.New(lease.Config{Client: client, Namespace: raNamespace, Name: raAccount, Identity: identity, Duration: 10 * time.Second})
 	must(t, err)
 	began := make(chan struct{}, 10)
 	end = background.Run(func(ctx context.Context) {

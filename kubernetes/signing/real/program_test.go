@@ -46,7 +46,7 @@ func deploy(t testing.TB, c *kubetest.Cluster, components ...string) *deployment
 		kustomization += "components: [" + strings.Join(components, ", ") + "]\n"
 	}
 	applyManifests(t, c, kustomization)
-	return &deployment{site: site{c, t}, folder: filepath.Join(proctest.Folder(t), "ca"), rules: podRule, rate: 1000, lease: "8s"}
+	return &deployment{site: site{c, t}, folder: filepath.Join(proctest.Folder(t), "ca"), rules: podRule, rate: 1000, lease: "15s"}
 }
 
 // podRule gives the names that [policy] gives.
