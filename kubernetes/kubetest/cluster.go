@@ -24,7 +24,7 @@ import (
 )
 
 // Patience is the deadline for waits that take seconds, or longer on shared cores.
-const Patience = 90 * time.Second
+const Patience = 3 * time.Minute
 
 // Options customize one API server.
 type Options struct {

@@ -78,7 +78,7 @@ func bound(t *testing.T) (c *kubetest.Cluster, client *kubernetes.Clientset, rol
 // soon waits for the server's authorizer, which follows what is written.
 func soon(t *testing.T, what string, so func() error) {
 	t.Helper()
-	soonIn(t, time.Minute, what, so)
+	soonIn(t, kubetest.Patience, what, so)
 }
 
 func soonIn(t *testing.T, limit time.Duration, what string, so func() error) {
