@@ -106,9 +106,7 @@ func TestRealClustersAreServedWithLeastRights(t *testing.T) {
 	}
 	east.put(web("east 2"))
 	r.holds(t, "east", "east 2")
-	if r.told(Event{"east", Secret, "shop", "web"}) != 1 {
-		t.Errorf("events: %v", r.events)
-	}
+	until(t, "the event of the change", func() bool { return r.told(Event{"east", Secret, "shop", "web"}) == 1 })
 }
 
 func TestRealRemoteIsRemovedAddedAndMoved(t *testing.T) {

@@ -121,8 +121,9 @@ func TestMalformedKubeconfigKeepsCluster(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	s[0].put(remotes("r", 0, map[string][]byte{"east": []byte(bad), "new": []byte(bad), "third": []byte(bad)}))
-	until(t, "the change is seen", func() bool { return r.status("third").State == Failed })
-	if n := strings.Count(r.logged(), "kubeconfig rejected, keeping"); n != 3 {
+	refusals := func() int { return strings.Count(r.logged(), "kubeconfig rejected, keeping") }
+	until(t, "the change is seen, and then logged", func() bool { return r.status("third").State == Failed && refusals() >= 3 })
+	if n := refusals(); n != 3 {
 		t.Errorf("three refusals are notified %d times", n)
 	}
 	if _, known := r.Cluster("new"); known {
