@@ -82,6 +82,8 @@ type agentConfig struct {
 	// standIn is the folder of a CA that signs, by the file provider, while the moody
 	// one, whose CA is in the folder first, is away.
 	first, standIn string
+	// fallbackAfter is how long the moody one has been away then; empty: a second.
+	fallbackAfter string
 }
 
 // startAgent starts an agent with a CA of its own. It returns when there is a
@@ -165,7 +167,7 @@ func (a *agent) writeConfig(t *testing.T, c agentConfig) {
 	t.Helper()
 	signers := map[string]any{}
 	if c.standIn != "" {
-		signers = map[string]any{"providers": []string{"moody", "file"}, "fallback_after": "1s"}
+		signers = map[string]any{"providers": []string{"moody", "file"}, "fallback_after": cmp.Or(c.fallbackAfter, "1s")}
 	}
 	secrets := append([]map[string]any{
 		{"name": "default", "spiffe_id": envoyID},

@@ -15,7 +15,9 @@ func TestPeersUnderTwoCAsTrustEachOtherThroughOutages(t *testing.T) {
 	writeCA(t, first, "first root")
 	writeCA(t, second, "second root")
 	both := agentConfig{first: first, standIn: second}
-	a, b := startAgent(t, both), startAgent(t, both)
+	patient := both
+	patient.fallbackAfter = "30s" // its first CA may be slow on a busy machine, and is not away
+	a, b := startAgent(t, both), startAgent(t, patient)
 	aEnvoy, bEnvoy := startEnvoy(t, a.socket, stateOfTheWorld, "default"), startEnvoy(t, b.socket, incremental, "default")
 	fromB := startProber(t, startWorkload(t, b.socket, "client"), aEnvoy.address(t), envoyID)
 	fromA := startProber(t, startWorkload(t, a.socket, "client"), bEnvoy.address(t), envoyID)

@@ -31,7 +31,7 @@ func TestMoveToOtherCACostsNoHandshake(t *testing.T) {
 		probers = append(probers, startProber(t, workloads[1-i], e.address(t), envoyID))
 	}
 
-	overlaps := []string{"1m", "0s"}
+	overlaps := []string{"1h", "0s"} // the first outlasts the test
 	for i, a := range agents {
 		a.reconfigure(t, func(c map[string]any) {
 			first := c["providers"].([]any)[0].(map[string]any)

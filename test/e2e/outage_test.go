@@ -29,7 +29,7 @@ func TestAbsentCAThroughRotationCostsNoHandshake(t *testing.T) {
 
 func TestCertificateIsServedToItsLastSecondWithoutCA(t *testing.T) {
 	t.Parallel()
-	a, _, p := setupWith(t, incremental, agentConfig{ttl: 15 * time.Second, ratio: 0.8})
+	a, _, p := setupWith(t, incremental, agentConfig{ttl: 30 * time.Second, ratio: 0.9}) // renewed after 3 s
 	a.setOutage(t, true)
 	a.log.await(t, "cannot renew certificate", "unavailable", "default")
 	// Whoever comes now gets the old one, too.

@@ -92,7 +92,7 @@ func userOf(t *testing.T, name string) *syscall.Credential {
 // psql prepares the real client, which believes nothing but the host's name and roots.
 func (p *postgres) psql(t *testing.T, host, roots string, args ...string) *process {
 	t.Helper()
-	address := fmt.Sprintf("host=%s hostaddr=127.0.0.1 port=%s user=postgres sslmode=verify-full sslrootcert=%s connect_timeout=10", host, p.port, roots)
+	address := fmt.Sprintf("host=%s hostaddr=127.0.0.1 port=%s user=postgres sslmode=verify-full sslrootcert=%s connect_timeout=%d", host, p.port, roots, int(patience.Seconds()))
 	return prepareProcess(t, nil, filepath.Join(p.bin, "psql"), append([]string{"-XAtq", address}, args...)...)
 }
 

@@ -116,7 +116,7 @@ func TestVirtualMachineRenewsWithItsOwnCertificate(t *testing.T) {
 		// PROV_CERT is OUTPUT_CERTS, as in the sidecar.env of a virtual machine.
 		return startProcess(t, "/usr/bin/env",
 			"CA_ADDR="+i.address, "CA_ROOT_CA="+root, "PROV_CERT="+certs, "OUTPUT_CERTS="+certs,
-			"TRUST_DOMAIN="+trustDomain, "POD_NAMESPACE=e2e", "SERVICE_ACCOUNT=vm", "SECRET_TTL=30s", "SECRET_GRACE_PERIOD_RATIO=0.95",
+			"TRUST_DOMAIN="+trustDomain, "POD_NAMESPACE=e2e", "SERVICE_ACCOUNT=vm", "SECRET_TTL=60s", "SECRET_GRACE_PERIOD_RATIO=0.975",
 			filepath.Join(binaries(t), "countersign"), "agent", "--dev", "--socket", filepath.Join(dir, "socket"),
 			"--runtime-dir", filepath.Join(dir, "run"), "--set", "providers.citadel.token.file="+token)
 	}

@@ -101,7 +101,7 @@ func checkWIT(t *testing.T, v *witsvid.Verifier, svid *gospiffe.WITSVID, id stri
 	if err != nil || got.ID != id || svid.GetSpiffeId() != id {
 		t.Errorf("the WIT-SVID of %q is that of %q: %v", svid.GetSpiffeId(), got.ID, err)
 	}
-	if left := time.Until(got.Ends); left > 5*time.Minute || left < 4*time.Minute {
+	if left := time.Until(got.Ends); left > 5*time.Minute || left < 2*time.Minute { // it may be some restarts old
 		t.Errorf("it lives for %s", left)
 	}
 	if _, err := v.Verify(wit, proof, witService); err == nil {

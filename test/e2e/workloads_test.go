@@ -296,7 +296,7 @@ func TestHundredsOfStreamsRotateSeparately(t *testing.T) {
 	t.Parallel()
 	const identities, each, rotations = 50, 4, 3
 	// The moment of a rotation is a second after the certificate came, at the earliest.
-	a := startWorkloads(t, map[string]any{"ttl": "10s", "rotation": map[string]any{"ratio": 0.9, "jitter": 0.01}})
+	a := startWorkloads(t, map[string]any{"ttl": "40s", "rotation": map[string]any{"ratio": 0.975, "jitter": 0.0025}})
 	client := dialSDS(t, a.socket)
 	ctx, cancel := context.WithCancel(withDeadline(t))
 	defer cancel()
