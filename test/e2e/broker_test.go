@@ -201,11 +201,8 @@ func TestBrokerGetsSecretsOfProcessUntilItEnds(t *testing.T) {
 	if _, err := stream.Recv(); status.Code(err) != codes.NotFound {
 		t.Errorf("the stream ends with %v", err)
 	}
-	page := getPage(t, a.status, "/metrics")
 	for _, want := range []string{`countersign_broker_calls_total{outcome="granted"} 2`, `{outcome="not-entitled"} 2`, `{outcome="ended"} 1`, "countersign_broker_streams 0"} {
-		if !strings.Contains(page, want) {
-			t.Errorf("/metrics has no %s", want)
-		}
+		poll(t, want+" in /metrics", func() bool { return strings.Contains(getPage(t, a.status, "/metrics"), want) })
 	}
 	if text := a.log.String(); !strings.Contains(text, "a broker gets the secrets of a workload") || !strings.Contains(text, brokerDomain+"sleeper") {
 		t.Errorf("the log has no such line: %s", text)

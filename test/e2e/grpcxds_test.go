@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/xds"
 	"google.golang.org/protobuf/proto"
 
+	service "github.com/countersign-dev/countersign/discovery"
 	"github.com/countersign-dev/countersign/discovery/folder"
 	ndsv1 "github.com/countersign-dev/countersign/proto/istio/networking/nds/v1"
 )
@@ -110,7 +111,12 @@ func TestGRPCXDSClientGetsListenerRouteClusterAndEndpoints(t *testing.T) {
 	d.write(t, "greeter.yaml", strings.Replace(grpcFile, "cluster: greeter", "cluster: other", 1))
 	reaches(t, client, third)
 	for _, url := range []string{folder.ListenerURL, folder.RouteURL, folder.ClusterURL, folder.EndpointURL} {
-		if of := d.typeStatus(t, url); of.Acked == "" || of.Acked != of.Sent || of.Refused != nil {
+		var of service.TypeStatus
+		poll(t, "all of "+url+" to be accepted", func() bool { // gRPC gives up the former cluster after the call
+			of = d.typeStatus(t, url)
+			return of.Acked != "" && of.Acked == of.Sent || of.Refused != nil
+		})
+		if of.Refused != nil {
 			t.Errorf("%s: %+v, refused %+v", url, of, of.Refused)
 		}
 	}

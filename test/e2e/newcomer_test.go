@@ -29,9 +29,7 @@ func TestNewcomer(t *testing.T) {
 			t.Errorf("the demo shows nothing that is called %q:\n%s", word, said)
 		}
 	}
-	if pids := children(t, os.Getpid()); len(pids) > 0 {
-		t.Errorf("the demo left the processes %v", pids)
-	}
+	poll(t, "the processes of the demo to be gone", func() bool { return len(children(t, os.Getpid())) == 0 }) // its providers follow
 	if found := entries(t, temp); len(found) > 0 {
 		t.Errorf("the demo left %v in the temp folder", found)
 	}
