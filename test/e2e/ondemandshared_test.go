@@ -49,7 +49,7 @@ func (s store) away(t *testing.T, away bool) {
 func startSharing(t *testing.T, s store, ca string) (a *agent, address string) {
 	t.Helper()
 	a = prepareAgent(t, agentConfig{selfSigned: true, first: ca, secrets: []map[string]any{
-		{"name": "shops", "match": "*.shop.example.org", "ttl": "1h"},
+		{"name": "shops", "match": "*.shop.example.org", "ttl": "1h", "on_demand": map[string]any{"wait": handshakeWait.String()}},
 	}})
 	s.share(t, a)
 	a.status = unixHTTP(t, a.statusSocket())
