@@ -78,7 +78,7 @@ func prepare(t *testing.T, flags ...string) *site {
 	s.write("kubeconfig", string(s.AdminKubeconfig()))
 	s.kubectl("apply", "--server-side", "-f", filepath.Join(programs.Foreign(t, "COUNTERSIGN_CERT_MANAGER"), "crds"))
 	s.kustomize("resources: [BASE]\ncomponents: [BASE/cert-manager]\n")
-	s.kubectl("wait", "--for=condition=Established", "--timeout=90s", "crd", "--all")
+	s.kubectl("wait", "--for=condition=Established", "--timeout=180s", "crd", "--all")
 	s.client, err = client.New(s.Config(), client.Options{Scheme: scheme, HTTPClient: http})
 	must(t, err)
 	return s
@@ -147,10 +147,10 @@ rules:
 - name: brief
   match: {requests: [cert-manager], namespaces: [brief]}
   names: {requested: ["*.{namespace}.apps.example.org"]}
-  max_ttl: 15s
+  max_ttl: 30s
 budget: {holder_every: 7s}
 audit: {file: DIR/audit.log}
-leader_election: {duration: 8s}
+leader_election: {duration: 15s}
 status: {address: 'unix:DIR/page'}
 `
 
