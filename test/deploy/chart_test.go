@@ -15,7 +15,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -533,7 +532,7 @@ func hasPrometheusOperator(t *testing.T, c *kubetest.Cluster) {
 		must(t, err)
 		apply(t, c, string(text))
 	}
-	soonIn(t, 2*time.Minute, "the API server knows the types", func() error {
+	soon(t, "the API server knows the types", func() error {
 		list, err := c.Client().Discovery().ServerResourcesForGroupVersion("monitoring.coreos.com/v1")
 		if err == nil && len(list.APIResources) < 2 {
 			err = fmt.Errorf("it has %d", len(list.APIResources))

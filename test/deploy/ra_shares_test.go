@@ -22,7 +22,7 @@ const (
 	withReplicas = "resources: [BASE/ra]\ncomponents: [BASE/ra/replicas]"
 	raShares     = "countersign-ra-shares"
 	raRenewals   = "countersign-ra-renewals-7" // the last
-	shareWithin  = 2 * time.Minute
+	shareWithin  = kubetest.Patience
 )
 
 // shareholder is a replica that wants all of a quota.

@@ -103,7 +103,7 @@ func (r *running) serves(t *testing.T, account string) {
 	must(t, err)
 	defer conn.Close()
 	// client-go reads its token's file once a minute, and a no counts for 10 s here.
-	soonIn(t, 2*time.Minute, "the secret of "+account, func() error { return fetch(t.Context(), secretv3.NewSecretDiscoveryServiceClient(conn)) })
+	soonIn(t, kubetest.Patience, "the secret of "+account, func() error { return fetch(t.Context(), secretv3.NewSecretDiscoveryServiceClient(conn)) })
 }
 
 func (r *running) isDiscovery(s tls.ConnectionState) error {
