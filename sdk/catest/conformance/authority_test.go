@@ -315,11 +315,12 @@ func (o *outer) Close() error {
 	return nil
 }
 
-// linger blocks for longer than any busy machine delays a call, at most until the provider is closed.
-func (o *outer) linger() {
+// linger blocks for that long, at most until the provider is closed. A watch lingers for longer than any busy
+// machine delays another one; a call must be over before those after it run out of time.
+func (o *outer) linger(while time.Duration) {
 	select {
 	case <-o.closed:
-	case <-time.After(time.Minute):
+	case <-time.After(while):
 	}
 }
 

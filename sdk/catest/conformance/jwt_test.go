@@ -106,7 +106,7 @@ func repeating(jwks []byte) watches {
 func lingering(o *outer) func(error) error {
 	return func(err error) error {
 		if errors.Is(err, context.Canceled) {
-			o.linger()
+			o.linger(time.Minute)
 		}
 		return err
 	}

@@ -460,7 +460,7 @@ func faultMutants() map[string]func() wire.Provider {
 			o := around(slow())
 			o.sign = func(err error) error {
 				if errors.Is(err, context.Canceled) {
-					o.linger()
+					o.linger(5 * time.Second)
 				}
 				return err
 			}
@@ -584,7 +584,7 @@ func watchMutants() map[string]func() wire.Provider {
 		"WATCH-06": wrapped(func(o *outer) {
 			o.watch = func(err error) error {
 				if errors.Is(err, context.Canceled) {
-					o.linger()
+					o.linger(time.Minute)
 				}
 				return err
 			}
