@@ -5,9 +5,12 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/countersign-dev/countersign/sdk/ca"
 )
 
 func TestFailureOnAStalledMachineDecidesNothing(t *testing.T) {
@@ -68,6 +71,25 @@ func TestStalledOpeningIsRepeated(t *testing.T) {
 	result := s.Do(t.Context(), Check{ID: "X", Run: func(_ context.Context, s *Session) error { _, err := s.Ready(); return err }})
 	if result.Outcome != Passed || opened != 2 {
 		t.Errorf("%s %s, opened %d times", result.Outcome, result.Seen, opened)
+	}
+}
+
+// 64 calls at once may take longer than one may on a machine that stands still; fewer show the same.
+func TestStalledMachineMakesFewerCallsAtOnce(t *testing.T) {
+	for stalled, want := range map[bool]Outcome{true: Passed, false: Failed} {
+		var at atomic.Int64
+		provider := before(func(context.Context, ca.SignRequest) error {
+			defer at.Add(-1)
+			if at.Add(1) > fewest {
+				return ca.Errorf(ca.Deadline, "too late")
+			}
+			time.Sleep(time.Second)
+			return nil
+		})
+		results := run(t, NewSession(goodKit(), Value(provider)), func() func() bool { return func() bool { return stalled } }, upTo(is("FAULT-01")))
+		if last := results[len(results)-1]; last.ID != "FAULT-01" || last.Outcome != want {
+			t.Errorf("stalled: %t: %s %s %s", stalled, last.ID, last.Outcome, last.Seen)
+		}
 	}
 }
 
