@@ -1,9 +1,11 @@
 package command
 
 import (
+	"errors"
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"sync"
 	"time"
 )
@@ -17,14 +19,16 @@ const (
 
 // outputs copy what a program writes.
 type outputs struct {
-	copies  []outputCopy
+	copies  []*outputCopy
 	running sync.WaitGroup
 	done    chan struct{} // closed when nothing holds them open any more
 }
 
 type outputCopy struct {
-	from, child *os.File
-	to          io.Writer
+	from  Pipe
+	child *os.File
+	to    io.Writer
+	held  bool // by another process, when the reads had to end
 }
 
 // newOutputs connects both outputs. One writer for both gets one pipe.
@@ -46,7 +50,7 @@ func newOutputs(cmd *exec.Cmd, stdout, stderr io.Writer) (*outputs, error) {
 func (o *outputs) pipe(to io.Writer) (child *os.File, err error) {
 	from, child, err := os.Pipe()
 	if err == nil {
-		o.copies = append(o.copies, outputCopy{from, child, to})
+		o.copies = append(o.copies, &outputCopy{from: Pipe{File: from}, child: child, to: to})
 	}
 	return child, err
 }
@@ -59,11 +63,12 @@ func (o *outputs) start() {
 	go func() { defer close(o.done); o.running.Wait() }()
 }
 
-func (c outputCopy) run() {
+func (c *outputCopy) run() {
 	buf, unpaused := make([]byte, 32<<10), 0
 	for {
 		n, err := c.from.Read(buf)
 		if _, failed := c.to.Write(buf[:n]); err != nil || failed != nil {
+			c.held = errors.Is(err, os.ErrDeadlineExceeded)
 			return
 		}
 		if unpaused += n; unpaused >= floodBytes {
@@ -80,8 +85,14 @@ func (o *outputs) end() (held bool) {
 	case <-o.done:
 		return false
 	case <-time.After(lastWords):
-		return true
 	}
+	for _, c := range o.copies {
+		if c.from.SetReadDeadline(time.Now()) != nil {
+			return true // the system has no deadlines for pipes
+		}
+	}
+	<-o.done
+	return slices.ContainsFunc(o.copies, func(c *outputCopy) bool { return c.held })
 }
 
 func (o *outputs) closeChild() {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/host/command"
 	"github.com/countersign-dev/countersign/internal/host/errno"
 	"github.com/countersign-dev/countersign/internal/host/selfsigned"
 	"github.com/countersign-dev/countersign/internal/host/verified"
@@ -60,7 +61,7 @@ func Start(opts Options, program Program, number int) (*Process, error) {
 	}
 	p.log = opts.Log.With("provider", program.Name, "pid", p.pid, "generation", number)
 	p.relay = newRelay(p.log, p.ended)
-	go p.relay.run(io.TeeReader(p.pipes.stderr, p.opts.Stderr))
+	go p.relay.run(io.TeeReader(&command.Pipe{File: p.pipes.stderr}, p.opts.Stderr))
 	go p.await()
 	if missing := p.confined.Started(p.pid); len(missing) > 0 {
 		p.log.Warn(LimitsMissing, "limits", missing.String())
