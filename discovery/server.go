@@ -137,8 +137,8 @@ func (s *Server) keepTime(ctx context.Context) {
 func (s *Server) endDue() time.Duration {
 	due, wait := s.sessions.due()
 	for why, gone := range due {
+		s.metrics.ended(endings[why].name, len(gone)) // before a client sees the end
 		s.engine.End(func(c *Caller) bool { return gone[c.session] }, endings[why].status)
-		s.metrics.ended(endings[why].name, len(gone))
 	}
 	return min(wait, look)
 }
