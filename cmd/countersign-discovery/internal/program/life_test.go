@@ -62,10 +62,12 @@ func TestLimitSettingsReachServer(t *testing.T) {
 func TestStreamEndsWithItsLifetime(t *testing.T) {
 	t.Parallel()
 	p, who := set(t, "times: {drain: 0s, stream: 1s}")
-	begun := time.Now()
-	err := last(who.held(t, p))
-	if took := time.Since(begun); status.Code(err) != codes.Unavailable || took > time.Minute {
-		t.Errorf("after %s: %v\n%s", took, err, p.log)
+	s, err := who.open(t, p.tls(t), clusterURL) // on a busy machine its time is up before the first answer
+	if err == nil {
+		err = last(s)
+	}
+	if status.Code(err) != codes.Unavailable {
+		t.Errorf("%v\n%s", err, p.log)
 	}
 	if metrics := p.metrics(t); !strings.Contains(metrics, `ended_streams_total{reason="age"} 1`) {
 		t.Error(metrics)
