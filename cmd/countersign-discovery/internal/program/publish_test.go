@@ -11,16 +11,15 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/countersign-dev/countersign/internal/test/certtest"
-	"github.com/countersign-dev/countersign/internal/test/proctest"
 )
 
-// published is a service with a bundle endpoint at ADDRESS.
+// published is a service with a bundle endpoint.
 const published = `
 listen: {tls: '127.0.0.1:0'}
 certificate: {chain_file: DIR/chain.pem, key_file: DIR/key.pem}
 trust_domains: [{name: cluster.local, roots_file: DIR/roots.pem}]
 cluster: {kubeconfig: DIR/kube.yaml}
-publish_bundle: {address: 'ADDRESS', profile: https_web}
+publish_bundle: {address: '127.0.0.1:0', profile: https_web}
 status: {address: 'unix:DIR/page'}
 times: {drain: 0s}
 `
@@ -34,13 +33,13 @@ type replica struct {
 
 func startReplica(t *testing.T, kubeconfig string, shows *certtest.Pair, roots ...*certtest.Pair) replica {
 	t.Helper()
-	address := proctest.FreeAddress(t)
-	dir := files(t, strings.ReplaceAll(published, "ADDRESS", address))
+	dir := files(t, published)
 	write(t, filepath.Join(dir, "kube.yaml"), kubeconfig)
 	write(t, filepath.Join(dir, "chain.pem"), string(shows.PEM()))
 	write(t, filepath.Join(dir, "key.pem"), string(shows.KeyPEM(t)))
 	writeRoots(t, dir, roots...)
-	return replica{start(t, dir), address, shows}
+	p := start(t, dir)
+	return replica{p, p.log.await(t, `msg="bundle endpoint" address=(\S+)`), shows}
 }
 
 func writeRoots(t *testing.T, dir string, roots ...*certtest.Pair) {

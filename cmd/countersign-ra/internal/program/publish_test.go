@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -62,9 +63,15 @@ func (r reader) bundle(address string) *spiffebundle.Bundle {
 func publisher(t *testing.T, api *apiServer, ca string, leaf *certtest.Pair) (address string) {
 	t.Helper()
 	chain, key := leaf.Files(t)
-	address = proctest.FreeAddress(t)
-	text := strings.ReplaceAll(usual, "DIR/ca", ca) + fmt.Sprintf("publish_bundle: {address: %q, profile: https_web, trust_domain: cluster.local, chain_file: %q, key_file: %q}\n", address, chain, key)
-	start(t, files(t, api, text))
+	text := strings.ReplaceAll(usual, "DIR/ca", ca) + fmt.Sprintf("publish_bundle: {address: '127.0.0.1:0', profile: https_web, trust_domain: cluster.local, chain_file: %q, key_file: %q}\n", chain, key)
+	r, listens := start(t, files(t, api, text)), regexp.MustCompile(`msg="bundle endpoint" address=(\S+)`)
+	r.until(t, "it takes an address", func() bool {
+		at := listens.FindStringSubmatch(r.Log.String())
+		if at != nil {
+			address = at[1]
+		}
+		return at != nil
+	})
 	return address
 }
 
