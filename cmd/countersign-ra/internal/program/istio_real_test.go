@@ -168,7 +168,8 @@ func inEast(account string) string {
 	return strings.Replace(id(account), "cluster.local", "east.local", 1)
 }
 
-// row is a call: it gets a certificate for an identity, or ends with a code.
+// row is a call: it gets a certificate for an identity, or ends with a code. What is Unavailable is
+// asked again, as clients do: an API server on a busy machine may not answer in time.
 type row struct {
 	token, cluster string
 	pairs          []string // metadata in place of the token's
@@ -179,14 +180,17 @@ type row struct {
 
 func (w row) try(t *testing.T, conn *grpc.ClientConn, name string) {
 	t.Helper()
-	c := as(t, conn, w.token, w.cluster)
-	if w.pairs != nil {
-		c.pairs = w.pairs
-	}
-	got, err := c.ask(w.fields)
-	if got != w.gets || grpcstatus.Code(err) != w.code {
-		t.Errorf("%s: got %q, %v; want %q, %s", name, got, err, w.gets, w.code)
-	}
+	t.Run(name, func(t *testing.T) {
+		c := as(t, conn, w.token, w.cluster)
+		if w.pairs != nil {
+			c.pairs = w.pairs
+		}
+		if w.code != codes.OK {
+			c.refused(w.fields, w.code)
+			return
+		}
+		c.gets(w.fields, w.gets)
+	})
 }
 
 func TestRealMeshOfTwoClusters(t *testing.T) {
