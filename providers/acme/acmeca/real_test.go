@@ -236,7 +236,8 @@ func TestRealChainOfConfiguredRootIsTaken(t *testing.T) {
 }
 
 func TestRealOrderOutlastsCallAndProcess(t *testing.T) {
-	p := startPebble(t, odd{env: []string{"PEBBLE_VA_NOSLEEP=0", "PEBBLE_VA_SLEEPTIME=4"}})
+	// A CA that looks for the answer while no process is there to give it refuses the order for good.
+	p := startPebble(t, odd{env: []string{"PEBBLE_VA_NOSLEEP=0", "PEBBLE_VA_SLEEPTIME=4", "PEBBLE_VA_ALWAYS_VALID=1"}})
 	settings := p.settings(t)
 	first := p.open(t, settings)
 	req, key := testkit.Request(t, "", "web.example.org")
