@@ -92,17 +92,26 @@ func (p *prober) different() int {
 // with it.
 func (a *agent) rotateRoot(t *testing.T, w *workload, p *prober) {
 	t.Helper()
-	first, next := w.bundle(), proctest.Folder(t)
-	second := pki.NewBundle(writeCA(t, next, "second root"))
-	both := first.Union(second)
-	writeWhole(t, filepath.Join(a.ca, "root-cert.pem"), both.PEM())
-	w.await(t, "both roots", func() bool { return w.roots.Equal(both) })
+	_, signs := a.announceRoot(t, w)
 	p.mu.Lock()
 	n := p.different()
 	p.mu.Unlock()
 	p.awaitCertificates(t, n+1) // by then whoever reads files has them, too
-	for _, file := range []string{"ca-cert.pem", "ca-key.pem"} {
-		writeWhole(t, filepath.Join(a.ca, file), []byte(readText(t, filepath.Join(next, file))))
-	}
+	signs()
 	p.awaitSigner(t, "second root")
+}
+
+// announceRoot waits until the agent serves a second root beside the CA's own. Then signs has the CA
+// sign with it.
+func (a *agent) announceRoot(t *testing.T, w *workload) (both *pki.Bundle, signs func()) {
+	t.Helper()
+	first, next := w.bundle(), proctest.Folder(t)
+	both = first.Union(pki.NewBundle(writeCA(t, next, "second root")))
+	writeWhole(t, filepath.Join(a.ca, "root-cert.pem"), both.PEM())
+	w.await(t, "both roots", func() bool { return w.roots.Equal(both) })
+	return both, func() {
+		for _, file := range []string{"ca-cert.pem", "ca-key.pem"} {
+			writeWhole(t, filepath.Join(a.ca, file), []byte(readText(t, filepath.Join(next, file))))
+		}
+	}
 }

@@ -209,14 +209,18 @@ func TestRealSPIREFederatesWithTheAgentBothWays(t *testing.T) {
 	writeWhole(t, ours, w.bundle().PEM())
 	s.command(t, "federation", "create", "-trustDomain", partner, "-bundleEndpointURL", "https://"+address, "-bundleEndpointProfile", "https_spiffe",
 		"-endpointSpiffeID", "spiffe://"+partner+"/endpoint", "-trustDomainBundlePath", ours, "-trustDomainBundleFormat", "pem")
-	next := writeCA(t, a.ca, "second root")
-	poll(t, "SPIRE to have the agent's next root", func() bool {
+	both, signs := a.announceRoot(t, w)
+	follows := func() bool {
 		if _, err := s.try("federation", "refresh", "-id", partner); err != nil {
 			return false
 		}
 		theirs, err := pki.ParseBundle(s.command(t, "bundle", "list", "-id", "spiffe://"+partner))
-		return err == nil && theirs.Contains(next)
-	})
+		return err == nil && theirs.Equal(both)
+	}
+	poll(t, "SPIRE to have the agent's next root", follows)
+	signs()
+	w.await(t, "a certificate by the next root", func() bool { return w.pair.Leaf.Issuer.CommonName == "second root" })
+	poll(t, "SPIRE to follow an endpoint by the next root", follows)
 
 	s.command(t, "localauthority", "x509", "prepare")
 	theirs, err := pki.ParseBundle(s.command(t, "bundle", "show"))
