@@ -26,15 +26,21 @@ type Authorities struct {
 	clusters func() []*ClientCA
 
 	mu      sync.Mutex
-	stopped map[string]stop         // by authority
-	logged  map[[2]string]time.Time // by what, and authority
+	stopped map[string]stop // by authority
+	logged  map[logLine]time.Time
 }
 
 var _ ra.Guard = (*Authorities)(nil)
 
 // NewAuthorities returns one that calls clusters for those that there are now, which must not block.
 func NewAuthorities(log *slog.Logger, clusters func() []*ClientCA) *Authorities {
-	return &Authorities{log: log, clusters: clusters, stopped: map[string]stop{}, logged: map[[2]string]time.Time{}}
+	return &Authorities{log: log, clusters: clusters, stopped: map[string]stop{}, logged: map[logLine]time.Time{}}
+}
+
+// logLine is a line of the log. A warning keeps no error out of it.
+type logLine struct {
+	level           slog.Level
+	what, authority string
 }
 
 // stop is an authority that is not asked for a while.
@@ -126,20 +132,24 @@ func (a *Authorities) halt(authority string, err error) {
 
 // refuse logs what became of a request, each once a minute for an authority.
 func (a *Authorities) refuse(what, authority string, err error) error {
-	a.mu.Lock()
-	line := [2]string{what, authority}
-	last, now := a.logged[line], time.Now()
-	due := last.IsZero() || now.Sub(last) >= time.Minute
-	if due {
-		a.logged[line] = now
+	line := logLine{slog.LevelWarn, what, authority} // an unknown CA: the next look mends it
+	if found(err) {
+		line.level = slog.LevelError
 	}
-	a.mu.Unlock()
-	if due {
-		level := slog.LevelWarn // an unknown CA: the next look mends it
-		if found(err) {
-			level = slog.LevelError
-		}
-		a.log.Log(context.Background(), level, what, "authority", authority, "error", text.Clean(err.Error()))
+	if a.due(line) {
+		a.log.Log(context.Background(), line.level, what, "authority", authority, "error", text.Clean(err.Error()))
 	}
 	return err
+}
+
+// due reports whether a line was not logged in the last minute, and notes that it is now.
+func (a *Authorities) due(line logLine) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	last, now := a.logged[line], time.Now()
+	if !last.IsZero() && now.Sub(last) < time.Minute {
+		return false
+	}
+	a.logged[line] = now
+	return true
 }

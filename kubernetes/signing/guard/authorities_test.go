@@ -145,6 +145,22 @@ func TestClusterThatWasNeverReachedStopsItsOwnAlone(t *testing.T) {
 	})
 }
 
+// At a start, an authority is not asked as nothing is known, and a moment later as it is a client CA.
+func TestWarningKeepsNoErrorOutOfTheLog(t *testing.T) {
+	home := certtest.Root(t)
+	meet(t, home, certtest.Root(t), func(t *testing.T, s *scene, _ []*cluster) {
+		s.engine.roots = bundle(certtest.Root(t).Cert)
+		_ = s.ask("nowhere")
+		s.engine.roots = bundle(home.Cert)
+		_, _ = s.ask("home"), s.ask("home")
+		for _, level := range []string{"WARN", "ERROR"} {
+			if n := strings.Count(s.log.String(), "level="+level+` msg="authority not asked"`); n != 1 {
+				t.Errorf("%d lines of level %s: %s", n, level, &s.log)
+			}
+		}
+	})
+}
+
 // A cluster that goes away while its request is with the authority is no reason to stop the others.
 func TestClusterThatIsLostMeanwhileCostsItsOwnCertificateAlone(t *testing.T) {
 	ours := certtest.Root(t)

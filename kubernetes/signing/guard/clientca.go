@@ -50,7 +50,8 @@ type ClientCAConfig struct {
 type ClientCA struct {
 	cfg ClientCAConfig
 
-	looked chan struct{} // closed after the first look
+	looked chan struct{} // closed by first
+	first  func()        // after the first look, or at once where Former knew the client CAs
 
 	mu    sync.Mutex
 	known map[string]string // where a CA stands, by its public key; nil before one succeeds
@@ -69,26 +70,32 @@ func NewClientCA(cfg ClientCAConfig) (*ClientCA, error) {
 		cfg.Log = slog.Default()
 	}
 	g := &ClientCA{cfg: cfg, looked: make(chan struct{}), err: errors.New("not read yet"), passed: map[[2]string][]*x509.Certificate{}}
+	g.first = sync.OnceFunc(func() { close(g.looked) })
 	if former := cfg.Former; former != nil {
 		g.cfg.Former = nil // keep no chain of them
-		former.mu.Lock()
-		defer former.mu.Unlock()
-		g.known = former.known
+		g.inherit(former)
 	}
 	return g, nil
 }
 
+func (g *ClientCA) inherit(former *ClientCA) {
+	former.mu.Lock()
+	defer former.mu.Unlock()
+	if g.known = former.known; g.known != nil {
+		g.first()
+	}
+}
+
 // Run reads the client CAs until ctx ends: each 5 minutes, and sooner while that fails.
-// Call it once.
 func (g *ClientCA) Run(ctx context.Context) {
-	first := sync.OnceFunc(func() { close(g.looked) })
 	repeat(ctx, func(ctx context.Context) error {
-		defer first()
+		defer g.first()
 		return g.look(ctx)
 	})
 }
 
-// After returns run as it is to be run beside Run: not before the first look has ended, well or not.
+// After returns run as it is to be run beside Run: not before the first look has ended, well or not. What
+// Former knew is enough to begin.
 // What run asks an authority for sooner would be refused, and come back in [ca.Error.RetryAfter].
 func (g *ClientCA) After(run func(context.Context)) func(context.Context) {
 	return func(ctx context.Context) {

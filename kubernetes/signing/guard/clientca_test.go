@@ -242,6 +242,23 @@ func TestGuardSettings(t *testing.T) {
 	}
 }
 
+// A rotated kubeconfig makes nothing wait for an API server that hangs.
+func TestWhatRunsAfterTheFirstLookGoesByFormerKnowledge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		former := newClientCA(t, "home", newCluster(clientCAs(nil)))
+		run(t, former.Run)
+		g, err := guard.NewClientCA(guard.ClientCAConfig{Cluster: "home", Client: newCluster().Client(), Former: former})
+		if err != nil {
+			t.Fatal(err)
+		}
+		runs := false
+		run(t, g.After(func(context.Context) { runs = true })) // beside a look that does not end
+		if !runs {
+			t.Error("it waits for a look, though the client CAs are known")
+		}
+	})
+}
+
 // An API server that refuses the first look must not keep what runs after it from doing so.
 func TestWhatRunsAfterTheFirstLook(t *testing.T) {
 	for name, objects := range map[string][]runtime.Object{"client CAs": {clientCAs(nil)}, "none": nil} {
