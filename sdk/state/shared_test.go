@@ -131,6 +131,31 @@ func TestRecordOfOneMachineIsThatOfTheOthers(t *testing.T) {
 	}
 }
 
+// Where the file system has coarse times, a record can be replaced in the tick of its own.
+func TestRecordReplacedInOneTickIsSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newSharedFolder(t)
+		there := f.machine()
+		get, stop := follow(t, f.machine())
+		defer stop()
+		must(t, there.Store(t.Context(), entry(nameA, 1), content("one")))
+		time.Sleep(time.Minute)
+		file := f.files("*")[0]
+		first, err := os.Lstat(file)
+		must(t, err)
+		must(t, there.Store(t.Context(), entry(nameA, 2), content("two")))
+		must(t, os.Chtimes(file, time.Time{}, first.ModTime()))
+		must(t, os.Chtimes(filepath.Dir(file), time.Time{}, time.Unix(1, 0))) // another than before
+		time.Sleep(time.Minute)
+		if second, err := os.Lstat(file); err != nil || second.Size() != first.Size() || !second.ModTime().Equal(first.ModTime()) {
+			t.Fatalf("%v: the files differ: %v, %v", err, first, second)
+		}
+		if got := get(); len(got) != 2 {
+			t.Errorf("saw %q", got)
+		}
+	})
+}
+
 func TestOneMachineHasAClaim(t *testing.T) {
 	f := newSharedFolder(t)
 	var claimed, inside atomic.Int64

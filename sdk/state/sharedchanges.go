@@ -37,6 +37,7 @@ type subdir struct {
 type known struct {
 	changed time.Time
 	size    int64
+	inode   uint64 // another one, where two machines replaced the record within one tick of coarse times
 	name    string
 	fault   string // of the system, when it could not be read; each look tries again
 }
@@ -230,7 +231,7 @@ func (s *Shared) lookAtFile(sub *os.Root, file string, d *subdir, report func(ne
 		return nil
 	case err != nil:
 		return err
-	case had && before.changed.Equal(info.ModTime()) && before.size == info.Size():
+	case had && before.changed.Equal(info.ModTime()) && before.size == info.Size() && before.inode == inode(info):
 		return nil
 	}
 	e, err := s.readEntry(sub, file)
@@ -239,7 +240,7 @@ func (s *Shared) lookAtFile(sub *os.Root, file string, d *subdir, report func(ne
 		return nil
 	}
 	if _, system := errors.AsType[*fs.PathError](err); !system {
-		d.files[file] = known{changed: info.ModTime(), size: info.Size(), name: e.Name}
+		d.files[file] = known{changed: info.ModTime(), size: info.Size(), inode: inode(info), name: e.Name}
 	}
 	if err != nil {
 		return err
