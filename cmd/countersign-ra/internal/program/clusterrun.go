@@ -56,7 +56,12 @@ func (t *leaderSession) openClusterRun(ctx context.Context, cluster *fleet.Clust
 	if o.bundles != nil {
 		work(o.bundles.Run)
 	}
-	o.mesh.run(ctx, &o.running)
+	if o.mesh.roots != nil {
+		work(o.mesh.roots.Run)
+	}
+	if o.mesh.istiod != nil {
+		work(o.clientCA.After(o.mesh.istiod.Run))
+	}
 	if o.manager != nil {
 		work(o.clientCA.After(func(ctx context.Context) { o.manager.Run(ctx, t.home) }))
 	}

@@ -1,10 +1,8 @@
 package program
 
 import (
-	"context"
 	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/countersign-dev/countersign/cmd/countersign-ra/internal/config"
@@ -41,15 +39,6 @@ func (o *clusterRun) makeMesh(t *leaderSession, issuer ra.Issuer, written func(s
 		})
 	}
 	return errors.Join(errs[:]...)
-}
-
-func (m mesh) run(ctx context.Context, running *sync.WaitGroup) {
-	if m.roots != nil {
-		running.Go(func() { m.roots.Run(ctx) })
-	}
-	if m.istiod != nil {
-		running.Go(func() { m.istiod.Run(ctx) })
-	}
 }
 
 // follow takes over the namespaces of a configuration.

@@ -263,13 +263,14 @@ func TestRequestsWaitForTheClientCAs(t *testing.T) {
 	read := sync.OnceFunc(func() { close(known) })
 	t.Cleanup(read) // before the server ends
 	api.addPod(t, "shop", "web-0")
-	r := start(t, files(t, api, usual))
+	r := start(t, files(t, api, usual+"mesh: {istiod: {enabled: true}}\n"))
 	r.until(t, "the CA's root is published", func() bool { return api.get("clustertrustbundles", "", bundleName) != nil })
 	if r.readyz() == http.StatusOK {
 		t.Error("ready, and the client CAs are not known")
 	}
 	read()
 	r.until(t, "the pod has a certificate", func() bool { return api.chain(t, "shop", "web-0") != nil })
+	r.until(t, "istiod has one", func() bool { return api.get("secrets", "istio-system", "istiod-tls") != nil })
 	if strings.Contains(r.Log.String(), "authority not asked") {
 		t.Errorf("it logged:\n%s", r.Log)
 	}
