@@ -5,7 +5,6 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/x509"
 	"encoding/pem"
 	"net"
 	"net/http/httptest"
@@ -109,17 +108,18 @@ func TestGoSPIFFEReadsTheAgentsBundle(t *testing.T) {
 		again, err := read(trusted)
 		return err == nil && again.Equal(first)
 	})
-	next := writeCA(t, a.ca, "second root")
+	next, signs := a.announceRoot(t, w)
 	poll(t, "the next root", func() bool {
 		changed, err := read(trusted)
-		if err != nil || !changed.HasX509Authority(next) {
+		if err != nil || len(changed.X509Authorities()) != w.bundle().Len() {
 			return false
 		}
 		later, _ := changed.SequenceNumber()
 		return later > number
 	})
+	signs()
 	poll(t, "a server under the next root", func() bool {
-		_, err := read(x509bundle.FromX509Authorities(own, []*x509.Certificate{next}))
+		_, err := read(x509bundle.FromX509Authorities(own, next.Certificates()))
 		return err == nil
 	})
 }

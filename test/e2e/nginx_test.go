@@ -101,15 +101,16 @@ func (a *agent) rotateRoot(t *testing.T, w *workload, p *prober) {
 	p.awaitSigner(t, "second root")
 }
 
-// announceRoot waits until the agent serves a second root beside the CA's own. Then signs has the CA
+// announceRoot waits until the agent serves a second root beside the first one. Then signs has the CA
 // sign with it.
-func (a *agent) announceRoot(t *testing.T, w *workload) (both *pki.Bundle, signs func()) {
+func (a *agent) announceRoot(t *testing.T, w *workload) (second *pki.Bundle, signs func()) {
 	t.Helper()
-	first, next := w.bundle(), proctest.Folder(t)
-	both = first.Union(pki.NewBundle(writeCA(t, next, "second root")))
+	next := proctest.Folder(t)
+	second = pki.NewBundle(writeCA(t, next, "second root"))
+	both := w.bundle().Union(second)
 	writeWhole(t, filepath.Join(a.ca, "root-cert.pem"), both.PEM())
 	w.await(t, "both roots", func() bool { return w.roots.Equal(both) })
-	return both, func() {
+	return second, func() {
 		for _, file := range []string{"ca-cert.pem", "ca-key.pem"} {
 			writeWhole(t, filepath.Join(a.ca, file), []byte(readText(t, filepath.Join(next, file))))
 		}
