@@ -16,6 +16,10 @@ import (
 	"github.com/countersign-dev/countersign/sdk/provider/wire"
 )
 
+// exitShows is how long after the end of its output a process may end, on a busy machine: its exit status
+// has more detail.
+const exitShows = 5 * time.Second
+
 type dialer func(context.Context, string) (net.Conn, error)
 
 // reach returns how to connect to the provider, by the table of PROTOCOL.md.
@@ -79,7 +83,7 @@ func (p *Process) silent(ctx context.Context, line string, err error) error {
 	case <-p.ended: // Err returns why
 		return p.Err()
 	case <-ctx.Done():
-	case <-time.After(lastWords):
+	case <-time.After(exitShows):
 	}
 	return fmt.Errorf("closed standard output before completing the handshake line: %s", text.Quote(line))
 }
