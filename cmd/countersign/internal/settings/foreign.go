@@ -15,9 +15,10 @@ import (
 	"github.com/countersign-dev/countersign/sdk/sds"
 )
 
-// probeTimeout bounds the probe whether another program serves SDS. Istio's agent
-// allows one second; if the answer is late, it removes the socket.
-const probeTimeout = 3 * time.Second
+// probeTimeout bounds the probe whether another program serves SDS. Where its answer is later, as on a busy
+// machine, the agent ends with a code after which systemd does not start it again. Istio's agent allows one
+// second; if the answer is late, it removes the socket.
+const probeTimeout = 10 * time.Second
 
 // foreignAt returns the program other than Countersign that serves SDS at the agent's
 // socket; nil if there is none. A program that listens there and may not be left alone is
