@@ -24,8 +24,8 @@ func Folder(tb testing.TB) string {
 	return proctest.Folder(tb)
 }
 
-// FreeAddress returns an address of 127.0.0.1 at which nothing listens, for a program that a test starts. Another
-// process is not given its port before the program listens.
+// FreeAddress returns an address of 127.0.0.1 at which nothing listens, for a program that a test starts. Its port
+// is below those that Linux, by default, gives to processes that ask for any.
 func FreeAddress(tb testing.TB) string {
 	tb.Helper()
 	return proctest.FreeAddress(tb)
@@ -43,6 +43,9 @@ func StartAgent(tb testing.TB, dir, provider string, args, environ []string) *Ag
 	cmd.Env = append(append(proctest.Environ(dir), "COUNTERSIGN_PROVIDER_PATH="+filepath.Dir(provider)), environ...)
 	var p *proctest.Process
 	tb.Cleanup(func() {
+		if p == nil { // it was not started
+			return
+		}
 		if code := p.Ended().ExitCode(); code != 0 {
 			tb.Errorf("the agent exited with %d\n%s", code, a.Take())
 		}
