@@ -6,10 +6,14 @@ import (
 	"testing"
 	"time"
 
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/countersign-dev/countersign/internal/test/polling"
 	"github.com/countersign-dev/countersign/sdk/authn"
+	"github.com/countersign-dev/countersign/sdk/xds"
 )
 
 // Between its admission and the engine's word for it a session can be ended by the
@@ -35,6 +39,49 @@ func TestEndedSessionIsNotServed(t *testing.T) {
 	}
 	if _, err := server.admit(t.Context()); status.Code(err) != codes.Unauthenticated {
 		t.Errorf("a stream without a session: %v", err)
+	}
+}
+
+// silent is a stream without a request, and grpc's part of it, which sends its status.
+type silent struct {
+	xds.Stream[*discoveryv3.DiscoveryRequest, *discoveryv3.DiscoveryResponse]
+	grpc.ServerTransportStream
+	ctx   context.Context
+	sends func()
+}
+
+func (s *silent) Context() context.Context { return s.ctx }
+
+func (s *silent) Recv() (*discoveryv3.DiscoveryRequest, error) {
+	<-s.ctx.Done()
+	return nil, s.ctx.Err()
+}
+
+func (s *silent) WriteStatus(*status.Status) error { s.sends(); return nil }
+
+func TestEndIsCountedBeforeItsClientSeesIt(t *testing.T) {
+	server, err := New(Config{Authenticator: authn.Ordered{}, Types: []Type{{URL: secretURL, Source: nothing{}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := &session{identity: authn.Identity{SPIFFEID: "spiffe://example.org/web", Expiry: time.Now().Add(-time.Second)}}
+	of.caller = &Caller{Identity: of.identity, session: of}
+	if err := server.sessions.enter(of); err != nil {
+		t.Fatal(err)
+	}
+	ctx, over := context.WithCancel(context.WithValue(t.Context(), sessionKey{}, of))
+	counted := uint64(0)
+	s := &silent{sends: func() {
+		server.metrics.count(func(m *Metrics) { counted = m.Ended["credential-expired"] })
+		over()
+	}}
+	s.ctx = grpc.NewContextWithServerTransportStream(ctx, s)
+	ended := make(chan error)
+	go func() { ended <- server.engine.Stream(s, secretURL) }()
+	polling.Until(t, 2*time.Minute, "the stream is open", func() bool { return server.engine.Streams() == 1 })
+	server.endDue()
+	if err := <-ended; status.Code(err) != codes.Unauthenticated || counted != 1 {
+		t.Errorf("it ends with %v, and %d ends are counted then", err, counted)
 	}
 }
 
