@@ -268,6 +268,11 @@ func TestRequestsWaitForTheClientCAs(t *testing.T) {
 	if r.readyz() == http.StatusOK {
 		t.Error("ready, and the client CAs are not known")
 	}
+	for _, c := range api.Calls() { // beside which the root was published, after the CA's start
+		if c.Resource == "podcertificaterequests" || c.Resource == "secrets" {
+			t.Errorf("sooner than the client CAs, it read what to order: %s of %s %s", c.Verb, c.Resource, c.Name)
+		}
+	}
 	read()
 	r.until(t, "the pod has a certificate", func() bool { return api.chain(t, "shop", "web-0") != nil })
 	r.until(t, "istiod has one", func() bool { return api.get("secrets", "istio-system", "istiod-tls") != nil })
