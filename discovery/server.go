@@ -89,11 +89,9 @@ func rank(url string) int {
 // streams are verified with the new roots.
 func (s *Server) Reauthorize(trustDomain string) int {
 	s.round.Add(1)
-	ended := s.engine.End(func(c *Caller) bool {
+	return s.end("roots-changed", func(c *Caller) bool {
 		return c.Identity.Kind == authn.ByCertificate && trustDomainOf(c.Identity) == trustDomain && !s.isKnown(c)
 	}, status.Error(codes.Unauthenticated, "the roots changed, and the certificate no longer verifies"))
-	s.metrics.ended("roots-changed", ended)
-	return ended
 }
 
 // isKnown reports whether the caller's certificate is valid now. If that cannot be
@@ -113,9 +111,19 @@ func (s *Server) isKnown(c *Caller) bool {
 // first.
 func (s *Server) End(match func(authn.Identity) bool, err error) int {
 	s.round.Add(1)
-	ended := s.engine.End(func(c *Caller) bool { return match(c.Identity) }, err)
-	s.metrics.ended("asked", ended)
-	return ended
+	return s.end("asked", func(c *Caller) bool { return match(c.Identity) }, err)
+}
+
+// end ends the streams of matching callers and returns how many. Each is counted before its
+// client sees the end.
+func (s *Server) end(why string, match func(*Caller) bool, err error) int {
+	return s.engine.End(func(c *Caller) bool {
+		if !match(c) {
+			return false
+		}
+		s.metrics.ended(why, 1)
+		return true
+	}, err)
 }
 
 // keepTime ends streams whose time is up, until ctx ends.

@@ -60,28 +60,37 @@ func (s *silent) Recv() (*discoveryv3.DiscoveryRequest, error) {
 func (s *silent) WriteStatus(*status.Status) error { s.sends(); return nil }
 
 func TestEndIsCountedBeforeItsClientSeesIt(t *testing.T) {
-	server, err := New(Config{Authenticator: authn.Ordered{}, Types: []Type{{URL: secretURL, Source: nothing{}}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	of := &session{identity: authn.Identity{SPIFFEID: "spiffe://example.org/web", Expiry: time.Now().Add(-time.Second)}}
-	of.caller = &Caller{Identity: of.identity, session: of}
-	if err := server.sessions.enter(of); err != nil {
-		t.Fatal(err)
-	}
-	ctx, over := context.WithCancel(context.WithValue(t.Context(), sessionKey{}, of))
-	counted := uint64(0)
-	s := &silent{sends: func() {
-		server.metrics.count(func(m *Metrics) { counted = m.Ended["credential-expired"] })
-		over()
-	}}
-	s.ctx = grpc.NewContextWithServerTransportStream(ctx, s)
-	ended := make(chan error)
-	go func() { ended <- server.engine.Stream(s, secretURL) }()
-	polling.Until(t, 2*time.Minute, "the stream is open", func() bool { return server.engine.Streams() == 1 })
-	server.endDue()
-	if err := <-ended; status.Code(err) != codes.Unauthenticated || counted != 1 {
-		t.Errorf("it ends with %v, and %d ends are counted then", err, counted)
+	asked := status.Error(codes.Unauthenticated, "as the test asks")
+	for why, end := range map[string]func(*Server){
+		"credential-expired": func(s *Server) { s.endDue() },
+		"asked":              func(s *Server) { s.End(func(authn.Identity) bool { return true }, asked) },
+		"roots-changed":      func(s *Server) { s.Reauthorize("example.org") },
+	} {
+		t.Run(why, func(t *testing.T) {
+			server, err := New(Config{Authenticator: authn.Ordered{}, Types: []Type{{URL: secretURL, Source: nothing{}}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			of := &session{identity: authn.Identity{Kind: authn.ByCertificate, SPIFFEID: "spiffe://example.org/web", Expiry: time.Now().Add(-time.Second)}}
+			of.caller = &Caller{Identity: of.identity, session: of}
+			if err := server.sessions.enter(of); err != nil {
+				t.Fatal(err)
+			}
+			ctx, over := context.WithCancel(context.WithValue(t.Context(), sessionKey{}, of))
+			counted := uint64(0)
+			s := &silent{sends: func() {
+				server.metrics.count(func(m *Metrics) { counted = m.Ended[why] })
+				over()
+			}}
+			s.ctx = grpc.NewContextWithServerTransportStream(ctx, s)
+			ended := make(chan error)
+			go func() { ended <- server.engine.Stream(s, secretURL) }()
+			polling.Until(t, 2*time.Minute, "the stream is open", func() bool { return server.engine.Streams() == 1 })
+			end(server)
+			if err := <-ended; status.Code(err) != codes.Unauthenticated || counted != 1 {
+				t.Errorf("it ends with %v, and %d ends are counted then", err, counted)
+			}
+		})
 	}
 }
 
