@@ -175,33 +175,43 @@ func ofMeshAlone(leaf *x509.Certificate) error {
 	return nil
 }
 
-// gets demands a certificate for an identity. What is Unavailable is asked again, as clients do.
+// patiently repeats a call that is Unavailable, as clients do: an API server on a busy machine may not
+// answer in time.
+func patiently(call func() error) error {
+	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		if err := call(); grpcstatus.Code(err) != codes.Unavailable || time.Now().After(end) {
+			return err
+		}
+	}
+}
+
+// gets demands a certificate for an identity.
 func (c caller) gets(fields map[string]any, want string) {
 	c.t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
-		got, err := c.ask(fields)
-		if grpcstatus.Code(err) == codes.Unavailable && time.Now().Before(end) {
-			continue
-		}
-		if got != want || err != nil {
-			c.t.Fatalf("got %q, %v; want %s", got, err, want)
-		}
-		return
+	var got string
+	err := patiently(func() (err error) {
+		got, err = c.ask(fields)
+		return err
+	})
+	if got != want || err != nil {
+		c.t.Fatalf("got %q, %v; want %s", got, err, want)
 	}
 }
 
 // refused demands a code.
 func (c caller) refused(fields map[string]any, want codes.Code) {
 	c.t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
-		got, err := c.ask(fields)
-		if code := grpcstatus.Code(err); code == codes.Unavailable && want != codes.Unavailable && time.Now().Before(end) {
-			continue
-		}
-		if grpcstatus.Code(err) != want {
-			c.t.Errorf("got %q, %v; want %s", got, err, want)
-		}
-		return
+	repeat := patiently
+	if want == codes.Unavailable {
+		repeat = func(call func() error) error { return call() }
+	}
+	var got string
+	err := repeat(func() (err error) {
+		got, err = c.ask(fields)
+		return err
+	})
+	if grpcstatus.Code(err) != want {
+		c.t.Errorf("got %q, %v; want %s", got, err, want)
 	}
 }
 

@@ -168,8 +168,7 @@ func inEast(account string) string {
 	return strings.Replace(id(account), "cluster.local", "east.local", 1)
 }
 
-// row is a call: it gets a certificate for an identity, or ends with a code. What is Unavailable is
-// asked again, as clients do: an API server on a busy machine may not answer in time.
+// row is a call: it gets a certificate for an identity, or ends with a code.
 type row struct {
 	token, cluster string
 	pairs          []string // metadata in place of the token's
