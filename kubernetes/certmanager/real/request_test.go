@@ -3,7 +3,8 @@
 package real_test
 
 import (
-	"bufio"
+	"bytes"
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -25,6 +26,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/countersign-dev/countersign/kubernetes/kubetest"
 )
 
 // request is one by hand for the cluster issuer: nobody approves it.
@@ -89,16 +92,16 @@ func TestRealRequestsNeedApprovalAndLeastRights(t *testing.T) {
 		t.Errorf("the denied request is %+v, after %d calls", denied.Status, s.calls())
 	}
 
-	granted, used := s.granted(), usedRights(t, log)
-	// An event that is repeated is patched, and a server that streams no lists is asked for them.
-	for _, seldom := range []string{"patch events", "list certificaterequests", "list countersignissuers", "list countersignclusterissuers"} {
-		used[seldom] = true
-	}
-	for right := range granted {
-		if !used[right] {
-			t.Errorf("the right to %s is not used", right)
+	granted, used := s.granted(), map[string]bool{}
+	kubetest.Await(t, "each right is used", func(context.Context) (bool, error) { // events are sent after what they report
+		used = usedRights(t, log)
+		for right := range granted {
+			if !used[right] {
+				return false, fmt.Errorf("the right to %s is not used", right)
+			}
 		}
-	}
+		return true, nil
+	})
 	for right := range used {
 		if !granted[right] {
 			t.Errorf("%s is used, and no right", right)
@@ -150,27 +153,27 @@ func rights(rule rbacv1.PolicyRule) map[string]bool {
 	return all
 }
 
-// usedRights returns what our account did with the objects of these APIs, by the API server's log.
+// usedRights returns what our account did with the objects of these APIs, by the API server's log, and what it
+// seldom does: an event that is repeated is patched, and a server that streams no lists is asked for them.
 func usedRights(t *testing.T, log string) map[string]bool {
 	t.Helper()
-	file, err := os.Open(log)
+	text, err := os.ReadFile(log)
 	must(t, err)
-	defer file.Close()
-	used := map[string]bool{}
-	lines := bufio.NewScanner(file)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		var line struct {
+	used := map[string]bool{"patch events": true, "list certificaterequests": true, "list countersignissuers": true, "list countersignclusterissuers": true}
+	for line := range bytes.Lines(text) {
+		if !bytes.HasSuffix(line, []byte("\n")) {
+			break // it is being written
+		}
+		var call struct {
 			Verb      string
 			ObjectRef struct{ APIGroup, Resource, Subresource string }
 		}
-		must(t, json.Unmarshal(lines.Bytes(), &line))
-		o := line.ObjectRef
+		must(t, json.Unmarshal(line, &call))
+		o := call.ObjectRef
 		if slices.Contains([]string{"cert-manager.io", group, "events.k8s.io"}, o.APIGroup) {
-			used[strings.TrimSuffix(fmt.Sprintf("%s %s/%s", line.Verb, o.Resource, o.Subresource), "/")] = true
+			used[strings.TrimSuffix(fmt.Sprintf("%s %s/%s", call.Verb, o.Resource, o.Subresource), "/")] = true
 		}
 	}
-	must(t, lines.Err())
 	return used
 }
 
