@@ -188,14 +188,19 @@ func TestRealACMEIssuesOnDemandOnceOverAKill(t *testing.T) {
 
 	// A name whose proof fails is ordered seldom, however often clients ask for it, and delays no other.
 	p.misleads(t, "a-fails.shop.example.org")
-	before := p.count(ordered)
-	for end := time.Now().Add(4 * time.Second); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+	before, misled := p.count(ordered), time.Now()
+	for time.Since(misled) < 4*time.Second {
 		if _, err := shakeHands(t.Context(), address, "a-fails.shop.example.org"); err == nil {
 			t.Fatal("a name whose proof fails is served")
 		}
+		time.Sleep(200 * time.Millisecond)
 	}
-	if orders := p.count(ordered) - before; orders < 1 || orders > 2 {
-		t.Errorf("a name whose proof fails was ordered %d times in 4 s, want once or twice", orders)
+	most := 2
+	if time.Since(misled) > 6*time.Second { // on a busy machine, the last handshake waits for more of them
+		most = 5 // of an hour
+	}
+	if orders := p.count(ordered) - before; orders < 1 || orders > most {
+		t.Errorf("a name whose proof fails was ordered %d times in %s, want once to %d times", orders, time.Since(misled), most)
 	}
 	mustShakeHands(t, address, "a3.shop.example.org")
 }
